@@ -1,0 +1,27 @@
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check bench clean
+bin := .venv/bin
+
+help: ## Show this help
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
+
+setup: ## Install what is missing and make the virtual environment
+	@scripts/setup
+
+demo: setup ## See the main job on embedded parts
+	@$(bin)/floodmark demo
+
+test: check ## Run all tests
+	$(bin)/python -m pytest
+
+check: setup ## Check formatting, style, types and layers
+	$(bin)/ruff format --check .
+	$(bin)/ruff check .
+	$(bin)/mypy
+	$(bin)/python -m pytest tests/unit/test_layers.py
+
+bench: setup ## Measure speed, as ratios within one run
+	$(bin)/python bench/startup.py
+
+clean: ## Remove the virtual environment and caches
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis

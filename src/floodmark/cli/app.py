@@ -1,0 +1,151 @@
+"""What every command shares: options, configuration, the store, and where output goes."""
+
+import functools
+import os
+import pwd
+import sys
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import click
+import msgspec
+
+from floodmark.config.loading import LoadedConfig, load_config
+from floodmark.errors import FloodmarkError, UsageError
+from floodmark.model.notice import Notice
+from floodmark.model.run import new_session_id
+from floodmark.model.table import TableName, split_name
+from floodmark.model.timestamps import utc_now
+from floodmark.model.transitions import Authorship
+from floodmark.state.watermarks import Run, WatermarkStore
+from floodmark.storage.opening import open_lake
+
+_COLOURS = {"warning": "yellow", "info": "green", "debug": "white"}
+
+
+class App:
+    """One call of the program."""
+
+    def __init__(self, config_path: str | None, *, as_json: bool, debug: bool) -> None:
+        self.as_json = as_json
+        self._debug = debug
+        self.config: LoadedConfig = load_config(config_path, os.environ)
+        settings = self.config.settings
+        self.run = Run(
+            session_id=new_session_id(utc_now(), os.urandom(3).hex()),
+            author=_author(),
+            clock=utc_now,
+            report=self.report,
+            random=Random(),  # noqa: S311
+            lease_seconds=settings.lease_seconds,
+        )
+        self.store = WatermarkStore(
+            open_lake(self.config.lake, settings.retries),
+            self.run,
+            known_tables=self.config.tables,
+        )
+
+    @property
+    def by(self) -> Authorship:
+        """Who is acting now."""
+        return Authorship(self.run.session_id, self.run.author, self.run.clock())
+
+    def report(self, notice: Notice) -> None:
+        """Show a remark on stderr."""
+        if notice.level != "debug" or self._debug:
+            label = click.style(f"{notice.level}:", fg=_COLOURS[notice.level])
+            click.echo(f"{label} {notice.message}", err=True)
+
+    def print(self, text: str, value: object) -> None:
+        """Print a result: text for people, or a value as JSON for programs."""
+        if self.as_json:
+            data = value if isinstance(value, bytes) else msgspec.json.encode(value)
+            click.echo(msgspec.json.format(data, indent=2).decode())
+        else:
+            click.echo(text)
+
+    def table(self, text: str) -> TableName:
+        """Resolve what `-t` was given; UsageError if no table, or more than one, is meant."""
+        scope, schema, name = split_name(text)
+        known = self.config.tables
+        meant = [
+            table
+            for table in known
+            if (table.schema, table.table) == (schema, name) and scope in (None, table.scope)
+        ]
+        if len(meant) == 1:
+            return meant[0]
+        if meant:
+            places = ", ".join(f"{table} (pipeline {known[table][0]})" for table in meant)
+            raise UsageError(f"{text!r} may mean {places}", hint="write the scope in front of it")
+        if scope is not None and self._in_lake(table := TableName(scope, schema, name)):
+            return table
+        raise UsageError(f"unknown table {text!r}", hint=_nearest(text, known))
+
+    def tables(self, texts: tuple[str, ...]) -> list[TableName]:
+        """Resolve every `-t`, before anything is done to any of them."""
+        return list(dict.fromkeys(self.table(text) for text in texts))
+
+    def _in_lake(self, table: TableName) -> bool:
+        return next(self.store.log.heads(table), None) is not None
+
+
+def command_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command `--config`, `--json` and `--debug`, and hand it an App."""
+
+    @click.option("--config", "config_path", metavar="FILE", help="Configuration to use.")
+    @click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
+    @click.option("--debug", is_flag=True, help="Show tracebacks and details.")
+    @functools.wraps(function)
+    def wrapped(config_path: str | None, *, as_json: bool, debug: bool, **rest: Any) -> Any:
+        try:
+            return function(App(config_path, as_json=as_json, debug=debug), **rest)
+        except FloodmarkError:
+            if debug:
+                import traceback
+
+                traceback.print_exc(file=sys.stderr)
+            raise
+
+    return wrapped
+
+
+def table_option(*, required: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Give a command `-t`, which may be repeated."""
+    return click.option(
+        "-t",
+        "--table",
+        "names",
+        multiple=True,
+        required=required,
+        metavar="TABLE",
+        help="schema.table or SCOPE:schema.table; may be repeated.",
+    )
+
+
+def confirm(question: str, *, force: bool, refusal: str) -> None:
+    """Ask on a terminal; elsewhere refuse unless forced."""
+    if force:
+        return
+    if not sys.stdin.isatty():
+        raise UsageError(refusal, hint="add --force if that is what you want")
+    click.confirm(question, abort=True, err=True)
+
+
+def _nearest(text: str, known: dict[TableName, Any]) -> str:
+    from difflib import get_close_matches
+
+    names = [name for table in known for name in (str(table), table.unscoped)]
+    nearest = get_close_matches(text, names, n=1)
+    if nearest:
+        return f"did you mean {nearest[0]!r}?"
+    return "tables are listed under 'pipelines:' in the configuration"
+
+
+def _author() -> str:
+    try:
+        user = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # as in a container that runs under a number alone
+        user = str(os.getuid())
+    return f"{user}@{os.uname().nodename}"

@@ -1,0 +1,55 @@
+"""The program `floodmark`."""
+
+import sys
+
+import click
+
+from floodmark import __version__
+from floodmark.cli.lazy import LazyGroup
+from floodmark.errors import ExitCode, FloodmarkError
+
+
+@click.group(
+    cls=LazyGroup,
+    lazy={
+        "watermark": ("floodmark.cli.watermark:watermark", "See and steer every position."),
+        "doctor": ("floodmark.cli.doctor:doctor", "Check the configuration and the lake."),
+    },
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 some tables failed,"
+    " 4 another run holds the table, 5 verification found a difference.",
+)
+@click.version_option(__version__, prog_name="floodmark")
+def cli() -> None:
+    """Keep an analytics warehouse in step with MySQL, driven by watermarks."""
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the program and end the process with its exit code."""
+    sys.exit(run(arguments))
+
+
+def run(arguments: list[str] | None = None) -> int:
+    """Run the program; every error becomes a line that names it, a hint, and an exit code."""
+    try:
+        return int(cli.main(arguments, standalone_mode=False) or ExitCode.DONE)
+    except FloodmarkError as error:
+        return _fail(error.message, error.hint, error.exit_code)
+    except click.UsageError as error:
+        command = error.ctx.command_path if error.ctx else "floodmark"
+        return _fail(error.format_message(), f"see {command} --help", ExitCode.USAGE)
+    except click.ClickException as error:
+        return _fail(error.format_message(), None, ExitCode.FAILED)
+    except (click.Abort, KeyboardInterrupt):
+        return _fail("stopped", None, 130)
+    except BrokenPipeError:
+        # Whoever read our output has gone; the interpreter must not complain on the way out.
+        sys.stdout = None
+        return ExitCode.DONE
+
+
+def _fail(message: str, hint: str | None, code: int) -> int:
+    click.echo(f"{click.style('error:', fg='red', bold=True)} {message}", err=True)
+    if hint:
+        click.echo(f"{click.style('hint:', fg='cyan')} {hint}", err=True)
+    return code

@@ -1,0 +1,260 @@
+"""Commands that show watermarks and change nothing but what they have to mend."""
+
+import click
+import msgspec
+
+from floodmark.cli.app import App, command_options, table_option
+from floodmark.cli.show import (
+    show_ago,
+    show_change,
+    show_rows,
+    show_start,
+    show_status,
+    show_watermark,
+)
+from floodmark.errors import FloodmarkError
+from floodmark.model.manifest import Chunk
+from floodmark.model.sealed import seal
+from floodmark.model.standing import Head
+from floodmark.model.table import TableName
+from floodmark.model.timestamps import plain, stamped
+from floodmark.model.watermark import Watermark
+from floodmark.state import layout
+from floodmark.state.copies import Copy
+from floodmark.state.system import read_system_watermark
+
+
+@click.command()
+@table_option(required=False)
+@click.option("--show-files", is_flag=True, help="List the data files too.")
+@command_options
+def get(app: App, names: tuple[str, ...], *, show_files: bool) -> None:
+    """Show a table's watermark; without -t, the system watermark."""
+    if not names:
+        _get_system(app)
+        return
+    found = [(table, app.store.get(table)) for table in app.tables(names)]
+    if app.as_json:
+        documents = [_as_json(app, table, watermark) for table, watermark in found]
+        if show_files:
+            for document, (table, watermark) in zip(documents, found, strict=True):
+                document["files"] = _files(app, table, watermark)
+        app.print("", documents[0] if len(documents) == 1 else documents)
+        return
+    texts = []
+    for table, watermark in found:
+        text = _as_text(app, table, watermark)
+        if show_files:
+            text += "\n\n" + _files_as_text(_files(app, table, watermark))
+        texts.append(text)
+    click.echo("\n\n".join(texts))
+
+
+@click.command(name="list")
+@command_options
+def list_all(app: App) -> None:
+    """Show every table, one line each."""
+    now = app.run.clock()
+    rows, documents = [], []
+    for table, watermark, problem in _every_table(app):
+        if watermark is None:
+            rows.append([str(table), problem or "no watermark", "", "", "", "", ""])
+            documents.append({"table_name": str(table), "problem": problem, "watermark": None})
+            continue
+        extract, load = watermark.mysql_state, watermark.redshift_state
+        manual = " (manual)" if watermark.metadata.manual_watermark else ""
+        rows.append(
+            [
+                str(table),
+                f"{watermark.position}{manual}",
+                show_status(extract.status),
+                f"{extract.total_rows:,}",
+                show_ago(extract.last_extraction_time, now),
+                show_status(load.status),
+                f"{load.total_rows:,}",
+            ]
+        )
+        documents.append(msgspec.json.decode(seal(watermark)))
+    header = ["TABLE", "POSITION", "EXTRACT", "ROWS", "LAST RUN", "LOAD", "LOADED"]
+    app.print(show_rows(header, rows) if rows else "no tables", documents)
+
+
+@click.command()
+@table_option(required=True)
+@click.option("--most", type=click.IntRange(min=1), default=20, show_default=True, help="How many.")
+@command_options
+def history(app: App, names: tuple[str, ...], most: int) -> None:
+    """Show a table's earlier states, newest first; restore takes their IDs."""
+    from floodmark.state.steering import history as read_history
+
+    texts, documents = [], []
+    for table in app.tables(names):
+        manifests = read_history(app.store, table, most)
+        rows = [
+            [
+                str(manifest.head),
+                stamped(manifest.created_at),
+                manifest.author,
+                show_change(manifest),
+                str(manifest.standing.mysql_state.position),
+                f"{manifest.standing.mysql_state.total_rows:,}",
+            ]
+            for manifest in manifests
+        ]
+        header = ["ID", "WHEN", "WHO", "WHAT", "POSITION AFTER", "ROWS AFTER"]
+        body = show_rows(header, rows) if rows else "nothing has happened yet"
+        texts.append(f"{table}\n{body}")
+        documents += [
+            {"id": str(manifest.head), **msgspec.to_builtins(manifest)} for manifest in manifests
+        ]
+    app.print("\n\n".join(texts), documents)
+
+
+@click.command()
+@table_option(required=True)
+@command_options
+def backups(app: App, names: tuple[str, ...]) -> None:
+    """Show the redundant copies of a table's watermark, and past recoveries."""
+    texts, documents = [], []
+    for table in app.tables(names):
+        copies = _copies(app, table)
+        recoveries = app.store.recoveries.of(table)
+        rows = [
+            [
+                copy.place,
+                "valid" if copy.watermark else "damaged",
+                str(copy.watermark.revision) if copy.watermark else "",
+                str(copy.watermark.position) if copy.watermark else copy.problem or "",
+                copy.key,
+            ]
+            for copy in copies
+        ]
+        body = show_rows(["COPY", "STATE", "REVISION", "POSITION", "KEY"], rows)
+        lines = [f"{table}", body if rows else "no copies", "", f"recoveries: {len(recoveries)}"]
+        lines += [
+            f"  {stamped(event.at)}  from {event.source} in {event.seconds:.2f} s: {event.reason}"
+            for event in recoveries
+        ]
+        texts.append("\n".join(lines))
+        documents.append(
+            {
+                "table_name": str(table),
+                "copies": [
+                    {
+                        "place": copy.place,
+                        "key": copy.key,
+                        "valid": copy.watermark is not None,
+                        "revision": copy.watermark.revision if copy.watermark else None,
+                        "problem": copy.problem,
+                    }
+                    for copy in copies
+                ],
+                "recoveries": recoveries,
+            }
+        )
+    app.print("\n\n".join(texts), documents[0] if len(documents) == 1 else documents)
+
+
+def _get_system(app: App) -> None:
+    system = read_system_watermark(app.store.objects)
+    default = app.config.settings.default_start
+    if system is None:
+        text = f"No system watermark found, will start from default: {plain(default)}"
+        app.print(text, {"timestamp": None, "default_start": stamped(default)})
+        return
+    how = f"preset {system.preset}" if system.preset else f"from {system.author}"
+    when = f", set {stamped(system.set_at)} by {system.author}" if system.set_at else ""
+    text = f"📅 System Watermark: {plain(system.timestamp)} ({how}{when})"
+    app.print(text, system)
+
+
+def start_of(app: App) -> tuple[str, str]:
+    """Where tables without a position start, and who says so."""
+    system = read_system_watermark(app.store.objects)
+    if system is not None:
+        return plain(system.timestamp), "system watermark"
+    return plain(app.config.settings.default_start), "default"
+
+
+def _as_text(app: App, table: TableName, watermark: Watermark | None) -> str:
+    start, source = start_of(app)
+    if watermark is None:
+        return f"No watermark found, will start from {source}: {start}"
+    return show_watermark(table, watermark, show_start(watermark.position, start, source))
+
+
+def _as_json(app: App, table: TableName, watermark: Watermark | None) -> dict[str, object]:
+    if watermark is not None:
+        document: dict[str, object] = msgspec.json.decode(seal(watermark))
+        return document
+    start, source = start_of(app)
+    return {"table_name": str(table), "revision": 0, "next_start": start, "next_start_by": source}
+
+
+def _files(app: App, table: TableName, watermark: Watermark | None) -> list[dict[str, object]]:
+    if watermark is None:
+        return []
+    since = Head(watermark.mysql_state.counted_from_epoch, 0)
+    files: list[dict[str, object]] = []
+    for head in app.store.log.heads(table, since=since):
+        change = app.store.log.read(table, head).change
+        if isinstance(change, Chunk):
+            files += [
+                {
+                    "path": file.path,
+                    "rows": file.rows,
+                    "bytes": file.bytes,
+                    "manifest": str(head),
+                    "loaded": head <= watermark.loaded_head,
+                }
+                for file in change.files
+            ]
+    return files
+
+
+def _files_as_text(files: list[dict[str, object]]) -> str:
+    rows = [
+        [
+            str(file["path"]),
+            f"{file['rows']:,}",
+            f"{file['bytes']:,}",
+            "loaded" if file["loaded"] else "pending",
+        ]
+        for file in files
+    ]
+    title = f"   📁 S3 Files ({len(files):,}):"
+    return f"{title}\n{show_rows(['FILE', 'ROWS', 'BYTES', 'LOAD'], rows)}" if rows else title
+
+
+def _every_table(app: App) -> list[tuple[TableName, Watermark | None, str | None]]:
+    """Every table of the configuration and of the lake, with its last checkpoint."""
+    objects, store = app.store.objects, app.store
+    keys = [info.key for info in objects.list_objects(layout.PRIMARIES)]
+    saved = {table for key in keys if (table := layout.table_of_primary(key))}
+    everything = sorted(saved | set(store.log.tables()) | set(app.config.tables))
+
+    def read(table: TableName) -> tuple[TableName, Watermark | None, str | None]:
+        if table in saved:
+            copy = store.copies.read(table, layout.primary(table), "primary")
+            if copy and copy.watermark:
+                return table, copy.watermark, None
+        try:
+            return table, store.get(table), None
+        except FloodmarkError as error:
+            return table, None, error.message
+
+    if not app.config.lake.is_s3 or len(everything) < 2:
+        return [read(table) for table in everything]
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(max_workers=16) as pool:
+        return list(pool.map(read, everything))
+
+
+def _copies(app: App, table: TableName) -> list[Copy]:
+    primary = app.store.copies.read(table, layout.primary(table), "primary")
+    return [
+        *([primary] if primary else []),
+        *app.store.copies.daily(table),
+        *app.store.copies.sessions(table),
+    ]

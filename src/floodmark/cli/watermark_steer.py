@@ -1,0 +1,226 @@
+"""Commands that move a position: set, reset, restore."""
+
+from datetime import datetime
+from typing import cast
+
+import click
+import msgspec
+
+from floodmark.cli.app import App, command_options, confirm, table_option
+from floodmark.errors import StateError, UsageError
+from floodmark.model.position import Position
+from floodmark.model.presets import preset_moment
+from floodmark.model.run import Stage
+from floodmark.model.sealed import seal
+from floodmark.model.standing import Head
+from floodmark.model.table import TableName
+from floodmark.model.timestamps import parse_timestamp, plain
+from floodmark.model.watermark import Watermark
+from floodmark.state import steering
+from floodmark.state.system import read_system_watermark, write_system_watermark
+
+
+@click.command(name="set")
+@click.argument("preset", required=False)
+@table_option(required=False)
+@click.option(
+    "--timestamp", "moment", metavar="TS", help="Position, e.g. '2025-08-09 20:00:01', in UTC."
+)
+@click.option(
+    "--id", "identity", metavar="N", help="Position of an id cursor, or within a timestamp."
+)
+@click.option("--force", is_flag=True, help="Do not ask.")
+@command_options
+def set_position(
+    app: App,
+    preset: str | None,
+    names: tuple[str, ...],
+    moment: str | None,
+    identity: str | None,
+    *,
+    force: bool,
+) -> None:
+    """Set a table's position by hand; with a PRESET instead of -t, the system watermark."""
+    if preset is not None:
+        if names or moment or identity:
+            raise UsageError(
+                "a preset sets the system watermark, and takes no -t, --timestamp or --id"
+            )
+        _set_system(app, preset, force=force)
+        return
+    if not names:
+        raise UsageError("nothing to set", hint="name a table with -t, or a preset")
+    if moment is None and identity is None:
+        raise UsageError("no position given", hint="add --timestamp, --id, or both")
+    tables = app.tables(names)
+    position = Position(_timestamp(app, moment), _identity(identity))
+    before = {table: _position_now(app, table) for table in tables}
+    wanted = {table: _fitting(app, table, position, before[table]) for table in tables}
+    for table in tables:
+        _confirm_jump(table, before[table], wanted[table], force=force)
+    results = [
+        _moved(table, before[table], steering.set_position(app.store, table, wanted[table]))
+        for table in tables
+    ]
+    app.print("\n".join(text for text, _ in results), [value for _, value in results])
+
+
+@click.command()
+@click.argument("preset", required=False)
+@table_option(required=False)
+@click.option("--mysql-only", "--extract-only", "extract_only", is_flag=True, help="Stage 1 alone.")
+@click.option("--redshift-only", "--load-only", "load_only", is_flag=True, help="Stage 2 alone.")
+@click.option("--force", is_flag=True, help="Do not ask.")
+@command_options
+def reset(
+    app: App,
+    preset: str | None,
+    names: tuple[str, ...],
+    *,
+    extract_only: bool,
+    load_only: bool,
+    force: bool,
+) -> None:
+    """Send a table back to the start; with a PRESET instead of -t, the system watermark."""
+    if extract_only and load_only:
+        raise UsageError("--mysql-only and --redshift-only exclude each other")
+    if preset is not None:
+        if names or extract_only or load_only:
+            raise UsageError("a preset resets the system watermark, and takes no -t or stage")
+        _set_system(app, preset, force=force)
+        return
+    if not names:
+        raise UsageError("nothing to reset", hint="name a table with -t, or a preset")
+    stages = ["extract"] if extract_only else ["load"] if load_only else ["extract", "load"]
+    tables = app.tables(names)
+    before = {table: _position_now(app, table) for table in tables}
+    results = [
+        _moved(
+            table,
+            before[table],
+            steering.reset(app.store, table, cast("list[Stage]", stages)),
+            note=f" ({' and '.join(stages)} reset)",
+        )
+        for table in tables
+    ]
+    app.print("\n".join(text for text, _ in results), [value for _, value in results])
+
+
+@click.command()
+@table_option(required=True)
+@click.option("--from", "origin", metavar="ID", help="An ID that 'watermark history' shows.")
+@click.option("--file", "path", metavar="FILE", help="What 'watermark get --json' printed.")
+@command_options
+def restore(app: App, names: tuple[str, ...], origin: str | None, path: str | None) -> None:
+    """Go back to an earlier state of a table."""
+    if (origin is None) == (path is None):
+        raise UsageError("say where to go back to", hint="with either --from ID or --file FILE")
+    if len(names) != 1:
+        raise UsageError("restore one table at a time")
+    table = app.table(names[0])
+    before = _position_now(app, table)
+    if path is not None:
+        try:
+            with open(path, "rb") as file:
+                data = file.read()
+        except OSError as error:
+            raise UsageError(f"cannot read {path}: {error.strerror}") from error
+        after = steering.restore_document(app.store, table, data, name=path)
+    else:
+        after = steering.restore_manifest(app.store, table, _head(str(origin)))
+    text, value = _moved(table, before, after)
+    app.print(text, [value])
+
+
+def _set_system(app: App, preset: str, *, force: bool) -> None:
+    now = app.run.clock()
+    moment = preset_moment(preset, app.config.settings.presets, now)
+    if moment > now:
+        raise UsageError(f"preset {preset!r} is in the future: {plain(moment)}")
+    try:
+        current = read_system_watermark(app.store.objects)
+    except StateError:
+        current = None
+    before = plain(current.timestamp) if current else "none"
+    text = f"system watermark: {before} → {plain(moment)}"
+    confirm(f"{text}?", force=force, refusal=f"this would set the {text}")
+    system = write_system_watermark(app.store.objects, moment, preset, app.by)
+    app.print(text, system)
+
+
+def _timestamp(app: App, text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    moment = parse_timestamp(text)
+    if moment > app.run.clock():
+        raise UsageError(
+            f"timestamp {text!r} is in the future", hint="rows in between would be skipped"
+        )
+    return moment
+
+
+def _identity(text: str | None) -> int | None:
+    if text is None:
+        return None
+    try:
+        number = int(text)
+    except ValueError:
+        raise UsageError(f"id {text!r} is not a whole number") from None
+    if number < 0:
+        raise UsageError(f"id {text!r} is negative")
+    return number
+
+
+def _head(text: str) -> Head:
+    try:
+        return Head.parse(text)
+    except ValueError:
+        raise UsageError(
+            f"{text!r} is not the ID of a state", hint="an ID looks like 1-7; see watermark history"
+        ) from None
+
+
+def _position_now(app: App, table: TableName) -> Position | None:
+    try:
+        watermark = app.store.get(table)
+    except StateError:
+        return None
+    return watermark.position if watermark else None
+
+
+def _fitting(app: App, table: TableName, wanted: Position, before: Position | None) -> Position:
+    """Make a position fit the table's cursor as far as the configuration says what it is."""
+    entry = app.config.tables.get(table)
+    columns = entry[1].cursor_columns if entry else None
+    if columns and len(columns) > 1 and wanted.timestamp is None:
+        raise UsageError(
+            f"the cursor of {table} is ({', '.join(columns)}): an id alone is no position in it",
+            hint="add --timestamp",
+        )
+    if columns == ("id",) and wanted.id is None and before is not None:
+        # Only which files are loaded depends on the timestamp then; extraction goes on by id.
+        return Position(wanted.timestamp, before.id)
+    return wanted
+
+
+def _confirm_jump(
+    table: TableName, before: Position | None, wanted: Position, *, force: bool
+) -> None:
+    if before is None or before.is_start or wanted.compare(before) in (-1, 0):
+        return
+    warning = f"{table} would jump from {before} to {wanted}: rows in between will be skipped"
+    confirm(f"{warning}. Go on?", force=force, refusal=warning)
+
+
+def _moved(
+    table: TableName, before: Position | None, after: Watermark, note: str = ""
+) -> tuple[str, dict[str, object]]:
+    was = "no watermark" if before is None else str(before)
+    text = f"{table}: {was} → {after.position}{note}"
+    value = {
+        "table_name": str(table),
+        "before": before,
+        "after": after.position,
+        "watermark": msgspec.json.decode(seal(after)),
+    }
+    return text, value

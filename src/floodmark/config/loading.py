@@ -1,0 +1,184 @@
+"""Find the configuration, read it, fill in the environment, and check that it makes sense."""
+
+import os
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from floodmark.config.models import (
+    Config,
+    Connection,
+    LakeSettings,
+    MysqlConnection,
+    Pipeline,
+    TableSettings,
+)
+from floodmark.config.reading import parse_yaml
+from floodmark.config.strict import build
+from floodmark.errors import ConfigError, UsageError
+from floodmark.model.table import TableName, split_name, valid_scope
+
+FILE_NAME = "floodmark.yml"
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_ENDPOINT = re.compile(r"https?://[A-Za-z0-9.\-\[\]:]+/?")
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{2,}")
+
+
+class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """A checked configuration and the file that it came from.
+
+    `unset` names, for each connection that cannot be used yet, a variable that is not set: a
+    command that does not need the connection works without it.
+    """
+
+    path: str
+    settings: Config
+    lake: LakeSettings
+    tables: dict[TableName, tuple[str, TableSettings]]
+    unset: dict[str, str]
+
+    def connection(self, name: str) -> Connection:
+        """A connection by its name; ConfigError if it lacks a variable of the environment."""
+        if name in self.unset:
+            raise ConfigError(
+                f"connections.{name}: environment variable {self.unset[name]} is not set"
+            )
+        return self.settings.connections[name]
+
+    def pipeline_of(self, table: TableName) -> Pipeline:
+        """The pipeline that lists a table."""
+        return self.settings.pipelines[self.tables[table][0]]
+
+
+def load_config(path: str | None, environment: Mapping[str, str]) -> LoadedConfig:
+    """Read the configuration that a flag, the environment or the working folder names."""
+    found = path or environment.get("FLOODMARK_CONFIG") or FILE_NAME
+    try:
+        with open(found, encoding="utf-8-sig") as file:
+            text = file.read()
+    except FileNotFoundError:
+        raise ConfigError(
+            f"no configuration: {found} does not exist",
+            hint="name one with --config or FLOODMARK_CONFIG",
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read {found}: {error}") from error
+    raw = parse_yaml(text, found)
+    if not isinstance(raw, dict):
+        raise ConfigError(f"{found} is not a configuration: expected keys and values")
+    for key in Config.__struct_fields__:
+        variable = f"FLOODMARK_{key.upper()}"
+        if given := environment.get(variable):
+            parsed = parse_yaml(given, variable)
+            raw[key] = parsed if isinstance(parsed, dict) else given
+    unset: dict[str, str] = {}
+    filled = _fill_in(raw, "", environment, unset)
+    settings: Config = build(Config, filled, "configuration")
+    return LoadedConfig(
+        path=os.path.abspath(found),
+        settings=settings,
+        lake=_lake(settings, os.path.dirname(os.path.abspath(found))),
+        tables=_tables(settings),
+        unset=unset,
+    )
+
+
+def _fill_in(raw: Any, path: str, environment: Mapping[str, str], unset: dict[str, str]) -> Any:
+    """Replace every `${NAME}`. A connection may wait for its variables until it is used."""
+    if isinstance(raw, dict):
+        return {
+            key: _fill_in(value, f"{path}.{key}" if path else str(key), environment, unset)
+            for key, value in raw.items()
+        }
+    if isinstance(raw, list):
+        return [_fill_in(value, path, environment, unset) for value in raw]
+    if not isinstance(raw, str):
+        return raw
+    for name in _VARIABLE.findall(raw):
+        if name not in environment:
+            parts = path.split(".")
+            if parts[0] != "connections" or len(parts) < 3 or parts[2] == "type":
+                raise ConfigError(f"{path}: environment variable {name} is not set")
+            unset[parts[1]] = name
+            return "1"  # fits every kind of field; the connection is not used without its variable
+    return _VARIABLE.sub(lambda match: environment[match[1]], raw)
+
+
+def _lake(settings: Config, folder: str) -> LakeSettings:
+    lake = settings.lake
+    if isinstance(lake, str):
+        lake = LakeSettings(url=lake)
+    if lake.is_s3:
+        _check_s3(lake)
+        return lake
+    # No message shows more than the scheme: there may be a password in the rest.
+    scheme, colon, _ = lake.url.partition(":")
+    if "://" in lake.url or (colon and scheme.lower() == "s3"):
+        raise ConfigError(
+            f"lake: {scheme + colon!r} is not supported", hint="use s3://bucket/prefix or a folder"
+        )
+    if not lake.url:
+        raise ConfigError("lake: '' is not a folder", hint="use s3://bucket/prefix or a folder")
+    if lake.endpoint or lake.region:
+        raise ConfigError("lake: a folder has neither 'endpoint' nor 'region'")
+    return LakeSettings(url=os.path.join(folder, os.path.expanduser(lake.url)))
+
+
+def _check_s3(lake: LakeSettings) -> None:
+    """Refuse what is not a bucket, a prefix or an endpoint; credentials belong in none of them."""
+    bucket, _, prefix = lake.url.removeprefix("s3://").partition("/")
+    if not _BUCKET.fullmatch(bucket):
+        raise ConfigError(
+            "lake: this is not the name of a bucket",
+            hint="write s3://bucket/prefix; credentials come from the AWS profile or environment",
+        )
+    parts = prefix.strip("/").split("/")
+    if prefix and any(not part.isprintable() or part in ("", ".", "..") for part in parts):
+        raise ConfigError(f"lake: {prefix!r} is not a prefix")
+    if lake.endpoint is not None and not _ENDPOINT.fullmatch(lake.endpoint):
+        raise ConfigError(
+            "lake.endpoint: this is not the address of a server",
+            hint="write it as http://host:port, without credentials",
+        )
+
+
+def _tables(settings: Config) -> dict[TableName, tuple[str, TableSettings]]:
+    """Check that the names fit together, and index the tables by their scoped names."""
+    for name in settings.connections:
+        if not valid_scope(name):
+            raise ConfigError(
+                f"connections: {name!r} is not a name", hint="use letters, digits, '_' and '-'"
+            )
+    tables: dict[TableName, tuple[str, TableSettings]] = {}
+    for name, pipeline in settings.pipelines.items():
+        for key, wants_mysql in (("source", True), ("target", False)):
+            connection = getattr(pipeline, key)
+            if connection not in settings.connections:
+                raise ConfigError(
+                    f"pipelines.{name}.{key}: no connection is called {connection!r}",
+                    hint="there are " + (", ".join(settings.connections) or "none"),
+                )
+            if isinstance(settings.connections[connection], MysqlConnection) != wants_mysql:
+                kind = "a mysql connection" if wants_mysql else "a warehouse"
+                raise ConfigError(f"pipelines.{name}.{key}: {connection!r} is not {kind}")
+        for text, table_settings in pipeline.tables.items():
+            table = _table_name(pipeline.source, text, f"pipelines.{name}.tables")
+            if table in tables:
+                raise ConfigError(
+                    f"{table} is listed by {tables[table][0]!r} and by {name!r}",
+                    hint="both would move the same watermark; keep it in one pipeline",
+                )
+            tables[table] = (name, table_settings)
+    return tables
+
+
+def _table_name(source: str, text: str, path: str) -> TableName:
+    try:
+        scope, schema, table = split_name(text)
+    except UsageError as error:
+        raise ConfigError(f"{path}: {error.message}", hint="write it as schema.table") from error
+    if scope not in (None, source):
+        raise ConfigError(f"{path}: {text!r} is not a table of {source!r}")
+    return TableName(source, schema, table)

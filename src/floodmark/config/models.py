@@ -1,0 +1,112 @@
+"""What a configuration holds. Every key that may be written is a field here."""
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from floodmark.config.secret import Secret
+
+Port = Annotated[int, Meta(ge=1, le=65535)]
+Tries = Annotated[int, Meta(ge=1)]
+Seconds = Annotated[float, Meta(gt=0, le=86400)]
+Column = Annotated[str, Meta(min_length=1)]
+
+DEFAULT_START = datetime(2025, 1, 1, tzinfo=UTC)
+
+
+class LakeSettings(Struct, frozen=True, kw_only=True):
+    """Where the lake is: `s3://bucket/prefix` or a folder."""
+
+    url: str
+    endpoint: str | None = None
+    region: str | None = None
+
+    @property
+    def is_s3(self) -> bool:
+        """Whether the lake is in an object store rather than in a folder."""
+        return self.url.startswith("s3://")
+
+
+class MysqlConnection(Struct, frozen=True, kw_only=True, tag_field="type", tag="mysql"):
+    """A MySQL or MariaDB server to read from; its name is the scope of its tables."""
+
+    host: str = "127.0.0.1"
+    port: Port = 3306
+    user: str
+    password: Secret | None = None
+
+
+class DuckdbConnection(Struct, frozen=True, kw_only=True, tag_field="type", tag="duckdb"):
+    """A DuckDB database file."""
+
+    path: str
+
+
+class PostgresConnection(Struct, frozen=True, kw_only=True, tag_field="type", tag="postgres"):
+    """A PostgreSQL database."""
+
+    host: str = "127.0.0.1"
+    port: Port = 5432
+    database: str
+    user: str
+    password: Secret | None = None
+    schema: str = "public"
+
+
+class RedshiftConnection(Struct, frozen=True, kw_only=True, tag_field="type", tag="redshift"):
+    """An Amazon Redshift cluster or workgroup."""
+
+    host: str
+    port: Port = 5439
+    database: str
+    user: str
+    password: Secret | None = None
+    schema: str = "public"
+    iam_role: str | None = None
+
+
+Connection = MysqlConnection | DuckdbConnection | PostgresConnection | RedshiftConnection
+
+
+class TableSettings(Struct, frozen=True, kw_only=True):
+    """How one table is read; what is not said is found from its schema."""
+
+    cursor: Column | Annotated[list[Column], Meta(min_length=1)] | None = None
+
+    @property
+    def cursor_columns(self) -> tuple[str, ...] | None:
+        """The cursor's columns; None if the schema decides, empty for full reloads."""
+        if self.cursor is None:
+            return None
+        if isinstance(self.cursor, str):
+            return () if self.cursor == "none" else (self.cursor,)
+        return tuple(self.cursor)
+
+
+class Pipeline(Struct, frozen=True, kw_only=True):
+    """Tables that go from one source to one target."""
+
+    source: str
+    target: str
+    tables: dict[str, TableSettings]
+
+
+class RetrySettings(Struct, frozen=True, kw_only=True):
+    """How often a request to the lake is tried, and how long the waits in between are."""
+
+    tries: Tries = 3
+    first_seconds: Seconds = 0.1
+    most_seconds: Seconds = 5.0
+
+
+class Config(Struct, frozen=True, kw_only=True):
+    """A whole configuration file."""
+
+    lake: LakeSettings | str
+    connections: dict[str, Connection] = {}
+    pipelines: dict[str, Pipeline] = {}
+    default_start: datetime = DEFAULT_START
+    presets: dict[str, datetime] = {}
+    retries: RetrySettings = RetrySettings()
+    lease_seconds: Seconds = 60.0

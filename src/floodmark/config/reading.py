@@ -1,0 +1,63 @@
+"""YAML without its traps, and errors that never show a value: it may be a password."""
+
+from typing import Any
+
+import yaml
+
+from floodmark.errors import ConfigError
+
+
+def parse_yaml(text: str, source: str) -> Any:
+    """Parse one YAML document; ConfigError names the source and the line."""
+    loader = None
+    try:
+        loader = _Loader(text)
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        _refuse_repeated_keys(node, source)
+        return loader.construct_document(node)
+    except yaml.constructor.ConstructorError as error:
+        # Its text shows the tag, and what starts with '!' may have been meant as a password.
+        raise ConfigError(
+            f"{source}{_line(error.problem_mark)}: this value is not understood",
+            hint="put it in quotes",
+        ) from None
+    except yaml.MarkedYAMLError as error:
+        place = f"{source}{_line(error.problem_mark)}"
+        raise ConfigError(f"{place}: not valid YAML: {error.problem}") from None
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{source}: not valid YAML: {str(error).splitlines()[0]}") from None
+    except RecursionError:
+        raise ConfigError(f"{source} is nested too deeply, or within itself") from None
+    finally:
+        if loader is not None:
+            loader.dispose()
+
+
+class _Loader(yaml.CSafeLoader):
+    """Says where it is that a value cannot be made, such as the date 2025-13-45."""
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, KeyError, AttributeError):
+            raise yaml.constructor.ConstructorError(None, None, None, node.start_mark) from None
+
+
+def _refuse_repeated_keys(node: yaml.Node, source: str) -> None:
+    """YAML lets a later key replace an earlier one in silence; a configuration must not."""
+    if isinstance(node, yaml.SequenceNode):
+        for item in node.value:
+            _refuse_repeated_keys(item, source)
+    if isinstance(node, yaml.MappingNode):
+        seen = set()
+        for key, value in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value in seen:
+                raise ConfigError(f"{source}{_line(key.start_mark)}: {key.value!r} is given twice")
+            seen.add(key.value if isinstance(key, yaml.ScalarNode) else id(key))
+            _refuse_repeated_keys(value, source)
+
+
+def _line(mark: Any) -> str:
+    return f" line {mark.line + 1}" if mark else ""

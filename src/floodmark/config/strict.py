@@ -1,0 +1,124 @@
+"""Turn parsed YAML into models, and say exactly what is wrong where it does not fit."""
+
+from datetime import date, datetime
+from difflib import get_close_matches
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from floodmark.config.secret import Secret
+from floodmark.errors import ConfigError, UsageError
+from floodmark.model.timestamps import as_utc, parse_timestamp
+
+
+def build(kind: Any, raw: Any, path: str) -> Any:
+    """Build a value of the given type; ConfigError names the path and the nearest known key."""
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return _build_struct(kind, raw, path)
+    if get_origin(kind) is dict:
+        value_kind = get_args(kind)[1]
+        return {
+            _name(key, path): build(value_kind, value, f"{path}.{key}")
+            for key, value in _mapping(raw, path).items()
+        }
+    structs = [
+        choice
+        for choice in (get_args(kind) if get_origin(kind) in (Union, UnionType) else ())
+        if isinstance(choice, type) and issubclass(choice, msgspec.Struct)
+    ]
+    if len(structs) > 1:
+        return _build_tagged(structs, _mapping(raw, path), path)
+    if structs and isinstance(raw, dict):
+        return _build_struct(structs[0], raw, path)
+    return _build_leaf(kind, raw, path)
+
+
+def _build_struct(kind: type[msgspec.Struct], raw: Any, path: str) -> Any:
+    given = _mapping(raw, path)
+    config = kind.__struct_config__
+    tag = {config.tag_field} if config.tag_field else set()
+    hints = get_type_hints(kind, include_extras=True)
+    for key in given:
+        if key not in hints and key not in tag:
+            raise _unknown(path, "key", str(key), [*tag, *hints])
+    for field in msgspec.structs.fields(kind):
+        if field.required and field.name not in given:
+            raise ConfigError(f"{path}: {field.name!r} is missing")
+    values = {
+        key: build(hints[key], value, f"{path}.{key}" if path != "configuration" else key)
+        for key, value in given.items()
+        if key not in tag
+    }
+    return kind(**values)
+
+
+def _build_tagged(kinds: list[type[msgspec.Struct]], raw: dict[str, Any], path: str) -> Any:
+    field = kinds[0].__struct_config__.tag_field
+    by_tag = {str(kind.__struct_config__.tag): kind for kind in kinds}
+    if field not in raw:
+        raise ConfigError(f"{path}: {field!r} is missing", hint="one of " + ", ".join(by_tag))
+    tag = str(raw[field])
+    if tag not in by_tag:
+        raise _unknown(path, str(field), tag, list(by_tag))
+    return _build_struct(by_tag[tag], raw, path)
+
+
+def _build_leaf(kind: Any, raw: Any, path: str) -> Any:
+    if kind is datetime:
+        return _moment(raw, path)
+    if Secret in get_args(kind):
+        if raw is not None and not isinstance(raw, str):
+            raise ConfigError(f"{path}: expected text", hint="put it in quotes")
+        return None if raw is None else Secret(raw)
+    try:
+        return msgspec.convert(raw, kind, strict=not isinstance(raw, str))
+    except msgspec.ValidationError as error:
+        unquoted = isinstance(raw, (int, float, date)) and "`str" in str(error)
+        raise ConfigError(
+            f"{path}: {error}: {_shown(raw)}", hint="put it in quotes" if unquoted else None
+        ) from error
+
+
+def _moment(raw: Any, path: str) -> datetime:
+    try:
+        return as_utc(raw) if isinstance(raw, datetime) else parse_timestamp(str(raw))
+    except UsageError as error:
+        raise ConfigError(f"{path}: {error.message}", hint=error.hint) from error
+    except OverflowError as error:
+        raise ConfigError(f"{path}: {raw} is out of range") from error
+
+
+def _mapping(raw: Any, path: str) -> dict[str, Any]:
+    if raw is None:
+        return {}
+    if not isinstance(raw, dict):
+        # Not the value itself: a connection written as one line has its password in there.
+        raise ConfigError(f"{path}: expected keys and values, got {_kind(raw)}")
+    return raw
+
+
+def _name(key: Any, path: str) -> str:
+    """A key as it was written: YAML reads `1.10` as 1.1 and `no` as false."""
+    if not isinstance(key, str):
+        raise ConfigError(f"{path}: {key!r} is not a name", hint="put it in quotes")
+    return key
+
+
+def _shown(raw: Any) -> str:
+    return _kind(raw) if isinstance(raw, (dict, list)) else f"{raw!r}"
+
+
+def _kind(raw: Any) -> str:
+    kinds = ((dict, "keys and values"), (list, "a list"), (str, "text"))
+    return next((name for kind, name in kinds if isinstance(raw, kind)), "a single value")
+
+
+def _unknown(path: str, what: str, given: str, known: list[str]) -> ConfigError:
+    given, colon, _ = given.partition(":")
+    if colon:  # what follows may be a password
+        message = f"{path}: unknown {what} {given + colon!r}"
+        return ConfigError(message, hint="put a space after ':'")
+    nearest = get_close_matches(given.lower(), known, n=1, cutoff=0.5)
+    hint = f"did you mean {nearest[0]!r}?" if nearest else "one of " + ", ".join(sorted(known))
+    return ConfigError(f"{path}: unknown {what} {given!r}", hint=hint)

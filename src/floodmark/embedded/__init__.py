@@ -1,0 +1,1 @@
+"""Real servers that Floodmark starts for itself, for tests and the demo."""

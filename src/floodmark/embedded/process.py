@@ -1,0 +1,178 @@
+"""A server as a child process: free ports, a log, a readiness probe, a sure end."""
+
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from floodmark.errors import FloodmarkError
+
+LOOPBACK = "127.0.0.1"
+
+# Below 32768, where Linux takes the ports of outgoing connections from: such a connection could
+# otherwise sit on a port between our choosing it and the server's binding it, or during a restart.
+_PORTS = range(15000, 32000)
+
+_POLL_SECONDS = 0.02
+_LOG_TAIL_BYTES = 4000
+
+# Runs between fork and exec of the server. It is a program of its own and not a `preexec_fn`,
+# because Python code in the child of a process with threads may deadlock (and warns since 3.12).
+# The parent may have died before the signal was ordered: hence the second look. Python ignores
+# SIGPIPE and SIGXFSZ and the server would inherit that.
+_DIE_WITH_PARENT = """
+import ctypes, os, signal, sys
+PR_SET_PDEATHSIG = 1
+if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0):
+    sys.exit("prctl: " + os.strerror(ctypes.get_errno()))
+if os.getppid() != int(sys.argv[1]):
+    sys.exit("the parent is gone")
+signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
+def free_ports(count: int) -> list[int]:
+    """Choose different loopback ports that nobody listens on."""
+    ports: list[int] = []
+    with ExitStack() as held:
+        while len(ports) < count:
+            probe = held.enter_context(socket.socket())
+            port = secrets.choice(_PORTS)
+            with suppress(OSError):
+                probe.bind((LOOPBACK, port))
+                ports.append(port)
+    return ports
+
+
+class ServerProcess:
+    """A server that runs as our child, logs to a file in its folder and never outlives us.
+
+    `command` begins with the absolute path of a program, which runs inside `folder`. `ready` is
+    asked again and again after the start until it returns true.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        folder: Path,
+        ready: Callable[[], bool],
+        *,
+        environment: Mapping[str, str] | None = None,
+        start_seconds: float = 60,
+    ) -> None:
+        self.name = name
+        self.log = folder / f"{name}.log"
+        self._command = list(command)
+        self._folder = folder
+        self._ready = ready
+        self._environment = dict(environment or {})
+        self._start_seconds = start_seconds
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The process id, or None while the server is not running."""
+        return self._process.pid if self._process and self._process.poll() is None else None
+
+    def start(self) -> None:
+        """Start the server and wait until it is ready; does nothing if it is running."""
+        if self.pid is not None:
+            return
+        launched: Future[subprocess.Popen[bytes]] = Future()
+        threading.Thread(
+            target=self._launch_and_watch, args=(launched,), name=f"{self.name}-watch", daemon=True
+        ).start()
+        self._process = launched.result()
+        try:
+            self._wait_until_ready(self._process)
+        except BaseException:
+            self.kill()
+            raise
+
+    def stop(self, seconds: float = 30) -> None:
+        """Ask the server to end (SIGTERM), and make it end if it has not after `seconds`."""
+        self._signal(signal.SIGTERM)
+        if self._process is not None:
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(seconds)
+        self.kill()
+
+    def kill(self) -> None:
+        """End the server at once (SIGKILL), as a crash would."""
+        self._signal(signal.SIGKILL)
+        if self._process is not None:
+            self._process.wait()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process is not None:
+            self._process.send_signal(number)  # looks first whether it still runs
+
+    def _launch_and_watch(self, launched: Future[subprocess.Popen[bytes]]) -> None:
+        """Start the process, and stay as long as it runs.
+
+        Linux sends the parent-death signal when the *thread* that forked ends. So that thread must
+        be one that lives as long as the server, and not whichever test or worker called `start`.
+        """
+        try:
+            process = self._launch()
+        except BaseException as error:  # noqa: BLE001 - handed to the thread that waits
+            launched.set_exception(error)
+            return
+        launched.set_result(process)
+        # WNOWAIT leaves it to Popen to reap, so that a process id is never signalled after reuse.
+        with suppress(ChildProcessError):
+            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+
+    def _launch(self) -> subprocess.Popen[bytes]:
+        command = self._command
+        if sys.platform == "linux":
+            guard = [sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT, str(os.getpid())]
+            command = guard + command
+        with self.log.open("ab") as log:
+            return subprocess.Popen(  # noqa: S603 - the command is ours
+                command,
+                cwd=self._folder,
+                env={**os.environ, **self._environment},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C is for us; we then stop the server in order
+            )
+
+    def _wait_until_ready(self, process: subprocess.Popen[bytes]) -> None:
+        deadline = time.monotonic() + self._start_seconds
+        while not self._ready():
+            if process.poll() is not None:
+                raise self._failure(f"ended with code {process.returncode} while starting")
+            if time.monotonic() > deadline:
+                raise self._failure(f"was not ready after {self._start_seconds:g} seconds")
+            time.sleep(_POLL_SECONDS)
+
+    def _failure(self, what: str) -> FloodmarkError:
+        tail = self.log.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace").strip()
+        return FloodmarkError(f"{self.name} {what}\n{tail}", hint=f"The whole log: {self.log}")

@@ -1,0 +1,1 @@
+"""What Floodmark talks about, as immutable values. Nothing here does any input or output."""

@@ -1,0 +1,42 @@
+"""How far a table may be read: what is known of a server's transactions, and what follows."""
+
+from datetime import datetime, timedelta
+
+from msgspec import Struct
+
+from floodmark.model.position import Position
+
+
+class Activity(Struct, frozen=True, kw_only=True):
+    """What was in flight on a server, read in the order that `floodmark.planning.bounds` needs.
+
+    now                  the server's clock before anything else was read, in UTC
+    oldest_statement     when the oldest statement still running began
+    oldest_transaction   when the oldest transaction that may write began, to the second
+    holder               who runs the older of the two
+    unseen               why transactions in flight cannot be seen; None if they can
+    server_offset        the least offset of the server's zone from UTC since the older of the two
+    server_zone          what the server calls its zone
+    """
+
+    now: datetime
+    oldest_statement: datetime | None = None
+    oldest_transaction: datetime | None = None
+    holder: str | None = None
+    unseen: str | None = None
+    server_offset: timedelta = timedelta(0)
+    server_zone: str = "UTC"
+
+
+class Ceiling(Struct, frozen=True):
+    """The greatest id that was there, and the server's clock right after it was read, in UTC."""
+
+    id: int
+    read_at: datetime
+
+
+class Bound(Struct, frozen=True, kw_only=True):
+    """How far it is safe to read, and what holds it back, if anything does."""
+
+    position: Position
+    held_by: str | None = None

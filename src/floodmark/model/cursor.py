@@ -1,0 +1,64 @@
+"""Cursors: the columns that order a table's changes."""
+
+from typing import Literal
+
+from msgspec import Struct
+
+from floodmark.model.schema import SourceColumn
+
+KeyKind = Literal["integer", "decimal", "text", "binary", "quoted"]
+
+_KINDS: dict[str, KeyKind] = {
+    **dict.fromkeys(("tinyint", "smallint", "mediumint", "int", "bigint", "year"), "integer"),
+    "decimal": "decimal",
+    **dict.fromkeys(("char", "varchar"), "text"),
+    **dict.fromkeys(("binary", "varbinary"), "binary"),
+    **dict.fromkeys(("date", "datetime", "timestamp", "uuid", "inet4", "inet6"), "quoted"),
+}
+
+
+def key_kind(column: SourceColumn) -> KeyKind | None:
+    """How a column's values are written in SQL; None if they cannot order a table exactly.
+
+    Floating point numbers do not compare equal to what they print as, and ENUM and SET sort by
+    number but compare with text.
+    """
+    return _KINDS.get(column.data_type)
+
+
+def is_time(column: SourceColumn) -> bool:
+    """Whether a column can say when a row changed."""
+    return column.data_type in ("datetime", "timestamp")
+
+
+class Cursor(Struct, frozen=True, kw_only=True):
+    """How a table's changes are ordered.
+
+    timestamp   ordered by a time column, ties broken by `key` if there is one
+    id          ordered by `key`, which only ever grows; updates are not seen
+    none        not ordered: the whole table is read each time
+
+    Only if it is `unique` can a window end at any row; else it ends between different values.
+    """
+
+    kind: Literal["timestamp", "id", "none"]
+    timestamp: str | None = None
+    key: tuple[str, ...] = ()
+    unique: bool = True
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns in their order."""
+        return (*((self.timestamp,) if self.timestamp else ()), *self.key)
+
+    def __str__(self) -> str:
+        return f"({', '.join(self.columns)})" if self.columns else "none"
+
+
+class CursorChoice(Struct, frozen=True, kw_only=True):
+    """The cursor of a table, the index that serves it, and why it was chosen."""
+
+    cursor: Cursor
+    index: str | None
+    reasons: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()

@@ -1,0 +1,86 @@
+"""What one Spark task is asked to do, and what it answers.
+
+These travel to the workers as plain JSON, so everything here is small and encodes itself.
+"""
+
+from typing import Literal
+
+from msgspec import Struct
+
+from floodmark.model.manifest import DataFile
+from floodmark.model.position import Position
+
+ZeroDates = Literal["null", "quarantine", "error"]
+
+# Every connection to a source says this first: times in UTC, names and literals read the same way
+# whatever the server's settings, and no result cut short by a server-wide limit.
+SESSION_SETTINGS = (
+    "SET time_zone = '+00:00', sql_mode = '', sql_select_limit = 18446744073709551615"
+)
+
+
+class Window(Struct, frozen=True, kw_only=True):
+    """A half-open range of positions `(start, end]` that one task reads.
+
+    `predicate` is the SQL condition that selects exactly the rows of the range.
+    """
+
+    part: int
+    start: Position
+    end: Position
+    predicate: str
+
+
+class Edge(Struct, frozen=True):
+    """Where a window may end, and how many rows lay between the edge before it and this one."""
+
+    end: Position
+    rows: int
+
+
+class ChunkPlan(Struct, frozen=True, kw_only=True):
+    """Windows that tile `(start, end]`, to be read and committed together."""
+
+    start: Position
+    end: Position
+    windows: tuple[Window, ...]
+    rows: int
+
+
+class Route(Struct, frozen=True, kw_only=True):
+    """How a table's new rows are reached.
+
+    Along the cursor's index, or along the primary key with the range as a filter. With `chunked` it
+    is committed chunk by chunk, else only as a whole. `index` is what the reads are held to.
+    """
+
+    by: Literal["cursor", "key"]
+    index: str | None
+    chunked: bool
+    why: str
+
+
+class ColumnPlan(Struct, frozen=True, kw_only=True):
+    """How one column is read: what the server is asked for, and what it becomes in Arrow.
+
+    `arrow` is one of bool, int16, int32, int64, float32, float64, decimal128(P, S), string, binary,
+    date32, timestamp[us] and timestamp[us, UTC]. With `zero_dates`, what is no day of any calendar
+    (`0000-00-00`, `2024-00-15`) counts as such and becomes NULL.
+    """
+
+    name: str
+    expression: str
+    arrow: str
+    nullable: bool
+    zero_dates: bool = False
+
+
+class Receipt(Struct, frozen=True, kw_only=True):
+    """What a task wrote for its window."""
+
+    part: int
+    rows: int
+    files: tuple[DataFile, ...]
+    seconds: float
+    zero_dates: dict[str, int] = {}
+    peak_memory_bytes: int = 0

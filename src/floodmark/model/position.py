@@ -1,0 +1,97 @@
+"""Positions: values of a table's cursor."""
+
+from datetime import datetime
+
+from msgspec import Struct
+
+from floodmark.model.timestamps import plain
+
+Identity = int | str | tuple[int | str, ...]
+
+
+class Walk(Struct, frozen=True):
+    """A first load on its way along the primary key: rows up to `bound` with a key up to `key`."""
+
+    key: Identity
+    bound: "Position"
+
+
+class Position(Struct, frozen=True, omit_defaults=True):
+    """A value of the cursor: all rows up to here are safe.
+
+    Without an id, a timestamp stands behind every row that carries it. With neither, the position
+    is the start of the table. During a walk, what the walk has read is safe as well; at its end the
+    position becomes the walk's bound.
+    """
+
+    timestamp: datetime | None = None
+    id: Identity | None = None
+    walk: Walk | None = None
+
+    @property
+    def is_start(self) -> bool:
+        """Whether nothing lies behind this position."""
+        return self == START
+
+    @property
+    def base(self) -> "Position":
+        """The position without the walk that set out from it."""
+        return Position(self.timestamp, self.id)
+
+    def compare(self, other: "Position") -> int | None:
+        """Say -1, 0 or 1 for before, equal, after; None where only the database could tell.
+
+        Text is ordered by the database's collation, which nobody else knows, and an id alone
+        cannot be held against a timestamp alone.
+        """
+        mine, yours = self.base, other.base
+        if mine == yours:
+            return _compare_walks(self.walk, other.walk)
+        if mine.is_start or yours.is_start:
+            return -1 if mine.is_start else 1
+        if self.timestamp is None and other.timestamp is None:
+            return _compare_ids(self.id, other.id)
+        if self.timestamp is None or other.timestamp is None:
+            return None
+        if self.timestamp != other.timestamp:
+            return -1 if self.timestamp < other.timestamp else 1
+        if self.id is None or other.id is None:
+            return 1 if self.id is None else -1
+        return _compare_ids(self.id, other.id)
+
+    def __str__(self) -> str:
+        parts = [] if self.timestamp is None else [plain(self.timestamp)]
+        if self.id is not None:
+            parts.append(f"id {show_id(self.id)}")
+        base = ", ".join(parts) or "the start"
+        if self.walk is None:
+            return base
+        return f"{base}, walking to {self.walk.bound} at key {show_id(self.walk.key)}"
+
+
+START = Position()
+
+
+def show_id(identity: Identity) -> str:
+    """Show an id, or the parts of a composite key."""
+    if isinstance(identity, tuple):
+        return "(" + ", ".join(str(part) for part in identity) + ")"
+    return str(identity)
+
+
+def _compare_walks(left: Walk | None, right: Walk | None) -> int | None:
+    if left is None or right is None:
+        return (left is not None) - (right is not None)
+    return _compare_ids(left.key, right.key) if left.bound == right.bound else None
+
+
+def _compare_ids(left: Identity | None, right: Identity | None) -> int | None:
+    lefts = left if isinstance(left, tuple) else (left,)
+    rights = right if isinstance(right, tuple) else (right,)
+    for mine, yours in zip(lefts, rights, strict=False):
+        if mine == yours:
+            continue
+        if isinstance(mine, int) and isinstance(yours, int):
+            return -1 if mine < yours else 1
+        return None
+    return 0 if len(lefts) == len(rights) else None

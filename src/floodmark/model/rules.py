@@ -1,0 +1,52 @@
+"""The rules that every change of a watermark must keep, whoever makes it."""
+
+from collections.abc import Sequence
+
+from floodmark.errors import IllegalTransition
+from floodmark.model.manifest import Chunk, Manifest
+from floodmark.model.watermark import Watermark
+
+
+def check_transition(before: Watermark, now: Watermark, manifests: Sequence[Manifest]) -> None:
+    """Raise IllegalTransition unless `now` may follow `before` by way of these manifests."""
+    if now.table_name != before.table_name:
+        raise IllegalTransition(f"{before.table_name} cannot become {now.table_name}")
+    if not manifests and _extraction(now) != _extraction(before):
+        raise IllegalTransition(
+            f"the position of {before.table_name} moves by manifests alone,"
+            f" not from {before.position} to {now.position} without one"
+        )
+    position = before.position
+    for manifest in manifests:
+        standing = manifest.standing.mysql_state.position
+        if isinstance(manifest.change, Chunk) and standing.compare(position) == -1:
+            raise IllegalTransition(
+                f"chunk {manifest.head} of {before.table_name} would move the position back"
+                f" from {position} to {standing}"
+            )
+        position = standing
+    if now.loaded_head > now.head:
+        raise IllegalTransition(
+            f"{now.table_name}: {now.loaded_head} loaded, but only {now.head} extracted"
+        )
+    same_load = before.redshift_state.load_epoch == now.redshift_state.load_epoch
+    if same_load and now.loaded_head < before.loaded_head:
+        raise IllegalTransition(
+            f"{now.table_name}: loading cannot go back from {before.loaded_head}"
+            f" to {now.loaded_head}"
+        )
+
+
+def _extraction(watermark: Watermark) -> tuple[object, ...]:
+    """What only a manifest may change: all of stage 1 but its status and error."""
+    state = watermark.mysql_state
+    return (
+        watermark.epoch,
+        state.position,
+        state.last_manifest,
+        state.total_rows,
+        state.s3_file_count,
+        state.counted_from_epoch,
+        watermark.redshift_state.eligible_from_epoch,
+        watermark.redshift_state.load_epoch,
+    )

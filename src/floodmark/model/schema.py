@@ -1,0 +1,58 @@
+"""Tables as the source's catalog describes them."""
+
+from msgspec import Struct
+
+from floodmark.model.table import TableName
+
+
+class SourceColumn(Struct, frozen=True, kw_only=True):
+    """A column of a MySQL table.
+
+    `data_type` is the bare type in lower case (`decimal`), `column_type` the whole of it
+    (`decimal(12,4) unsigned`). `precision` and `scale` hold for numbers, `fraction` (digits of a
+    second) for times, `length` (characters or bytes) for text and binary. With `auto_increment`
+    the server gives a new row its number; with `on_update` it stamps a row whenever it changes.
+    """
+
+    name: str
+    data_type: str
+    column_type: str
+    nullable: bool
+    unsigned: bool = False
+    precision: int | None = None
+    scale: int | None = None
+    fraction: int | None = None
+    length: int | None = None
+    collation: str | None = None
+    is_json: bool = False
+    auto_increment: bool = False
+    on_update: bool = False
+
+
+class SourceIndex(Struct, frozen=True, kw_only=True):
+    """An index of a MySQL table that can be read in order: its columns.
+
+    Indexes over expressions or prefixes of columns, of text or of space, are no help here.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    unique: bool
+
+
+class SourceTable(Struct, frozen=True, kw_only=True):
+    """A MySQL table: its columns in order, its primary key and its indexes."""
+
+    name: TableName
+    columns: tuple[SourceColumn, ...]
+    primary_key: tuple[str, ...]
+    indexes: tuple[SourceIndex, ...]
+    estimated_rows: int = 0
+    average_row_bytes: int = 0
+
+    def column(self, name: str) -> SourceColumn:
+        """A column by its name; KeyError if there is none."""
+        for column in self.columns:
+            if column.name == name:
+                return column
+        raise KeyError(name)

@@ -1,0 +1,86 @@
+"""Names of tables, and the storage keys they stand under."""
+
+import re
+from contextlib import suppress
+from typing import Self
+
+from msgspec import Struct
+
+from floodmark.errors import UsageError
+
+_SCOPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+_UNSAFE = re.compile(r"[^A-Za-z0-9_$-]")
+_ESCAPED = re.compile(r"(?:%[0-9A-F]{2})+")
+
+
+class TableName(Struct, frozen=True, order=True):
+    """A table of a source: `SCOPE:schema.table`."""
+
+    scope: str
+    schema: str
+    table: str
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read `SCOPE:schema.table`; anything else is a UsageError."""
+        scope, schema, table = split_name(text)
+        if scope is None:
+            raise UsageError(
+                f"table name {text!r} lacks its scope", hint="write it as SCOPE:schema.table"
+            )
+        return cls(scope, schema, table)
+
+    @classmethod
+    def from_key(cls, key: str) -> Self:
+        """Turn a storage key back into its name; UsageError if it is no name's key."""
+        scope, _, rest = key.partition("/")
+        schema, _, table = rest.partition(".")
+        if scope and schema and table:
+            with suppress(UnicodeDecodeError):
+                name = cls(_unescape(scope), _unescape(schema), _unescape(table))
+                if name.key == key:
+                    return name
+        raise UsageError(f"{key!r} is not the key of a table")
+
+    @property
+    def key(self) -> str:
+        """The part of a storage key that stands for this table and for no other."""
+        return f"{_escape(self.scope)}/{_escape(self.schema)}.{_escape(self.table)}"
+
+    @property
+    def unscoped(self) -> str:
+        """`schema.table`."""
+        return f"{self.schema}.{self.table}"
+
+    def __str__(self) -> str:
+        return f"{self.scope}:{self.schema}.{self.table}"
+
+
+def split_name(text: str) -> tuple[str | None, str, str]:
+    """Split `[SCOPE:]schema.table` into its parts; the scope may be missing."""
+    before, colon, after = text.partition(":")
+    scope, rest = (before, after) if colon else (None, text)
+    schema, _, table = rest.partition(".")
+    if not (_valid(schema) and _valid(table)) or not (scope is None or valid_scope(scope)):
+        raise UsageError(
+            f"{text!r} is not a table name", hint="write schema.table or SCOPE:schema.table"
+        )
+    return scope, schema, table
+
+
+def valid_scope(text: str) -> bool:
+    """Whether a text can name a connection, and so be the scope of a table."""
+    return _SCOPE.fullmatch(text) is not None
+
+
+def _valid(identifier: str) -> bool:
+    """Whether MySQL could have something of this name: no spaces around it, nothing unprintable."""
+    return identifier != "" and identifier == identifier.strip() and identifier.isprintable()
+
+
+def _escape(part: str) -> str:
+    return _UNSAFE.sub(lambda m: "".join(f"%{byte:02X}" for byte in m[0].encode()), part)
+
+
+def _unescape(part: str) -> str:
+    return _ESCAPED.sub(lambda m: bytes.fromhex(m[0].replace("%", "")).decode(), part)

@@ -1,0 +1,36 @@
+"""Points in time: always UTC, to the microsecond."""
+
+from datetime import UTC, datetime
+
+from floodmark.errors import UsageError
+
+
+def parse_timestamp(text: str) -> datetime:
+    """Read a date or a date and time; without a zone it is UTC."""
+    try:
+        value = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise UsageError(
+            f"{text!r} is not a timestamp", hint="write it as '2025-08-09 20:00:01', in UTC"
+        ) from None
+    return as_utc(value)
+
+
+def as_utc(value: datetime) -> datetime:
+    """The same moment in UTC; a value without a zone is taken as UTC."""
+    return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+def plain(value: datetime) -> str:
+    """Show a moment the way MySQL does: `2025-08-09 20:00:01`, with a fraction if it has one."""
+    return as_utc(value).replace(tzinfo=None).isoformat(sep=" ")
+
+
+def stamped(value: datetime) -> str:
+    """Show a moment with its zone: `2025-08-09T20:00:01Z`, with a fraction if it has one."""
+    return as_utc(value).replace(tzinfo=None).isoformat() + "Z"
+
+
+def utc_now() -> datetime:
+    """The wall clock. Passed to whoever needs the time; called by nobody else."""
+    return datetime.now(UTC)

@@ -1,0 +1,258 @@
+"""How a watermark changes: pure functions.
+
+Stage 1 changes only by manifests: `record` turns a change into the next manifest of a table, and
+`checkpoint` carries that manifest into the watermark. Stage 2 changes only by `loaded`. A failure
+of either changes its status and error, never a position.
+"""
+
+from datetime import datetime
+
+from msgspec import Struct, structs
+
+from floodmark.errors import CorruptLog
+from floodmark.model.manifest import Change, Chunk, Import, Loaded, Manifest, Reset, Restore, Set
+from floodmark.model.standing import Head, Metadata, MysqlState, Standing
+from floodmark.model.watermark import RedshiftState, Watermark
+
+
+class Authorship(Struct, frozen=True):
+    """Who changes something, in which session, and when."""
+
+    session_id: str
+    author: str
+    now: datetime
+
+
+# Stage 1
+
+
+def record(watermark: Watermark, change: Change, by: Authorship) -> Manifest:
+    """Write down a change as the manifest that follows a watermark."""
+    head = watermark.standing.next_head
+    return Manifest(
+        table_name=watermark.table_name,
+        epoch=head.epoch,
+        sequence=head.sequence,
+        created_at=by.now,
+        session_id=by.session_id,
+        author=by.author,
+        change=change,
+        standing=_stand(watermark, change, by),
+    )
+
+
+def checkpoint(watermark: Watermark, manifest: Manifest) -> Watermark:
+    """Move a watermark past the manifest that follows it; CorruptLog if it does not follow."""
+    by = Authorship(manifest.session_id, manifest.author, manifest.created_at)
+    expected = record(watermark, manifest.change, by)
+    if (expected.table_name, expected.head, _facts(expected.standing)) != (
+        manifest.table_name,
+        manifest.head,
+        _facts(manifest.standing),
+    ):
+        raise CorruptLog(
+            f"manifest {manifest.head} of {manifest.table_name} does not follow"
+            f" {watermark.head} of {watermark.table_name}",
+            hint="a manifest was removed or replaced; 'watermark validate' shows what is there",
+        )
+    return after(watermark, manifest)
+
+
+def _facts(standing: Standing) -> Standing:
+    """Leave out the status, which a failure changes without a manifest."""
+    state = structs.replace(standing.mysql_state, status="pending", error=None)
+    return structs.replace(standing, mysql_state=state)
+
+
+def after(watermark: Watermark, manifest: Manifest) -> Watermark:
+    """Say where a table stands after a manifest, wherever the watermark stood before it.
+
+    This rebuilds a watermark from nothing but the last manifest. What a manifest cannot know, how
+    much of the current load epoch is loaded, is left for the ledger to tell.
+    """
+    standing = manifest.standing
+    return structs.replace(
+        watermark,
+        epoch=standing.epoch,
+        session_id=manifest.session_id,
+        backup_strategy=standing.backup_strategy,
+        mysql_state=standing.mysql_state,
+        metadata=standing.metadata,
+        redshift_state=_load_state(watermark.redshift_state, manifest),
+    )
+
+
+def _stand(watermark: Watermark, change: Change, by: Authorship) -> Standing:
+    """Say where extraction stands once the change has the next place in the log."""
+    before = structs.replace(
+        watermark.standing, mysql_state=structs.replace(watermark.mysql_state, error=None)
+    )
+    head = before.next_head
+    match change:
+        case Chunk():
+            same_session = watermark.session_id == by.session_id
+            standing = _stand_after_chunk(before, change, by, same_session=same_session)
+        case Set():
+            standing = structs.replace(
+                before,
+                backup_strategy="manual_cli",
+                mysql_state=_moved(before.mysql_state, change),
+                metadata=_manual(before.metadata, by.now),
+            )
+        case Import():
+            standing = structs.replace(
+                before,
+                backup_strategy=change.strategy,
+                mysql_state=structs.replace(
+                    _moved(before.mysql_state, change), last_extraction_time=change.extraction_time
+                ),
+                metadata=structs.replace(
+                    _manual(before.metadata, change.manual_set_at), imported_from=change.origin
+                ),
+            )
+        case Reset():
+            return _stand_after_reset(before, change, head)
+        case Restore():
+            standing = _stand_after_restore(before, change)
+    return structs.replace(
+        standing,
+        mysql_state=structs.replace(
+            standing.mysql_state, last_sequence=head.sequence, last_manifest=str(head)
+        ),
+    )
+
+
+def _stand_after_chunk(
+    before: Standing, chunk: Chunk, by: Authorship, *, same_session: bool
+) -> Standing:
+    state = before.mysql_state
+    rows = state.total_rows + chunk.rows
+    chunks = state.chunk_count + 1
+    seconds = before.metadata.total_processing_time_seconds + chunk.seconds
+    return structs.replace(
+        before,
+        backup_strategy=chunk.strategy,
+        mysql_state=structs.replace(
+            state,
+            status="success" if chunk.final else "in_progress",
+            last_timestamp=chunk.end.timestamp,
+            last_id=chunk.end.id,
+            last_extraction_time=by.now,
+            total_rows=rows,
+            last_session_rows=chunk.rows + (state.last_session_rows if same_session else 0),
+            s3_file_count=state.s3_file_count + len(chunk.files),
+            s3_bytes=state.s3_bytes + chunk.bytes,
+            chunk_count=chunks,
+        ),
+        metadata=structs.replace(
+            _manual(before.metadata, None),
+            total_processing_time_seconds=seconds,
+            average_batch_size=rows // chunks,
+        ),
+    )
+
+
+def _stand_after_reset(before: Standing, change: Reset, head: Head) -> Standing:
+    """Open the next epoch; the stage that is not reset keeps what it has."""
+    epoch = before.epoch + 1
+    extract, load = "extract" in change.stages, "load" in change.stages
+    fresh = MysqlState(counted_from_epoch=epoch)
+    state = fresh if extract else before.mysql_state
+    return Standing(
+        epoch=epoch,
+        backup_strategy="sequential" if extract else before.backup_strategy,
+        mysql_state=structs.replace(state, last_sequence=0, last_manifest=str(head)),
+        metadata=Metadata() if extract else before.metadata,
+        eligible_from_epoch=epoch if extract and load else before.eligible_from_epoch,
+        load_epoch=epoch if load else before.load_epoch,
+    )
+
+
+def _stand_after_restore(before: Standing, change: Restore) -> Standing:
+    """Return to the earlier position and epochs that count; the log goes on where it is."""
+    average = change.rows // change.chunk_count if change.chunk_count else 0
+    return structs.replace(
+        change.earlier,
+        epoch=before.epoch,
+        mysql_state=structs.replace(
+            change.earlier.mysql_state,
+            error=None,
+            total_rows=change.rows,
+            s3_file_count=change.files,
+            s3_bytes=change.bytes,
+            chunk_count=change.chunk_count,
+        ),
+        metadata=structs.replace(change.earlier.metadata, average_batch_size=average),
+    )
+
+
+def _moved(state: MysqlState, change: Set | Import) -> MysqlState:
+    position = change.position
+    return structs.replace(
+        state, status="pending", last_timestamp=position.timestamp, last_id=position.id
+    )
+
+
+def _manual(metadata: Metadata, set_at: datetime | None) -> Metadata:
+    return structs.replace(metadata, manual_watermark=set_at is not None, manual_set_at=set_at)
+
+
+# Stage 2
+
+
+def _load_state(before: RedshiftState, manifest: Manifest) -> RedshiftState:
+    standing, change = manifest.standing, manifest.change
+    state = structs.replace(
+        before, eligible_from_epoch=standing.eligible_from_epoch, load_epoch=standing.load_epoch
+    )
+    if standing.load_epoch != before.load_epoch:
+        start = Loaded(head=Head(standing.eligible_from_epoch, 0), rows=0, time=None)
+        known = change.loaded if isinstance(change, Restore) else start
+        return structs.replace(
+            state,
+            status="pending",
+            total_rows=known.rows,
+            last_session_rows=0,
+            last_load_time=known.time,
+            loaded_epoch=known.head.epoch,
+            loaded_sequence=known.head.sequence,
+            error=None,
+        )
+    if isinstance(change, Chunk) and change.files and state.status == "success":
+        return structs.replace(state, status="pending")
+    return state
+
+
+def loaded(
+    watermark: Watermark, *, through: Head, total_rows: int, session_rows: int, now: datetime
+) -> Watermark:
+    """Carry the ledger into the watermark: everything up to `through` is in the target.
+
+    The counts are the ledger's own sums for this load epoch, so repeating this changes nothing.
+    """
+    state = structs.replace(watermark.redshift_state, status="success", error=None)
+    if through != watermark.loaded_head or total_rows != state.total_rows:
+        state = structs.replace(
+            state,
+            total_rows=total_rows,
+            last_session_rows=session_rows,
+            last_load_time=now,
+            loaded_epoch=through.epoch,
+            loaded_sequence=through.sequence,
+        )
+    return structs.replace(watermark, redshift_state=state)
+
+
+# Failures
+
+
+def extract_failed(watermark: Watermark, error: str) -> Watermark:
+    """Note that stage 1 failed; the position stays."""
+    state = structs.replace(watermark.mysql_state, status="failed", error=error)
+    return structs.replace(watermark, mysql_state=state)
+
+
+def load_failed(watermark: Watermark, error: str) -> Watermark:
+    """Note that stage 2 failed; what is loaded stays."""
+    state = structs.replace(watermark.redshift_state, status="failed", error=error)
+    return structs.replace(watermark, redshift_state=state)

@@ -1,0 +1,142 @@
+"""The watermark document: where a table stands, one per table.
+
+It is a checkpoint of the table's manifests (stage 1) and of the target's ledger (stage 2). Its keys
+are a contract with operators and their scripts.
+"""
+
+from datetime import datetime
+from typing import Literal
+
+from msgspec import Struct, structs
+
+from floodmark.errors import CorruptDocument
+from floodmark.model.position import Position
+from floodmark.model.run import Strategy
+from floodmark.model.sealed import unseal
+from floodmark.model.standing import Count, Head, Metadata, MysqlState, Number, Standing, Status
+from floodmark.model.table import TableName
+
+FUTURE_TOLERANCE_SECONDS = 300.0
+
+
+class RedshiftState(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Stage 2: how far the lake has been loaded into the target, whichever target that is."""
+
+    status: Status = "pending"
+    total_rows: Count = 0
+    last_session_rows: Count = 0
+    last_load_time: datetime | None = None
+    loaded_epoch: Number = 1
+    loaded_sequence: Count = 0
+    eligible_from_epoch: Number = 1
+    load_epoch: Number = 1
+    error: str | None = None
+
+
+class BackupMetadata(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """When, by which session and to which places the document was saved."""
+
+    saved_at: datetime
+    session_id: str
+    backup_locations: tuple[str, ...] = ("primary", "daily", "session")
+
+
+class Watermark(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where a table stands."""
+
+    version: Literal[2] = 2
+    table_name: str
+    revision: Count = 0
+    epoch: Number = 1
+    mysql_state: MysqlState = MysqlState()
+    redshift_state: RedshiftState = RedshiftState()
+    backup_strategy: Strategy = "sequential"
+    session_id: str
+    created_at: datetime
+    updated_at: datetime
+    metadata: Metadata = Metadata()
+    backup_metadata: BackupMetadata
+    checksum: str = ""
+
+    @property
+    def position(self) -> Position:
+        """All rows up to here are safe in the lake."""
+        return self.mysql_state.position
+
+    @property
+    def standing(self) -> Standing:
+        """What the manifests alone say of the table."""
+        return Standing(
+            epoch=self.epoch,
+            backup_strategy=self.backup_strategy,
+            mysql_state=self.mysql_state,
+            metadata=self.metadata,
+            eligible_from_epoch=self.redshift_state.eligible_from_epoch,
+            load_epoch=self.redshift_state.load_epoch,
+        )
+
+    @property
+    def head(self) -> Head:
+        """The last place taken in the log."""
+        return Head(self.epoch, self.mysql_state.last_sequence)
+
+    @property
+    def loaded_head(self) -> Head:
+        """The last place of the log that is safe in the target."""
+        return Head(self.redshift_state.loaded_epoch, self.redshift_state.loaded_sequence)
+
+
+def empty_watermark(table: TableName, session_id: str, now: datetime) -> Watermark:
+    """Make the watermark of a table about which nothing is known."""
+    return Watermark(
+        table_name=str(table),
+        session_id=session_id,
+        created_at=now,
+        updated_at=now,
+        backup_metadata=BackupMetadata(saved_at=now, session_id=session_id),
+    )
+
+
+def same_content(left: Watermark, right: Watermark) -> bool:
+    """Whether two watermarks say the same of a table, whoever saved them and when."""
+    return _without_saving(left, right) == _without_saving(right, right)
+
+
+def _without_saving(watermark: Watermark, like: Watermark) -> Watermark:
+    return structs.replace(
+        watermark,
+        revision=like.revision,
+        session_id=like.session_id,
+        created_at=like.created_at,
+        updated_at=like.updated_at,
+        backup_metadata=like.backup_metadata,
+        checksum="",
+    )
+
+
+def decode_watermark(data: bytes, table: TableName, *, name: str, now: datetime) -> Watermark:
+    """Read a watermark; CorruptDocument unless it is valid, of this table, and not of the future.
+
+    `name` is what the message calls the document.
+    """
+    watermark: Watermark = unseal(data, Watermark, name=name)
+    if watermark.table_name != str(table):
+        raise CorruptDocument(f"{name} belongs to {watermark.table_name}, not to {table}")
+    for key, moment in (
+        ("updated_at", watermark.updated_at),
+        ("last_timestamp", watermark.mysql_state.last_timestamp),
+        ("last_extraction_time", watermark.mysql_state.last_extraction_time),
+        ("last_load_time", watermark.redshift_state.last_load_time),
+    ):
+        if moment is not None and in_future(moment, now):
+            raise CorruptDocument(f"{name} lies in the future: {key} is {moment.isoformat()}")
+    if watermark.loaded_head > watermark.head:
+        raise CorruptDocument(
+            f"{name} says {watermark.loaded_head} is loaded, but only {watermark.head} extracted"
+        )
+    return watermark
+
+
+def in_future(moment: datetime, now: datetime) -> bool:
+    """Whether a moment lies further ahead than clocks usually disagree."""
+    return (moment - now).total_seconds() > FUTURE_TOLERANCE_SECONDS

@@ -1,0 +1,1 @@
+"""What Floodmark knows about each table: manifests, watermark, copies, lease, older layouts."""

@@ -1,0 +1,82 @@
+"""Where in the lake everything about a table's state is kept."""
+
+import re
+from datetime import datetime
+
+from floodmark.model.standing import Head
+from floodmark.model.table import TableName
+
+PRIMARIES = "watermarks/v2/"
+DAILY = "watermarks/backups/daily/"
+SESSIONS = "watermarks/backups/sessions/"
+LEASES = "watermarks/leases/"
+RECOVERIES = "watermarks/recoveries/"
+SYSTEM = "watermarks/system.json"
+MANIFESTS = "manifests/"
+DATA = "incremental/"
+
+_DAILY = re.compile(r"(.+)_(\d{8})\.json")
+_MANIFEST = re.compile(r"(\d+)/(\d+)\.json")
+
+
+def primary(table: TableName) -> str:
+    """The watermark itself."""
+    return f"{PRIMARIES}{table.key}.json"
+
+
+def daily(table: TableName, day: str) -> str:
+    """The copy of a day (`YYYYMMDD`)."""
+    return f"{DAILY}{table.key}_{day}.json"
+
+
+def session(table: TableName, session_id: str) -> str:
+    """The copy of a session."""
+    return f"{SESSIONS}{session_id}/{table.key}.json"
+
+
+def lease(table: TableName) -> str:
+    """The lease of whoever works on the table."""
+    return f"{LEASES}{table.key}.json"
+
+
+def recoveries(table: TableName) -> str:
+    """The folder of the table's recoveries."""
+    return f"{RECOVERIES}{table.key}/"
+
+
+def recovery(table: TableName, at: datetime, session_id: str) -> str:
+    """The record of one recovery."""
+    return f"{recoveries(table)}{at:%Y%m%dT%H%M%S%f}_{session_id}.json"
+
+
+def manifests(table: TableName) -> str:
+    """The folder of the table's log."""
+    return f"{MANIFESTS}{table.key}/"
+
+
+def manifest(table: TableName, head: Head) -> str:
+    """One manifest. Keys sort in the order of the log."""
+    return f"{manifests(table)}{head.epoch:08d}/{head.sequence:08d}.json"
+
+
+def data_files(table: TableName) -> str:
+    """The folder of the table's data files."""
+    return f"{DATA}{table.key}/"
+
+
+def table_of_primary(key: str) -> TableName | None:
+    """The table whose watermark this is; None for what an older system left in the folder."""
+    rest = key.removeprefix(PRIMARIES).removesuffix(".json")
+    return TableName.from_key(rest) if rest.count("/") == 1 else None
+
+
+def day_of_daily(key: str, table: TableName) -> str | None:
+    """The day of a daily copy; None if it is another table's."""
+    found = _DAILY.fullmatch(key.removeprefix(DAILY))
+    return found[2] if found and found[1] == table.key else None
+
+
+def head_of_manifest(key: str, table: TableName) -> Head | None:
+    """The place of a manifest; None for what is not one."""
+    found = _MANIFEST.fullmatch(key.removeprefix(manifests(table)))
+    return Head(int(found[1]), int(found[2])) if found else None

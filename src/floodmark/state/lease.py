@@ -1,0 +1,189 @@
+"""Leases: one run at a time works on a table.
+
+A lease is an object with an owner and a time to live. It is taken and renewed by conditional
+writes, so of several runs exactly one gets it. Its number goes up with every taking; a holder that
+was overtaken finds another number and knows. The lease keeps runs from wasting work. That nothing
+is committed twice does not rest on it, nor on anybody's clock, but on the numbers of manifests.
+"""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from threading import Event, Thread
+
+from msgspec import Struct, structs
+
+from floodmark.errors import (
+    CorruptDocument,
+    LeaseHeld,
+    LeaseLost,
+    ObjectNotFound,
+    StorageError,
+    WriteConflict,
+)
+from floodmark.model.notice import Notice, Report
+from floodmark.model.sealed import seal, unseal
+from floodmark.model.table import TableName
+from floodmark.model.timestamps import stamped
+from floodmark.state import layout
+from floodmark.storage.objects import ObjectStore
+
+
+class LeaseDocument(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Who works on a table, and until when unless renewed."""
+
+    table_name: str
+    number: int
+    session_id: str
+    owner: str
+    taken_at: datetime
+    expires_at: datetime
+    released: bool = False
+    checksum: str = ""
+
+    def held(self, now: datetime) -> bool:
+        """Whether somebody may still be at work."""
+        return not self.released and now < self.expires_at
+
+
+class Lease:
+    """A lease that is held, renewed by a thread until it is released."""
+
+    def __init__(
+        self,
+        objects: ObjectStore,
+        table: TableName,
+        document: LeaseDocument,
+        etag: str,
+        seconds: float,
+        clock: Callable[[], datetime],
+        report: Report,
+    ) -> None:
+        self._objects = objects
+        self._table = table
+        self._document = document
+        self._etag = etag
+        self._seconds = seconds
+        self._clock = clock
+        self._report = report
+        self._lost = False
+        self._stop = Event()
+        self._heartbeat = Thread(target=self._beat, name=f"lease {table}", daemon=True)
+        self._heartbeat.start()
+
+    @property
+    def number(self) -> int:
+        """The number of this taking."""
+        return self._document.number
+
+    def check(self) -> None:
+        """Raise LeaseLost unless the lease is still ours; to be called before each commit."""
+        if self._lost or not self._document.held(self._clock()):
+            raise LeaseLost(
+                f"the lease on {self._table} ran out at {stamped(self._document.expires_at)}",
+                hint="another run may have taken over; run the command again",
+            )
+
+    def release(self) -> None:
+        """Let others work on the table. Does nothing if the lease is lost anyway."""
+        self._stop.set()
+        self._heartbeat.join()
+        if self._lost:
+            return
+        try:
+            self._write(structs.replace(self._document, released=True))
+        except WriteConflict:
+            pass  # overtaken, so there is nothing to give back
+        except StorageError as error:
+            until = stamped(self._document.expires_at)
+            self._report(Notice("warning", f"lease not released, lasts until {until}: {error}"))
+
+    def __enter__(self) -> "Lease":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def _beat(self) -> None:
+        while not self._stop.wait(self._seconds / 3):
+            try:
+                until = self._clock() + timedelta(seconds=self._seconds)
+                self._write(structs.replace(self._document, expires_at=until))
+            except WriteConflict:
+                self._lost = True
+                self._report(Notice("warning", f"the lease on {self._table} was taken over"))
+                return
+            except StorageError as error:
+                # Perhaps the next beat gets through; if none does, the lease runs out.
+                self._report(Notice("warning", f"lease not renewed: {error.message}"))
+
+    def _write(self, document: LeaseDocument) -> None:
+        key = layout.lease(self._table)
+        self._etag = self._objects.put_if_match(key, seal(document), self._etag)
+        self._document = document
+
+
+def take_lease(
+    objects: ObjectStore,
+    table: TableName,
+    *,
+    session_id: str,
+    owner: str,
+    seconds: float,
+    clock: Callable[[], datetime],
+    report: Report,
+) -> Lease:
+    """Take the lease on a table; LeaseHeld if another run holds it."""
+    current, etag = _read(objects, table)
+    now = clock()
+    if current is not None and current.held(now):
+        raise _held(current)
+    document = LeaseDocument(
+        table_name=str(table),
+        number=current.number + 1 if current else 1,
+        session_id=session_id,
+        owner=owner,
+        taken_at=now,
+        expires_at=now + timedelta(seconds=seconds),
+    )
+    key = layout.lease(table)
+    try:
+        if etag is None:
+            etag = objects.put_if_absent(key, seal(document))
+        else:
+            etag = objects.put_if_match(key, seal(document), etag)
+    except WriteConflict as conflict:
+        winner, _ = _read(objects, table)
+        raise (_held(winner) if winner else LeaseHeld(f"{table} is being taken")) from conflict
+    return Lease(objects, table, document, etag, seconds, clock, report)
+
+
+def read_lease(objects: ObjectStore, table: TableName) -> LeaseDocument | None:
+    """The lease on a table, held or not; None if there never was one."""
+    return _read(objects, table)[0]
+
+
+def break_lease(objects: ObjectStore, table: TableName) -> None:
+    """End somebody's lease by force. Its holder notices at the next heartbeat or commit."""
+    current, etag = _read(objects, table)
+    if current is not None and etag is not None:
+        broken = structs.replace(current, number=current.number + 1, released=True)
+        objects.put_if_match(layout.lease(table), seal(broken), etag)
+
+
+def _read(objects: ObjectStore, table: TableName) -> tuple[LeaseDocument | None, str | None]:
+    try:
+        found = objects.get(layout.lease(table))
+    except ObjectNotFound:
+        return None, None
+    try:
+        return unseal(found.data, LeaseDocument, name=layout.lease(table)), found.etag
+    except CorruptDocument:
+        return None, found.etag  # a damaged lease holds nobody off
+
+
+def _held(lease: LeaseDocument) -> LeaseHeld:
+    return LeaseHeld(
+        f"{lease.table_name} is held by session {lease.session_id} of {lease.owner}"
+        f" until {stamped(lease.expires_at)}",
+        hint="wait for it; if that run is dead, its lease ends by itself at that time",
+    )

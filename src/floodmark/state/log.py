@@ -1,0 +1,55 @@
+"""The log of manifests: appended to, never changed."""
+
+from collections.abc import Iterator
+
+from floodmark.errors import CorruptDocument, CorruptLog, ObjectNotFound
+from floodmark.model.manifest import Manifest
+from floodmark.model.sealed import seal, unseal
+from floodmark.model.standing import Head
+from floodmark.model.table import TableName
+from floodmark.state import layout
+from floodmark.storage.objects import ObjectStore
+
+
+class ManifestLog:
+    """Every table's manifests, in the order of epoch and sequence."""
+
+    def __init__(self, objects: ObjectStore) -> None:
+        self._objects = objects
+
+    def append(self, table: TableName, manifest: Manifest) -> None:
+        """Commit a manifest under its number; WriteConflict if another one has it."""
+        self._objects.put_if_absent(layout.manifest(table, manifest.head), seal(manifest))
+
+    def read(self, table: TableName, head: Head) -> Manifest:
+        """Read one manifest; CorruptLog if it is missing or not what was written."""
+        key = layout.manifest(table, head)
+        hint = "put back what was there, or see 'watermark validate'"
+        try:
+            found = self._objects.get(key)
+            manifest: Manifest = unseal(found.data, Manifest, name=f"manifest {key}")
+        except ObjectNotFound as error:
+            raise CorruptLog(f"manifest {head} of {table} is missing", hint=hint) from error
+        except CorruptDocument as error:
+            raise CorruptLog(error.message, hint=hint) from error
+        if manifest.table_name != str(table) or manifest.head != head:
+            raise CorruptLog(
+                f"manifest {key} says it is {manifest.head} of {manifest.table_name}", hint=hint
+            )
+        return manifest
+
+    def heads(self, table: TableName, *, since: Head | None = None) -> Iterator[Head]:
+        """Name the places taken, in order; with `since`, from that place on, itself included."""
+        after = layout.manifest(table, since).removesuffix(".json") if since else ""
+        for info in self._objects.list_objects(layout.manifests(table), after=after):
+            head = layout.head_of_manifest(info.key, table)
+            if head is not None:
+                yield head
+
+    def tables(self) -> list[TableName]:
+        """Every table that has a log."""
+        return [
+            TableName.from_key(f"{scope}/{name}")
+            for scope in self._objects.list_folders(layout.MANIFESTS)
+            for name in self._objects.list_folders(f"{layout.MANIFESTS}{scope}/")
+        ]

@@ -1,0 +1,200 @@
+"""Watermarks that older systems left in the lake.
+
+They stand in one of three folders, under one of several spellings of the table's name, as a flat
+document (`last_mysql_data_timestamp`, …) or a nested one (`mysql_state`, …). They are read, never
+changed. Where several disagree, the one furthest behind is taken: reading again is safe, skipping
+is not.
+"""
+
+from collections.abc import Collection, Iterator
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from floodmark.errors import CorruptDocument, ObjectNotFound, StateError, UsageError
+from floodmark.model.manifest import Import
+from floodmark.model.notice import Notice, Report
+from floodmark.model.position import Position
+from floodmark.model.run import Strategy
+from floodmark.model.standing import ImportedFrom
+from floodmark.model.table import TableName
+from floodmark.model.timestamps import parse_timestamp
+from floodmark.model.watermark import in_future
+from floodmark.storage.objects import ObjectStore
+
+FOLDERS = ("watermarks/v2/", "watermarks/", "watermark/tables/")
+
+
+def spellings(table: TableName) -> list[str]:
+    """Every way in which an older system may have written a table's name."""
+    dotted, underscored = table.unscoped, f"{table.schema}_{table.table}"
+    names = [dotted, underscored]
+    for separator in (":", ".", "_"):
+        names += [f"{table.scope}{separator}{dotted}", f"{table.scope}{separator}{underscored}"]
+    return names
+
+
+def find_older(
+    objects: ObjectStore,
+    table: TableName,
+    known: Collection[TableName],
+    *,
+    now: datetime,
+    report: Report,
+) -> Import | None:
+    """The position that an older system left for a table; None if there is none.
+
+    `known` are the tables that a spelling might mean as well. CorruptDocument or StateError if
+    what is there cannot be trusted; nothing is guessed.
+    """
+    found: list[Import] = []
+    silent: list[str] = []
+    broken: list[CorruptDocument] = []
+    for key, spelling, data in _documents(objects, table):
+        try:
+            document = _decode(data, key)
+            named = document.get("table_name")
+            if named is not None and named not in spellings(table):
+                continue  # another table of the same spelling
+            _refuse_ambiguity(table, spelling if named is None else str(named), key, known)
+            candidate = _read(document, key, now)
+        except CorruptDocument as error:
+            broken.append(error)
+            continue
+        if candidate.position.is_start:
+            silent.append(key)
+        else:
+            found.append(candidate)
+    for damaged in broken:
+        if not found:
+            raise damaged
+        report(Notice("warning", f"left aside: {damaged.message}"))
+    if not found:
+        return None
+    chosen = _furthest_behind(table, found)
+    others = [f"{other.origin.key} ({other.position})" for other in found if other is not chosen]
+    others += [f"{key} (no position)" for key in silent]
+    report(Notice("info", f"{table}: position taken over from {chosen.origin.key}"))
+    if others:
+        report(
+            Notice(
+                "warning",
+                f"{table}: {chosen.origin.key} ({chosen.position}) is furthest behind and was"
+                f" taken; left aside: {', '.join(others)}",
+            )
+        )
+    return chosen
+
+
+def _documents(objects: ObjectStore, table: TableName) -> Iterator[tuple[str, str, bytes]]:
+    for folder in FOLDERS:
+        for spelling in spellings(table):
+            key = f"{folder}{spelling}.json"
+            try:
+                yield key, spelling, objects.get(key).data
+            except ObjectNotFound:
+                continue
+
+
+def _decode(data: bytes, key: str) -> dict[str, Any]:
+    try:
+        document = msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise _corrupt(key, f"not JSON: {error}") from error
+    if not isinstance(document, dict):
+        raise _corrupt(key, "not a JSON object")
+    return document
+
+
+def _refuse_ambiguity(
+    table: TableName, spelling: str, key: str, known: Collection[TableName]
+) -> None:
+    meant = sorted(str(other) for other in known if spelling in spellings(other))
+    if len(meant) > 1:
+        raise StateError(
+            f"{key} may belong to {' or '.join(meant)}",
+            hint=f"say where {table} starts: floodmark watermark set -t {table} …,"
+            " or write the scoped name into its 'table_name'",
+        )
+
+
+def _read(document: dict[str, Any], key: str, now: datetime) -> Import:
+    nested = document.get("mysql_state")
+    state = nested if isinstance(nested, dict) else document
+    metadata = document.get("metadata")
+    metadata = metadata if isinstance(metadata, dict) else {}
+    timestamp = _moment(state, ("last_timestamp", "last_mysql_data_timestamp"), key)
+    if timestamp is not None and in_future(timestamp, now):
+        raise _corrupt(key, f"its position {timestamp.isoformat()} lies in the future")
+    strategy = _strategy(document.get("backup_strategy"))
+    manual = strategy == "manual_cli" or bool(metadata.get("manual_watermark"))
+    updated = _moment(document, ("updated_at",), key) or _moment(metadata, ("updated_at",), key)
+    extracted = ("last_extraction_time", "last_mysql_extraction_time")
+    return Import(
+        position=Position(timestamp, _count(state, ("last_id", "last_processed_id"), key)),
+        origin=ImportedFrom(
+            key=key,
+            rows_reported=_count(state, ("total_rows", "mysql_rows_extracted"), key) or 0,
+            files_reported=_count(state, ("s3_file_count",), key) or 0,
+        ),
+        strategy=strategy,
+        extraction_time=_moment(state, extracted, key),
+        manual_set_at=(updated or now) if manual else None,
+    )
+
+
+def _moment(state: dict[str, Any], keys: tuple[str, ...], origin: str) -> datetime | None:
+    for key in keys:
+        value = state.get(key)
+        if value in (None, ""):
+            continue
+        try:
+            return parse_timestamp(str(value))
+        except UsageError as error:
+            raise _corrupt(origin, f"{key}: {error.message}") from error
+    return None
+
+
+def _count(state: dict[str, Any], keys: tuple[str, ...], origin: str) -> int | None:
+    for key in keys:
+        value = state.get(key)
+        if value in (None, ""):
+            continue
+        try:
+            number = int(value)
+        except (TypeError, ValueError) as error:
+            raise _corrupt(origin, f"{key} is {value!r}") from error
+        if number < 0:
+            raise _corrupt(origin, f"{key} is negative: {number}")
+        return number
+    return None
+
+
+def _strategy(value: object) -> Strategy:
+    strategies: tuple[Strategy, ...] = ("inter-table", "intra-table", "manual_cli")
+    for known in strategies:
+        if str(value).replace("_", "-") == known.replace("_", "-"):
+            return known
+    return "sequential"
+
+
+def _furthest_behind(table: TableName, found: list[Import]) -> Import:
+    behind = found[0]
+    for candidate in found[1:]:
+        order = candidate.position.compare(behind.position)
+        if order is None:
+            raise StateError(
+                f"{behind.origin.key} ({behind.position}) and {candidate.origin.key}"
+                f" ({candidate.position}) disagree, and neither is clearly behind",
+                hint=f"say where {table} starts: floodmark watermark set -t {table} …",
+            )
+        if order < 0:
+            behind = candidate
+    return behind
+
+
+def _corrupt(key: str, problem: str) -> CorruptDocument:
+    return CorruptDocument(
+        f"{key}: {problem}", hint="mend or remove it, or set the position by hand"
+    )

@@ -1,0 +1,176 @@
+"""Find out where a table stands, whatever happened to its watermark.
+
+The manifests are the truth about extraction; the watermark and its copies are checkpoints of them.
+So a checkpoint is usable if it is valid and if the last manifest that it knows is in the log. The
+usable one with the highest revision is taken and rolled forward over the manifests behind it. A
+reset is a manifest too, so rolling forward also carries an old copy across a reset.
+"""
+
+from collections.abc import Callable, Iterator
+from datetime import datetime
+
+from msgspec import Struct, structs
+
+from floodmark.errors import StateError, StateLost
+from floodmark.model.manifest import Manifest
+from floodmark.model.standing import Head
+from floodmark.model.table import TableName
+from floodmark.model.timestamps import stamped
+from floodmark.model.transitions import after, checkpoint
+from floodmark.model.watermark import Watermark, empty_watermark, in_future
+from floodmark.state import layout
+from floodmark.state.copies import Copies, Copy
+from floodmark.state.log import ManifestLog
+from floodmark.storage.objects import ObjectStore
+
+
+class Reading(Struct, frozen=True, kw_only=True):
+    """What was found out about a table.
+
+    watermark   where the table stands now; None if nothing is known of it
+    saved       the checkpoint that this was rolled forward from; None if there was no usable one
+    manifests   the manifests it was rolled forward over
+    etag        the primary's, usable or not; None if there is no primary
+    source      the key that `saved` came from, or "manifests"
+    problem     why the primary could not be used; None if it could
+    began       when a recovery began
+    """
+
+    watermark: Watermark | None
+    saved: Watermark | None = None
+    manifests: tuple[Manifest, ...] = ()
+    etag: str | None = None
+    source: str = ""
+    problem: str | None = None
+    began: datetime | None = None
+
+
+class WatermarkReader:
+    """Reads and never writes."""
+
+    def __init__(
+        self,
+        objects: ObjectStore,
+        log: ManifestLog,
+        copies: Copies,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._objects = objects
+        self._log = log
+        self._copies = copies
+        self._clock = clock
+
+    def read(self, table: TableName) -> Reading:
+        """Say where a table stands; StateLost if it was synced before but nothing is left."""
+        began = self._clock()
+        primary = self._copies.read(table, layout.primary(table), "primary")
+        if primary is None:
+            problem = f"{layout.primary(table)} is missing"
+        elif primary.watermark is None:
+            problem = primary.problem or "unreadable"
+        elif (heads := self._heads_behind(table, primary.watermark)) is None:
+            known = primary.watermark.mysql_state.last_manifest
+            problem = f"{primary.key} names manifest {known}, which is not in the lake"
+        elif newer := self._newer_copy(table, primary.watermark):
+            problem = f"{primary.key} is an older state than {newer.key}"
+        else:
+            return self._rolled(table, primary, heads)
+        found = self._recovered(table, problem, damaged=primary is not None)
+        return structs.replace(
+            found,
+            etag=primary.etag if primary else None,
+            problem=problem if found.watermark else None,
+            began=began,
+        )
+
+    def _recovered(self, table: TableName, problem: str, *, damaged: bool) -> Reading:
+        best: tuple[Copy, list[Head]] | None = None
+        for copy, heads in self._copies_worth_reading(table):
+            if heads is None:
+                damaged = True
+            elif best is None or _revision(copy) > _revision(best[0]):
+                best = copy, heads
+        if best is not None:
+            return self._rolled(table, *best)
+        last = max(self._log.heads(table), default=None)
+        if last is not None:
+            return self._rebuilt(table, last)
+        if damaged or next(self._objects.list_objects(layout.data_files(table)), None):
+            raise StateLost(
+                f"{problem}, and neither a usable copy nor a manifest is left to recover"
+                f" {table} from",
+                hint=f"say where to go on: floodmark watermark set -t {table} --timestamp …",
+            )
+        return Reading(watermark=None)
+
+    def _copies_worth_reading(self, table: TableName) -> Iterator[tuple[Copy, list[Head] | None]]:
+        """Daily copies, then the session copies newer than them, each down to a usable one."""
+        newest = ""
+        for copy in self._copies.daily(table):
+            heads = self._usable(table, copy)
+            yield copy, heads
+            if copy.watermark is not None and heads is not None:
+                newest = copy.watermark.backup_metadata.session_id
+                break
+        for copy in self._copies.sessions(table, newer_than=newest):
+            heads = self._usable(table, copy)
+            yield copy, heads
+            if heads is not None:
+                return
+
+    def _newer_copy(self, table: TableName, primary: Watermark) -> Copy | None:
+        """A daily copy that is newer than the primary, which is written before its copies."""
+        saved_on = f"{primary.backup_metadata.saved_at:%Y%m%d}"
+        for key in self._copies.daily_keys(table):
+            if (layout.day_of_daily(key, table) or "") < saved_on:
+                return None
+            copy = self._copies.read(table, key, "daily")
+            if copy and self._usable(table, copy) is not None:
+                return copy if _revision(copy) > primary.revision else None
+        return None
+
+    def _usable(self, table: TableName, copy: Copy) -> list[Head] | None:
+        """The places behind a copy; None if it is damaged or disagrees with the log."""
+        return self._heads_behind(table, copy.watermark) if copy.watermark else None
+
+    def _heads_behind(self, table: TableName, watermark: Watermark) -> list[Head] | None:
+        """The places behind a watermark; None if the log lacks the manifest that it knows."""
+        known = watermark.mysql_state.last_manifest
+        if known is None:
+            return list(self._log.heads(table))
+        heads = list(self._log.heads(table, since=Head.parse(known)))
+        return heads[1:] if heads[:1] == [Head.parse(known)] else None
+
+    def _rolled(self, table: TableName, copy: Copy, heads: list[Head]) -> Reading:
+        watermark = copy.watermark
+        assert watermark is not None
+        manifests = tuple(self._log.read(table, head) for head in heads)
+        for manifest in manifests:
+            watermark = checkpoint(watermark, manifest)
+        return Reading(
+            watermark=watermark,
+            saved=copy.watermark,
+            manifests=manifests,
+            etag=copy.etag,
+            source=copy.key,
+        )
+
+    def _rebuilt(self, table: TableName, last: Head) -> Reading:
+        manifest = self._log.read(table, last)
+        if in_future(manifest.created_at, self._clock()):
+            raise StateError(
+                f"manifest {last} of {table} was written at {stamped(manifest.created_at)},"
+                " which is in the future here",
+                hint="set this machine's clock",
+            )
+        first = self._log.read(table, next(self._log.heads(table)))
+        empty = empty_watermark(table, manifest.session_id, first.created_at)
+        return Reading(
+            watermark=after(structs.replace(empty, updated_at=manifest.created_at), manifest),
+            manifests=(manifest,),
+            source="manifests",
+        )
+
+
+def _revision(copy: Copy) -> int:
+    return copy.watermark.revision if copy.watermark else -1

@@ -1,0 +1,100 @@
+"""What operators do to a table's position: set it, reset it, go back to an earlier state."""
+
+from collections.abc import Sequence
+from itertools import islice
+
+from floodmark.errors import CorruptDocument, StateError, UsageError
+from floodmark.model.manifest import Change, Chunk, Loaded, Manifest, Reset, Restore, Set
+from floodmark.model.position import Position
+from floodmark.model.run import Stage
+from floodmark.model.sealed import unseal
+from floodmark.model.standing import Head, Standing
+from floodmark.model.table import TableName
+from floodmark.model.watermark import Watermark
+from floodmark.state.watermarks import WatermarkStore
+
+
+def set_position(store: WatermarkStore, table: TableName, position: Position) -> Watermark:
+    """Put a table's position somewhere by hand, also after its state was lost."""
+    with store.lease(table):
+        _make_readable(store, table)
+        return store.commit(table, lambda _: Set(position=position))
+
+
+def reset(store: WatermarkStore, table: TableName, stages: Sequence[Stage]) -> Watermark:
+    """Send one stage or both back to the start, also after the state was lost."""
+    with store.lease(table):
+        _make_readable(store, table)
+        return store.commit(table, lambda _: Reset(stages=tuple(stages)))
+
+
+def restore_manifest(store: WatermarkStore, table: TableName, head: Head) -> Watermark:
+    """Go back to where a table stood after a manifest."""
+    if head not in store.log.heads(table, since=head):
+        raise UsageError(
+            f"{table} has no state {head}", hint=f"see floodmark watermark history -t {table}"
+        )
+    earlier = store.log.read(table, head).standing
+    start = Loaded(head=Head(earlier.eligible_from_epoch, 0), rows=0, time=None)
+    return _restore(store, table, earlier, start, origin=str(head))
+
+
+def restore_document(
+    store: WatermarkStore, table: TableName, data: bytes, *, name: str
+) -> Watermark:
+    """Go back to a watermark that was saved with `watermark get --json`."""
+    try:
+        earlier: Watermark = unseal(data, Watermark, name=name)
+    except CorruptDocument as error:
+        raise UsageError(
+            error.message, hint="it must be the output of 'floodmark watermark get -t T --json'"
+        ) from error
+    if earlier.table_name != str(table):
+        raise UsageError(f"{name} is the watermark of {earlier.table_name}, not of {table}")
+    state = earlier.redshift_state
+    loaded = Loaded(head=earlier.loaded_head, rows=state.total_rows, time=state.last_load_time)
+    origin = f"revision {earlier.revision}"
+    return _restore(store, table, earlier.standing, loaded, origin=origin)
+
+
+def history(store: WatermarkStore, table: TableName, most: int | None = None) -> list[Manifest]:
+    """A table's manifests, newest first."""
+    heads = sorted(store.log.heads(table), reverse=True)
+    return [store.log.read(table, head) for head in islice(heads, most)]
+
+
+def _restore(
+    store: WatermarkStore, table: TableName, earlier: Standing, loaded: Loaded, *, origin: str
+) -> Watermark:
+    def decide(current: Watermark) -> Change:
+        if earlier.head > current.head:
+            raise UsageError(
+                f"{origin} of {table} is not an earlier state: the lake ends at {current.head}"
+            )
+        chunks = _counted_chunks(store, table, earlier.mysql_state.counted_from_epoch)
+        return Restore(
+            origin=origin,
+            earlier=earlier,
+            loaded=loaded,
+            chunk_count=len(chunks),
+            rows=sum(chunk.rows for chunk in chunks),
+            files=sum(len(chunk.files) for chunk in chunks),
+            bytes=sum(chunk.bytes for chunk in chunks),
+        )
+
+    with store.lease(table):
+        return store.commit(table, decide)
+
+
+def _counted_chunks(store: WatermarkStore, table: TableName, since_epoch: int) -> list[Chunk]:
+    heads = store.log.heads(table, since=Head(since_epoch, 0))
+    changes = (store.log.read(table, head).change for head in heads)
+    return [change for change in changes if isinstance(change, Chunk)]
+
+
+def _make_readable(store: WatermarkStore, table: TableName) -> None:
+    """A hand-made position is the way out when nothing else can be read."""
+    try:
+        store.get(table)
+    except StateError:
+        store.begin_again(table)

@@ -1,0 +1,86 @@
+"""The system watermark: where tables without a watermark of their own start."""
+
+from datetime import datetime
+
+from msgspec import Struct
+
+from floodmark.errors import CorruptDocument, LostRace, ObjectNotFound, UsageError, WriteConflict
+from floodmark.model.sealed import seal, unseal
+from floodmark.model.timestamps import parse_timestamp
+from floodmark.model.transitions import Authorship
+from floodmark.state import layout
+from floodmark.storage.objects import ObjectStore
+
+OLDER_KEY = "watermark/last_run_timestamp.txt"
+
+
+class SystemWatermark(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A start for every table that has none of its own."""
+
+    timestamp: datetime
+    preset: str
+    set_at: datetime | None
+    author: str
+    session_id: str
+    revision: int = 1
+    checksum: str = ""
+
+
+def read_system_watermark(objects: ObjectStore) -> SystemWatermark | None:
+    """Read the system watermark, or else what an older system left; None if there is neither."""
+    try:
+        data = objects.get(layout.SYSTEM).data
+        system: SystemWatermark = unseal(data, SystemWatermark, name=layout.SYSTEM)
+    except ObjectNotFound:
+        return _read_older(objects)
+    except CorruptDocument as error:
+        raise CorruptDocument(
+            error.message, hint="set it anew: floodmark watermark set PRESET --force"
+        ) from error
+    return system
+
+
+def write_system_watermark(
+    objects: ObjectStore, timestamp: datetime, preset: str, by: Authorship
+) -> SystemWatermark:
+    """Set the system watermark, unless somebody else sets it at the same moment."""
+    try:
+        found = objects.get(layout.SYSTEM)
+        etag: str | None = found.etag
+        current: SystemWatermark = unseal(found.data, SystemWatermark, name=layout.SYSTEM)
+        revision = current.revision + 1
+    except ObjectNotFound:
+        etag, revision = None, 1
+    except CorruptDocument:
+        revision = 1
+    system = SystemWatermark(
+        timestamp=timestamp,
+        preset=preset,
+        set_at=by.now,
+        author=by.author,
+        session_id=by.session_id,
+        revision=revision,
+    )
+    try:
+        if etag is None:
+            objects.put_if_absent(layout.SYSTEM, seal(system))
+        else:
+            objects.put_if_match(layout.SYSTEM, seal(system), etag)
+    except WriteConflict as error:
+        raise LostRace("somebody else has just set the system watermark") from error
+    return system
+
+
+def _read_older(objects: ObjectStore) -> SystemWatermark | None:
+    try:
+        text = objects.get(OLDER_KEY).data.decode(errors="replace").strip()
+        timestamp = parse_timestamp(text)
+    except ObjectNotFound:
+        return None
+    except UsageError as error:
+        raise CorruptDocument(
+            f"{OLDER_KEY}: {error.message}", hint="floodmark watermark set PRESET --force"
+        ) from error
+    return SystemWatermark(
+        timestamp=timestamp, preset="", set_at=None, author=OLDER_KEY, session_id=""
+    )

@@ -1,0 +1,92 @@
+"""Hold what is tracked about a table against what the lake really has."""
+
+from msgspec import Struct, structs
+
+from floodmark.errors import CorruptLog, StateError
+from floodmark.model.manifest import Chunk, Manifest
+from floodmark.model.table import TableName
+from floodmark.model.transitions import checkpoint
+from floodmark.model.watermark import Watermark, empty_watermark
+from floodmark.state import layout
+from floodmark.state.watermarks import WatermarkStore
+
+
+class Findings(Struct, frozen=True, kw_only=True):
+    """What a comparison found: differences, and remarks that are none."""
+
+    table_name: str
+    manifests: int
+    files: int
+    rows: int
+    differences: tuple[str, ...]
+    remarks: tuple[str, ...] = ()
+
+
+def validate(store: WatermarkStore, table: TableName) -> Findings:
+    """Compare the watermark with the manifests, and the manifests with the data files."""
+    manifests, differences = _read_log(store, table)
+    folded = _fold(table, manifests, differences)
+    differences += _compare_watermark(store, table, folded)
+    chunks = [manifest.change for manifest in manifests if isinstance(manifest.change, Chunk)]
+    files = {file.path: file for chunk in chunks for file in chunk.files}
+    found = {info.key: info.size for info in store.objects.list_objects(layout.data_files(table))}
+    for path, file in files.items():
+        if path not in found:
+            differences.append(f"data file {path} is missing")
+        elif found[path] != file.bytes:
+            differences.append(f"data file {path} has {found[path]} bytes instead of {file.bytes}")
+    orphans = len(found.keys() - files.keys())
+    remark = f"{orphans} data files belong to no manifest; they are never read"
+    return Findings(
+        table_name=str(table),
+        manifests=len(manifests),
+        files=len(files),
+        rows=sum(file.rows for file in files.values()),
+        differences=tuple(differences),
+        remarks=(remark,) if orphans else (),
+    )
+
+
+def _read_log(store: WatermarkStore, table: TableName) -> tuple[list[Manifest], list[str]]:
+    manifests, problems = [], []
+    for head in store.log.heads(table):
+        try:
+            manifests.append(store.log.read(table, head))
+        except CorruptLog as error:
+            problems.append(error.message)
+    return manifests, problems
+
+
+def _fold(table: TableName, manifests: list[Manifest], problems: list[str]) -> Watermark | None:
+    """Where the table stands by its manifests alone; None if they do not follow each other."""
+    if not manifests:
+        return None
+    first = manifests[0]
+    # After a total loss the log begins in a later epoch than the first.
+    watermark = structs.replace(
+        empty_watermark(table, first.session_id, first.created_at), epoch=first.epoch
+    )
+    try:
+        for manifest in manifests:
+            watermark = checkpoint(watermark, manifest)
+    except CorruptLog as error:
+        problems.append(error.message)
+        return None
+    return watermark
+
+
+def _compare_watermark(
+    store: WatermarkStore, table: TableName, folded: Watermark | None
+) -> list[str]:
+    try:
+        current = store.get(table, mend=False)
+    except StateError as error:
+        return [error.message]
+    if current is None or folded is None:
+        return []
+    differences = []
+    for name in ("total_rows", "s3_file_count", "chunk_count", "last_manifest", "position"):
+        tracked, real = getattr(current.mysql_state, name), getattr(folded.mysql_state, name)
+        if tracked != real:
+            differences.append(f"watermark says {name} is {tracked}, the manifests say {real}")
+    return differences

@@ -1,0 +1,274 @@
+"""The watermark store: the one place from which a watermark is written."""
+
+import time
+from collections.abc import Callable, Collection
+from datetime import datetime
+from random import Random
+from typing import TYPE_CHECKING
+
+from msgspec import Struct, structs
+
+from floodmark.errors import CorruptDocument, LostRace, StateLost, StorageError, WriteConflict
+from floodmark.model.manifest import Change
+from floodmark.model.notice import Notice, Report
+from floodmark.model.rules import check_transition
+from floodmark.model.sealed import seal
+from floodmark.model.table import TableName
+from floodmark.model.transitions import Authorship, after, checkpoint, record
+from floodmark.model.watermark import (
+    BackupMetadata,
+    Watermark,
+    decode_watermark,
+    empty_watermark,
+    same_content,
+)
+from floodmark.state import layout
+from floodmark.state.copies import Copies
+from floodmark.state.log import ManifestLog
+from floodmark.state.reading import Reading, WatermarkReader
+from floodmark.state.recovery import Recovery, RecoveryRecords
+from floodmark.storage.objects import ObjectStore
+
+if TYPE_CHECKING:
+    # Reading a watermark must not wait for what only writers need.
+    from floodmark.state.lease import Lease
+
+RACES = 20
+
+
+class Run(Struct, frozen=True, kw_only=True):
+    """The run that a store works for: who it is, what time it is, and where remarks go."""
+
+    session_id: str
+    author: str
+    clock: Callable[[], datetime]
+    report: Report
+    random: Random
+    lease_seconds: float = 60.0
+    sleep: Callable[[float], None] = time.sleep
+
+
+class WatermarkStore:
+    """Every table's watermark, read with all the care there is and written by one method.
+
+    Reads within a run are cached; a write that meets somebody else's forgets the cache and starts
+    again from fresh state.
+    """
+
+    def __init__(
+        self, objects: ObjectStore, run: Run, *, known_tables: Collection[TableName] = ()
+    ) -> None:
+        self.objects = objects
+        self._known_tables = known_tables
+        self.log = ManifestLog(objects)
+        self.copies = Copies(objects, run.clock, run.report)
+        self.recoveries = RecoveryRecords(objects)
+        self._reader = WatermarkReader(objects, self.log, self.copies, run.clock)
+        self._run = run
+        self._cache: dict[TableName, Reading] = {}
+
+    def get(self, table: TableName, *, mend: bool = True) -> Watermark | None:
+        """Say where a table stands; None if nothing is known of it.
+
+        A watermark that had to be recovered is written back, unless `mend` is off.
+        """
+        reading = self._read(table, mend=mend)
+        unsaved = reading.problem is not None or reading.saved is None
+        if mend and reading.watermark is not None and unsaved:
+            return self.update(table)
+        return reading.watermark
+
+    def commit(
+        self, table: TableName, decide: Callable[[Watermark], Change], *, races: int = 0
+    ) -> Watermark:
+        """Append the change that `decide` makes of the current state, and save the watermark.
+
+        Whoever else takes the number first has won. Then `decide` is asked again with fresh state,
+        `races` times; after that, LostRace.
+        """
+        for race in range(races + 1):
+            reading = self._current(table)
+            current = self._or_empty(table, reading)
+            manifest = record(current, decide(current), self._authorship())
+            try:
+                self.log.append(table, manifest)
+            except WriteConflict:
+                self._forget(table, race)
+                continue
+            self._cache[table] = structs.replace(
+                reading,
+                watermark=checkpoint(current, manifest),
+                manifests=(*reading.manifests, manifest),
+            )
+            return self.update(table)
+        raise LostRace(f"another run has committed to {table} first", hint="run the command again")
+
+    def update(
+        self, table: TableName, change: Callable[[Watermark], Watermark] = lambda same: same
+    ) -> Watermark:
+        """Read, apply a pure change, check it, write it conditionally, read it back, copy it.
+
+        Nothing is written when nothing changed. A lost race is run again on fresh state.
+        """
+        for race in range(RACES):
+            reading = self._current(table)
+            current = self._or_empty(table, reading)
+            before = reading.saved or empty_watermark(table, current.session_id, current.created_at)
+            new = change(current)
+            if reading.saved and reading.problem is None and same_content(new, reading.saved):
+                return reading.saved
+            if reading.source != "manifests":
+                check_transition(before, new, reading.manifests)
+            try:
+                saved = self._save(table, new, before.revision, reading.etag)
+            except WriteConflict:
+                self._forget(table, race)
+                continue
+            if reading.problem is not None:
+                self._note_recovery(table, reading)
+            return saved
+        raise LostRace(
+            f"the watermark of {table} was changed by others {RACES} times in a row",
+            hint="see who is at work with 'floodmark doctor', then run the command again",
+        )
+
+    def begin_again(self, table: TableName) -> None:
+        """Go on without what cannot be read: as if new, or after a loss in an unused epoch.
+
+        Resets count from 1 up; minutes since 1970 are far beyond any number of them.
+        """
+        try:
+            self._cache[table] = self._reader.read(table)
+        except StateLost:
+            now = self._run.clock()
+            fresh = structs.replace(
+                empty_watermark(table, self._run.session_id, now),
+                epoch=int(now.timestamp()) // 60,
+            )
+            primary = self.copies.read(table, layout.primary(table), "primary")
+            etag = primary.etag if primary else None
+            self._cache[table] = Reading(watermark=fresh, etag=etag, source="manifests")
+
+    def repair(self, table: TableName) -> Watermark:
+        """Write the watermark anew from the last manifest; what is loaded stays."""
+        reading = self._reader.read(table)
+        last = max(self.log.heads(table), default=None)
+        if last is None:
+            return self.update(table)
+        current = self._or_empty(table, reading)
+        self._cache[table] = structs.replace(
+            reading,
+            watermark=after(current, self.log.read(table, last)),
+            source="manifests",
+            problem=reading.problem or "the watermark did not agree with the manifests",
+        )
+        return self.update(table)
+
+    def lease(self, table: TableName) -> "Lease":
+        """Take the lease on a table; LeaseHeld if another run has it."""
+        from floodmark.state.lease import take_lease
+
+        run = self._run
+        return take_lease(
+            self.objects,
+            table,
+            session_id=run.session_id,
+            owner=run.author,
+            seconds=run.lease_seconds,
+            clock=run.clock,
+            report=run.report,
+        )
+
+    def _save(self, table: TableName, new: Watermark, revision: int, etag: str | None) -> Watermark:
+        """Write primary, read it back, write the copies. The only code that writes a watermark."""
+        now = self._run.clock()
+        document = structs.replace(
+            new,
+            revision=revision + 1,
+            updated_at=now,
+            backup_metadata=BackupMetadata(saved_at=now, session_id=self._run.session_id),
+        )
+        data = seal(document)
+        key = layout.primary(table)
+        if etag is None:
+            etag = self.objects.put_if_absent(key, data)
+        else:
+            etag = self.objects.put_if_match(key, data, etag)
+        saved = decode_watermark(data, table, name=key, now=now)
+        self._read_back(table, data, saved)
+        self.copies.save(table, data, self._run.session_id)
+        self._cache[table] = Reading(watermark=saved, saved=saved, etag=etag, source=key)
+        return saved
+
+    def _read_back(self, table: TableName, data: bytes, saved: Watermark) -> None:
+        """Make sure that the store kept what was written, or that a later write came on top."""
+        key = layout.primary(table)
+        found = self.objects.get(key).data
+        if found == data:
+            return
+        try:
+            now = self._run.clock()
+            later = decode_watermark(found, table, name=key, now=now).revision > saved.revision
+        except CorruptDocument:
+            later = False
+        if not later:
+            raise StorageError(
+                f"{self.objects} did not keep the watermark of {table} as it was written",
+                hint="check that nothing else writes below 'watermarks/'",
+            )
+
+    def _note_recovery(self, table: TableName, reading: Reading) -> None:
+        now = self._run.clock()
+        recovery = Recovery(
+            table_name=str(table),
+            at=now,
+            reason=reading.problem or "",
+            source=reading.source,
+            seconds=(now - (reading.began or now)).total_seconds(),
+            session_id=self._run.session_id,
+        )
+        self._run.report(Notice("warning", f"{recovery.reason}; recovered from {recovery.source}"))
+        try:
+            self.recoveries.add(table, recovery)
+        except StorageError as error:
+            self._run.report(Notice("warning", f"recovery not recorded: {error.message}"))
+
+    def _read(self, table: TableName, *, mend: bool = True) -> Reading:
+        reading = self._reader.read(table)
+        if reading.watermark is None:
+            reading = self._adopted(table, reading, mend=mend)
+        if mend:
+            self._cache[table] = reading
+        return reading
+
+    def _adopted(self, table: TableName, reading: Reading, *, mend: bool) -> Reading:
+        """Take over what an older system left, if it left anything."""
+        from floodmark.state.older import find_older
+
+        now, report = self._run.clock(), self._run.report
+        older = find_older(self.objects, table, self._known_tables, now=now, report=report)
+        if older is None:
+            return reading
+        empty = self._or_empty(table, reading)
+        manifest = record(empty, older, self._authorship())
+        if mend:
+            try:
+                self.log.append(table, manifest)
+            except WriteConflict:
+                return self._reader.read(table)  # somebody else has just done so
+        return structs.replace(
+            reading, watermark=checkpoint(empty, manifest), manifests=(manifest,)
+        )
+
+    def _current(self, table: TableName) -> Reading:
+        return self._cache.get(table) or self._read(table)
+
+    def _or_empty(self, table: TableName, reading: Reading) -> Watermark:
+        return reading.watermark or empty_watermark(table, self._run.session_id, self._run.clock())
+
+    def _forget(self, table: TableName, race: int) -> None:
+        self._cache.pop(table, None)
+        self._run.sleep(self._run.random.uniform(0, min(1.0, 0.01 * 2.0**race)))
+
+    def _authorship(self) -> Authorship:
+        return Authorship(self._run.session_id, self._run.author, self._run.clock())

@@ -1,0 +1,181 @@
+"""Objects as files in a folder, with the same promises as an object store has.
+
+An object is written to a file of its own in `.tmp` and then moved or linked into place, so no torn
+file is ever visible, whenever the process dies. Writers of one folder take turns by locking the
+folder itself; the kernel releases that lock when its holder dies.
+"""
+
+import errno
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from hashlib import sha256
+
+from floodmark.errors import (
+    AccessDenied,
+    ObjectNotFound,
+    StorageError,
+    StorageUnavailable,
+    WriteConflict,
+)
+from floodmark.storage.objects import ObjectInfo, ObjectStore, StoredObject, check_key, check_prefix
+
+_DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
+# ENOENT here: somebody removed a folder while we were writing to it.
+_PASSING = {
+    errno.EINTR,
+    errno.EAGAIN,
+    errno.EIO,
+    errno.ENOENT,
+    errno.ESTALE,
+    errno.ETIMEDOUT,
+}
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+# An object store has no folders, so what is a folder here is no object.
+_NO_OBJECT = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
+
+
+class LocalObjectStore(ObjectStore):
+    """A folder. Several processes may use it at once, also over a file system with `flock`."""
+
+    def __init__(self, root: str) -> None:
+        self._root = os.path.abspath(root)
+        self._temporary = os.path.join(self._root, ".tmp")
+
+    def get(self, key: str) -> StoredObject:
+        """Read an object."""
+        with self._translated(key):
+            try:
+                with open(self._path(key), "rb") as file:
+                    data = file.read()
+            except _NO_OBJECT as error:
+                raise ObjectNotFound(f"{self}/{key} does not exist") from error
+        return StoredObject(data, _etag(data))
+
+    def put(self, key: str, data: bytes) -> str:
+        """Write an object, whatever was there before."""
+        with self._translated(key), self._writing(key, data) as written:
+            os.replace(written, self._path(key))
+        return _etag(data)
+
+    def put_if_absent(self, key: str, data: bytes) -> str:
+        """Write an object unless the key is taken."""
+        with self._translated(key), self._writing(key, data) as written:
+            try:
+                # Unlike a rename, a link never replaces anything.
+                os.link(written, self._path(key))
+            except FileExistsError as error:
+                if os.path.isdir(self._path(key)):
+                    raise StorageError(f"{self}/{key} is a folder") from error
+                raise WriteConflict(f"{self}/{key} exists already") from error
+        return _etag(data)
+
+    def put_if_match(self, key: str, data: bytes, etag: str) -> str:
+        """Replace the object with this etag."""
+        with self._translated(key), self._writing(key, data) as written:
+            try:
+                current = self.get(key).etag
+            except ObjectNotFound:
+                raise WriteConflict(f"{self}/{key} is gone") from None
+            if current != etag:
+                raise WriteConflict(f"{self}/{key} has changed")
+            os.replace(written, self._path(key))
+        return _etag(data)
+
+    def list_objects(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
+        """Name the objects under a prefix, in the order of their keys."""
+        with self._translated(prefix):
+            yield from self._walk(os.path.join(self._root, check_prefix(prefix)), prefix, after)
+
+    def list_folders(self, prefix: str) -> list[str]:
+        """Name the folders right below a prefix."""
+        with self._translated(prefix):
+            try:
+                with os.scandir(os.path.join(self._root, check_prefix(prefix))) as entries:
+                    return sorted(e.name for e in entries if e.name[0] != "." and e.is_dir())
+            except (FileNotFoundError, NotADirectoryError):
+                return []
+
+    def delete(self, key: str) -> None:
+        """Remove an object."""
+        path = self._path(key)
+        # Locked, so as not to come between another writer's look at the etag and its write.
+        locked = _locked_folder(os.path.dirname(path))
+        with self._translated(key), suppress(*_NO_OBJECT), locked as folder:
+            os.unlink(path)
+            os.fsync(folder)
+
+    def __str__(self) -> str:
+        return self._root
+
+    def _path(self, key: str) -> str:
+        return os.path.join(self._root, check_key(key))
+
+    def _walk(self, folder: str, prefix: str, after: str) -> Iterator[ObjectInfo]:
+        try:
+            with os.scandir(folder) as entries:
+                # A folder sorts as its name with the slash, as its keys do.
+                found = sorted((e.name + "/" * e.is_dir(), e) for e in entries if e.name[0] != ".")
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        for name, entry in found:
+            key = prefix + name
+            if name.endswith("/"):
+                if key > after or after.startswith(key):
+                    yield from self._walk(entry.path, key, after)
+            elif key > after:
+                with suppress(FileNotFoundError):  # removed since the folder was read
+                    facts = entry.stat()
+                    yield ObjectInfo(
+                        key, facts.st_size, datetime.fromtimestamp(facts.st_mtime, tz=UTC)
+                    )
+
+    @contextmanager
+    def _writing(self, key: str, data: bytes) -> Iterator[str]:
+        """Have the data safe in a temporary file, and the key's folder to ourselves."""
+        path = self._path(key)
+        written = os.path.join(self._temporary, f"{os.getpid()}.{os.urandom(8).hex()}")
+        os.makedirs(self._temporary, exist_ok=True)
+        try:
+            with open(written, "xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            with suppress(FileExistsError):  # a file in the way is reported by what follows
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+            with _locked_folder(os.path.dirname(path)) as folder:
+                yield written
+                os.fsync(folder)
+        finally:
+            with suppress(FileNotFoundError):
+                os.unlink(written)
+
+    @contextmanager
+    def _translated(self, key: str) -> Iterator[None]:
+        """Turn the operating system's errors into ours, by their number."""
+        try:
+            yield
+        except OSError as error:
+            message = f"{self}/{key}: {error.strerror}"
+            if error.errno in _DENIED:
+                raise AccessDenied(message, hint="check who owns the folder") from error
+            if error.errno in _PASSING:
+                raise StorageUnavailable(message) from error
+            hint = "make room on the disk" if error.errno in _FULL else None
+            raise StorageError(message, hint=hint) from error
+
+
+@contextmanager
+def _locked_folder(path: str) -> Iterator[int]:
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield folder
+    finally:
+        os.close(folder)
+
+
+def _etag(data: bytes) -> str:
+    return sha256(data).hexdigest()

@@ -1,0 +1,91 @@
+"""The object store: the one interface through which Floodmark keeps anything."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from datetime import datetime
+
+from msgspec import Struct
+
+from floodmark.errors import StorageError
+
+
+class StoredObject(Struct, frozen=True):
+    """An object's content, and the tag that changes whenever the content does."""
+
+    data: bytes
+    etag: str
+
+
+class ObjectInfo(Struct, frozen=True):
+    """What a listing says of an object."""
+
+    key: str
+    size: int
+    modified: datetime
+
+
+class ObjectStore(ABC):
+    """Objects under keys such as `watermarks/v2/A/b.c.json`.
+
+    A reader sees a whole object or none, never a part. Once a write has returned, every reader sees
+    it. Any method may raise StorageUnavailable for a passing fault, AccessDenied, or another
+    StorageError; after a StorageUnavailable a write may or may not have happened.
+    """
+
+    @abstractmethod
+    def get(self, key: str) -> StoredObject:
+        """Read an object; ObjectNotFound if there is none."""
+
+    @abstractmethod
+    def put(self, key: str, data: bytes) -> str:
+        """Write an object, whatever was there before, and return its etag. May be repeated."""
+
+    @abstractmethod
+    def put_if_absent(self, key: str, data: bytes) -> str:
+        """Write an object and return its etag; WriteConflict if the key is taken."""
+
+    @abstractmethod
+    def put_if_match(self, key: str, data: bytes, etag: str) -> str:
+        """Replace the object with this etag and return the new one.
+
+        WriteConflict if there is another object by now, or none.
+        """
+
+    @abstractmethod
+    def list_objects(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
+        """Name the objects whose keys start with a prefix, in the order of keys.
+
+        The prefix ends in `/`; an empty one means everything. With `after`, which need not exist,
+        only keys that sort behind it. No number of objects is too large.
+        """
+
+    @abstractmethod
+    def list_folders(self, prefix: str) -> list[str]:
+        """Name the folders right below a prefix, in order, without the prefix.
+
+        A folder whose last object was deleted may still be named.
+        """
+
+    @abstractmethod
+    def delete(self, key: str) -> None:
+        """Remove an object. It is no error if there is none. May be repeated."""
+
+    @abstractmethod
+    def __str__(self) -> str:
+        """Where this is, for messages; never with a secret."""
+
+
+def check_key(key: str) -> str:
+    """Return the key; StorageError if it could mean different things to different stores."""
+    if not key.isprintable() or any(part[:1] in ("", ".") for part in key.split("/")):
+        raise StorageError(f"{key!r} is not an object key")
+    return key
+
+
+def check_prefix(prefix: str) -> str:
+    """Return the prefix; StorageError if it is neither empty nor a key followed by `/`."""
+    if prefix:
+        check_key(prefix.removesuffix("/"))
+        if not prefix.endswith("/"):
+            raise StorageError(f"prefix {prefix!r} does not end in '/'")
+    return prefix

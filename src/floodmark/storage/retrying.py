@@ -1,0 +1,122 @@
+"""The one place where storage is tried again."""
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from random import Random
+from typing import TypeVar
+
+from msgspec import Struct
+
+from floodmark.errors import ObjectNotFound, StorageUnavailable, WriteConflict
+from floodmark.storage.objects import ObjectInfo, ObjectStore, StoredObject
+
+T = TypeVar("T")
+
+
+class Backoff(Struct, frozen=True):
+    """How often to try, and how long to wait in between: exponential, with full jitter."""
+
+    tries: int = 3
+    first_seconds: float = 0.1
+    most_seconds: float = 5.0
+
+    def pause(self, failures: int, random: Random) -> float:
+        """The seconds to wait after this many failures."""
+        doublings = min(failures - 1, 60)  # by then the most is reached; a float has its limits
+        return random.uniform(0.0, min(self.most_seconds, self.first_seconds * 2.0**doublings))
+
+
+class RetryingObjectStore(ObjectStore):
+    """Another store, tried again after passing faults.
+
+    A write whose answer was lost may have happened. So when a repeated conditional write meets a
+    conflict, the object that is there decides: if it is ours to the byte, the write was ours.
+    Writers that race for a key therefore put something of their own into what they write.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        backoff: Backoff,
+        *,
+        sleep: Callable[[float], None],
+        random: Random,
+    ) -> None:
+        self._store = store
+        self._backoff = backoff
+        self._sleep = sleep
+        self._random = random
+
+    def get(self, key: str) -> StoredObject:
+        """Read an object."""
+        return self._retried(lambda: self._store.get(key))
+
+    def put(self, key: str, data: bytes) -> str:
+        """Write an object, whatever was there before."""
+        return self._retried(lambda: self._store.put(key, data))
+
+    def put_if_absent(self, key: str, data: bytes) -> str:
+        """Write an object unless the key is taken."""
+        return self._conditional(key, data, lambda: self._store.put_if_absent(key, data))
+
+    def put_if_match(self, key: str, data: bytes, etag: str) -> str:
+        """Replace the object with this etag."""
+        return self._conditional(key, data, lambda: self._store.put_if_match(key, data, etag))
+
+    def list_objects(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
+        """Name the objects under a prefix; a broken listing goes on behind its last key."""
+        failures = 0
+        while True:
+            try:
+                for info in self._store.list_objects(prefix, after=after):
+                    yield info
+                    after, failures = info.key, 0
+            except StorageUnavailable:
+                failures += 1
+                if failures >= self._backoff.tries:
+                    raise
+                self._sleep(self._backoff.pause(failures, self._random))
+            else:
+                return
+
+    def list_folders(self, prefix: str) -> list[str]:
+        """Name the folders right below a prefix."""
+        return self._retried(lambda: self._store.list_folders(prefix))
+
+    def delete(self, key: str) -> None:
+        """Remove an object."""
+        self._retried(lambda: self._store.delete(key))
+
+    def __str__(self) -> str:
+        return str(self._store)
+
+    def _conditional(self, key: str, data: bytes, write: Callable[[], str]) -> str:
+        uncertain = False
+
+        def attempt() -> str:
+            nonlocal uncertain
+            try:
+                return write()
+            except StorageUnavailable:
+                uncertain = True
+                raise
+            except WriteConflict:
+                if uncertain:
+                    with suppress(ObjectNotFound):
+                        found = self._store.get(key)
+                        if found.data == data:
+                            return found.etag
+                raise
+
+        return self._retried(attempt)
+
+    def _retried(self, attempt: Callable[[], T]) -> T:
+        failures = 0
+        while True:
+            try:
+                return attempt()
+            except StorageUnavailable:
+                failures += 1
+                if failures >= self._backoff.tries:
+                    raise
+            self._sleep(self._backoff.pause(failures, self._random))

@@ -1,0 +1,206 @@
+"""Objects in S3, or in anything that speaks its protocol and checks conditional writes."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from os import environ
+from typing import Any
+
+import obstore
+from obstore.exceptions import (
+    AlreadyExistsError,
+    BaseError,
+    GenericError,
+    JoinError,
+    NotFoundError,
+    PermissionDeniedError,
+    PreconditionError,
+    UnauthenticatedError,
+)
+from obstore.store import S3Store
+
+from floodmark.errors import (
+    AccessDenied,
+    ObjectNotFound,
+    StorageError,
+    StorageUnavailable,
+    WriteConflict,
+)
+from floodmark.storage.objects import ObjectInfo, ObjectStore, StoredObject, check_key, check_prefix
+
+# The client keeps the answer's status and S3's own code for the error in its message only.
+_STATUS = re.compile(r"status code: (\d{3})")
+_CODE = re.compile(r"<Code>(\w+)</Code>|\(code: (\w+)\)")
+_REDIRECT = "Received redirect without LOCATION"
+_PASSING = {408, 409, 412, 429}
+_PASSING_CODES = {"RequestTimeout", "InternalError", "ServiceUnavailable", "SlowDown"}
+_DENIED = {401, 403}
+_DENIED_CODES = {"AccessDenied", "ExpiredToken", "InvalidToken", "TokenRefreshRequired"}
+_OTHER_REGION_CODES = {"AuthorizationHeaderMalformed", "IllegalLocationConstraintException"}
+_NOT_FOUND = (FileNotFoundError, NotFoundError)
+
+
+class S3ObjectStore(ObjectStore):
+    """A bucket, or the part of one below a prefix. Credentials come from the usual AWS chain."""
+
+    def __init__(
+        self,
+        bucket: str,
+        prefix: str = "",
+        *,
+        endpoint: str | None = None,
+        region: str | None = None,
+        timeout_seconds: float = 30.0,
+    ) -> None:
+        self._bucket = bucket
+        self._prefix = prefix.strip("/")
+        endpoint = endpoint or _variable("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+        region = region or _variable("AWS_REGION", "AWS_DEFAULT_REGION")
+        settings: dict[str, Any] = {"virtual_hosted_style_request": endpoint is None}
+        if endpoint:
+            settings["endpoint"] = endpoint
+        if "AWS_ACCESS_KEY_ID" not in environ:
+            settings["credential_provider"] = provider = _profile_credentials()
+            region = region or provider.config.get("region")
+        try:
+            self._store = S3Store(
+                bucket,
+                prefix=self._prefix or None,
+                region=region or "us-east-1",
+                client_options={
+                    "allow_http": bool(endpoint and endpoint.startswith("http://")),
+                    "timeout": timedelta(seconds=timeout_seconds),
+                    "connect_timeout": timedelta(seconds=min(10.0, timeout_seconds)),
+                },
+                # Retries live in one place, and it is not here.
+                retry_config={
+                    "max_retries": 0,
+                    "retry_timeout": timedelta(seconds=timeout_seconds),
+                },
+                **settings,
+            )
+        except (BaseError, ValueError) as error:
+            raise StorageError(f"{self} cannot be opened: {_first_line(str(error))}") from error
+
+    def get(self, key: str) -> StoredObject:
+        """Read an object."""
+        with self._translated(key):
+            result = obstore.get(self._store, check_key(key))
+            return StoredObject(bytes(result.bytes()), _tag(result.meta["e_tag"]))
+
+    def put(self, key: str, data: bytes) -> str:
+        """Write an object, whatever was there before."""
+        with self._translated(key):
+            return _tag(obstore.put(self._store, check_key(key), data)["e_tag"])
+
+    def put_if_absent(self, key: str, data: bytes) -> str:
+        """Write an object unless the key is taken."""
+        with self._translated(key, conditional=True):
+            result = obstore.put(self._store, check_key(key), data, mode="create")
+            return _tag(result["e_tag"])
+
+    def put_if_match(self, key: str, data: bytes, etag: str) -> str:
+        """Replace the object with this etag."""
+        with self._translated(key, conditional=True):
+            result = obstore.put(self._store, check_key(key), data, mode={"e_tag": etag})
+            return _tag(result["e_tag"])
+
+    def list_objects(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
+        """Name the objects under a prefix, in the order of their keys."""
+        with self._translated(prefix):
+            check_prefix(prefix)
+            for page in obstore.list(self._store, prefix, offset=after or None, chunk_size=1000):
+                for meta in page:
+                    yield ObjectInfo(meta["path"], meta["size"], meta["last_modified"])
+
+    def list_folders(self, prefix: str) -> list[str]:
+        """Name the folders right below a prefix."""
+        with self._translated(prefix):
+            check_prefix(prefix)
+            found = obstore.list_with_delimiter(self._store, prefix)["common_prefixes"]
+        return sorted(folder.rstrip("/").rpartition("/")[2] for folder in found)
+
+    def delete(self, key: str) -> None:
+        """Remove an object."""
+        try:
+            with self._translated(key):
+                obstore.delete(self._store, check_key(key))
+        except ObjectNotFound:
+            pass
+
+    def __str__(self) -> str:
+        return "s3://" + "/".join(filter(None, (self._bucket, self._prefix)))
+
+    @contextmanager
+    def _translated(self, key: str, *, conditional: bool = False) -> Iterator[None]:
+        """Turn the client's errors into ours, by their class, status and code."""
+        try:
+            yield
+        except (BaseError, *_NOT_FOUND) as error:
+            raise self._our_error(error, f"{self}/{key}", conditional) from error
+
+    def _our_error(self, error: Exception, place: str, conditional: bool) -> StorageError:
+        text = str(error)
+        found = _STATUS.search(text)
+        status = int(found[1]) if found else None
+        found = _CODE.search(text)
+        code = (found[1] or found[2]) if found else None
+        if code == "NoSuchBucket":
+            return StorageError(
+                f"bucket {self._bucket!r} does not exist", hint="create it, or mend 'lake:'"
+            )
+        if conditional and isinstance(error, (AlreadyExistsError, PreconditionError, *_NOT_FOUND)):
+            return WriteConflict(f"{place} is not what was expected")
+        if isinstance(error, _NOT_FOUND):
+            return ObjectNotFound(f"{place} does not exist")
+        if code in _OTHER_REGION_CODES or _REDIRECT in text:
+            return StorageError(
+                f"bucket {self._bucket!r} is in another region", hint="set 'region' of the lake"
+            )
+        refused = isinstance(error, (PermissionDeniedError, UnauthenticatedError))
+        if refused or status in _DENIED or code in _DENIED_CODES:
+            return AccessDenied(
+                f"{place}: access denied",
+                hint="check the AWS credentials and the permissions on the bucket",
+            )
+        if status is None and code is None:
+            if isinstance(error, (GenericError, JoinError)):
+                return StorageUnavailable(f"{place}: no answer")
+            return StorageError(f"{place}: {_first_line(text)}")
+        reason = ", ".join(filter(None, (f"status {status}" if status else None, code)))
+        passing = status is not None and (status >= 500 or status in _PASSING)
+        if passing or code in _PASSING_CODES:
+            return StorageUnavailable(f"{place}: {reason}")
+        return StorageError(f"{place}: {reason}")
+
+
+def _variable(*names: str) -> str | None:
+    return next((environ[name] for name in names if environ.get(name)), None)
+
+
+def _first_line(text: str) -> str:
+    return text.partition("\n")[0]
+
+
+def _tag(etag: str | None) -> str:
+    if etag is None:
+        raise StorageError(
+            "the object store sends no ETag", hint="conditional writes need one; use another store"
+        )
+    return etag
+
+
+def _profile_credentials() -> Any:
+    """Let boto3 find the credentials: profiles, SSO, assumed roles, instance metadata."""
+    from botocore.exceptions import BotoCoreError  # type: ignore[import-untyped]
+    from obstore.auth.boto3 import Boto3CredentialProvider
+
+    try:
+        return Boto3CredentialProvider()
+    except (BotoCoreError, ValueError) as error:
+        reason = f": {error}" if isinstance(error, BotoCoreError) else ""
+        raise AccessDenied(
+            f"no AWS credentials found{reason}",
+            hint="set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+        ) from error

@@ -1,0 +1,80 @@
+"""Walks the imports and fails when a room knows what it should not."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2] / "src" / "floodmark"
+
+# A room may import itself and the rooms named here.
+FOUNDATION = {"errors", "model"}
+ALLOWED = {
+    "errors": set[str](),
+    "model": {"errors"},
+    "config": FOUNDATION,
+    "storage": FOUNDATION | {"config"},
+    "planning": FOUNDATION,
+    "state": FOUNDATION | {"storage"},
+    "lake": FOUNDATION | {"storage"},
+    "sources": FOUNDATION | {"config"},
+    "warehouse": FOUNDATION | {"config", "storage"},
+    "engine": FOUNDATION | {"config", "storage"},
+    "embedded": {"errors"},
+}
+ROOMS = {*ALLOWED, "sync"}
+ALLOWED["sync"] = ROOMS - {"embedded"}
+ALLOWED["cli"] = ROOMS
+
+# Libraries that take long to import, and the rooms that may know them at all.
+HEAVY = {
+    "pyspark": {"engine"},
+    "connectorx": {"engine"},
+    "pyarrow": {"engine", "warehouse"},
+    "duckdb": {"warehouse"},
+    "pymysql": {"sources", "embedded"},
+    "boto3": {"storage"},
+}
+
+
+def imports(path: Path) -> set[str]:
+    """Every module that a file imports, wherever in the file."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            module = node.module or ""
+            found |= (
+                {module} if module != "floodmark" else {f"floodmark.{a.name}" for a in node.names}
+            )
+    return found
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+
+
+FILES = [
+    path for path in sorted(ROOT.rglob("*.py")) if room_of(path) not in ("__init__", "__main__")
+]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_file_imports_only_what_its_room_may_know(path: Path) -> None:
+    room = room_of(path)
+    assert room in ALLOWED, f"{room} is not in the plan of rooms"
+    for module in imports(path):
+        top, _, rest = module.partition(".")
+        if top == "floodmark" and rest != "__version__":
+            other = rest.partition(".")[0]
+            assert other == room or other in ALLOWED[room], f"{room} must not know {other}"
+        if top in HEAVY:
+            assert room in HEAVY[top], f"{room} must not import {top}"
+
+
+def test_the_walk_sees_imports() -> None:
+    assert "pyspark.sql" not in imports(ROOT / "cli" / "main.py")
+    assert "floodmark.errors" in imports(ROOT / "cli" / "main.py")
+    assert len(FILES) > 30
