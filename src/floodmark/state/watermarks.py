@@ -90,6 +90,8 @@ class WatermarkStore:
             reading = self._current(table)
             current = self._or_empty(table, reading)
             manifest = record(current, decide(current), self._authorship())
+            new = checkpoint(current, manifest)
+            check_transition(current, new, [manifest])
             try:
                 self.log.append(table, manifest)
             except WriteConflict:
@@ -97,7 +99,7 @@ class WatermarkStore:
                 continue
             self._cache[table] = structs.replace(
                 reading,
-                watermark=checkpoint(current, manifest),
+                watermark=new,
                 manifests=(*reading.manifests, manifest),
             )
             return self.update(table)
