@@ -11,6 +11,7 @@ from floodmark.model.manifest import DataFile
 from floodmark.model.position import Position
 
 ZeroDates = Literal["null", "quarantine", "error"]
+NullCursors = Literal["skip", "error"]
 
 # Every connection to a source says this first: times in UTC, names and literals read the same way
 # whatever the server's settings, and no result cut short by a server-wide limit.
@@ -39,12 +40,13 @@ class Edge(Struct, frozen=True):
 
 
 class ChunkPlan(Struct, frozen=True, kw_only=True):
-    """Windows that tile `(start, end]`, to be read and committed together."""
+    """Windows that tile `(start, end]`, to be read and committed together; `final` if the last."""
 
     start: Position
     end: Position
     windows: tuple[Window, ...]
     rows: int
+    final: bool
 
 
 class Route(Struct, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from floodmark.model.position import Identity, Position
+from floodmark.model.position import Identity, Position, Walk
 from floodmark.model.run import Strategy
 
 Count = Annotated[int, Meta(ge=0)]
@@ -33,12 +33,14 @@ class Head(Struct, frozen=True, order=True):
 class MysqlState(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Stage 1: how far MySQL has been read into the lake.
 
-    The counts cover the chunks of all epochs from `counted_from_epoch` on.
+    The counts cover the chunks of all epochs from `counted_from_epoch` on. `walk` says how far a
+    first load along the primary key has come.
     """
 
     status: Status = "pending"
     last_timestamp: datetime | None = None
     last_id: Identity | None = None
+    walk: Walk | None = None
     last_extraction_time: datetime | None = None
     total_rows: Count = 0
     last_session_rows: Count = 0
@@ -53,7 +55,7 @@ class MysqlState(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def position(self) -> Position:
         """All rows up to here are safe in the lake."""
-        return Position(self.last_timestamp, self.last_id)
+        return Position(self.last_timestamp, self.last_id, self.walk)
 
 
 class ImportedFrom(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -137,6 +137,7 @@ def _stand_after_chunk(
             status="success" if chunk.final else "in_progress",
             last_timestamp=chunk.end.timestamp,
             last_id=chunk.end.id,
+            walk=chunk.end.walk,
             last_extraction_time=by.now,
             total_rows=rows,
             last_session_rows=chunk.rows + (state.last_session_rows if same_session else 0),
@@ -189,7 +190,11 @@ def _stand_after_restore(before: Standing, change: Restore) -> Standing:
 def _moved(state: MysqlState, change: Set | Import) -> MysqlState:
     position = change.position
     return structs.replace(
-        state, status="pending", last_timestamp=position.timestamp, last_id=position.id
+        state,
+        status="pending",
+        last_timestamp=position.timestamp,
+        last_id=position.id,
+        walk=position.walk,
     )
 
 

@@ -4,7 +4,7 @@ It is a checkpoint of the table's manifests (stage 1) and of the target's ledger
 are a contract with operators and their scripts.
 """
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Literal
 
 from msgspec import Struct, structs
@@ -16,7 +16,8 @@ from floodmark.model.sealed import unseal
 from floodmark.model.standing import Count, Head, Metadata, MysqlState, Number, Standing, Status
 from floodmark.model.table import TableName
 
-FUTURE_TOLERANCE_SECONDS = 300.0
+CLOCK_SKEW = timedelta(minutes=5)
+FURTHEST_ZONE = timedelta(hours=14)
 
 
 class RedshiftState(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -122,9 +123,11 @@ def decode_watermark(data: bytes, table: TableName, *, name: str, now: datetime)
     watermark: Watermark = unseal(data, Watermark, name=name)
     if watermark.table_name != str(table):
         raise CorruptDocument(f"{name} belongs to {watermark.table_name}, not to {table}")
+    position = watermark.mysql_state.last_timestamp
+    if position is not None and position_in_future(position, now):
+        raise CorruptDocument(f"{name} lies in the future: its position is {position.isoformat()}")
     for key, moment in (
         ("updated_at", watermark.updated_at),
-        ("last_timestamp", watermark.mysql_state.last_timestamp),
         ("last_extraction_time", watermark.mysql_state.last_extraction_time),
         ("last_load_time", watermark.redshift_state.last_load_time),
     ):
@@ -139,4 +142,12 @@ def decode_watermark(data: bytes, table: TableName, *, name: str, now: datetime)
 
 def in_future(moment: datetime, now: datetime) -> bool:
     """Whether a moment lies further ahead than clocks usually disagree."""
-    return (moment - now).total_seconds() > FUTURE_TOLERANCE_SECONDS
+    return moment - now > CLOCK_SKEW
+
+
+def position_in_future(timestamp: datetime, now: datetime) -> bool:
+    """Whether a position lies ahead of every clock.
+
+    A DATETIME column shows the time of its own zone, which may be ahead of UTC.
+    """
+    return timestamp - now > CLOCK_SKEW + FURTHEST_ZONE

@@ -20,7 +20,7 @@ from floodmark.model.run import Strategy
 from floodmark.model.standing import ImportedFrom
 from floodmark.model.table import TableName
 from floodmark.model.timestamps import parse_timestamp
-from floodmark.model.watermark import in_future
+from floodmark.model.watermark import position_in_future
 from floodmark.storage.objects import ObjectStore
 
 FOLDERS = ("watermarks/v2/", "watermarks/", "watermark/tables/")
@@ -125,7 +125,7 @@ def _read(document: dict[str, Any], key: str, now: datetime) -> Import:
     metadata = document.get("metadata")
     metadata = metadata if isinstance(metadata, dict) else {}
     timestamp = _moment(state, ("last_timestamp", "last_mysql_data_timestamp"), key)
-    if timestamp is not None and in_future(timestamp, now):
+    if timestamp is not None and position_in_future(timestamp, now):
         raise _corrupt(key, f"its position {timestamp.isoformat()} lies in the future")
     strategy = _strategy(document.get("backup_strategy"))
     manual = strategy == "manual_cli" or bool(metadata.get("manual_watermark"))
