@@ -12,7 +12,8 @@ import click
 import msgspec
 
 from floodmark.config.loading import LoadedConfig, load_config
-from floodmark.errors import FloodmarkError, UsageError
+from floodmark.config.models import MysqlConnection
+from floodmark.errors import ConfigError, FloodmarkError, UsageError
 from floodmark.model.notice import Notice
 from floodmark.model.run import new_session_id
 from floodmark.model.table import TableName, split_name
@@ -56,6 +57,24 @@ class App:
         if notice.level != "debug" or self._debug:
             label = click.style(f"{notice.level}:", fg=_COLOURS[notice.level])
             click.echo(f"{label} {notice.message}", err=True)
+
+    def warn(self, message: str) -> None:
+        """Show a warning on stderr."""
+        self.report(Notice("warning", message))
+
+    def mysql(self, scope: str) -> MysqlConnection:
+        """The source connection of a scope; ConfigError if it cannot be used."""
+        if scope not in self.config.settings.connections:
+            raise ConfigError(f"no connection is called {scope!r}")
+        connection = self.config.connection(scope)
+        if not isinstance(connection, MysqlConnection):
+            raise ConfigError(f"connection {scope!r} is not a source")
+        return connection
+
+    def cursor_columns(self, table: TableName) -> tuple[str, ...] | None:
+        """The cursor that the configuration names for a table, if it does."""
+        entry = self.config.tables.get(table)
+        return entry[1].cursor_columns if entry else None
 
     def print(self, text: str, value: object) -> None:
         """Print a result: text for people, or a value as JSON for programs."""

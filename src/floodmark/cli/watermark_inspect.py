@@ -1,5 +1,7 @@
 """Commands that show watermarks and change nothing but what they have to mend."""
 
+from datetime import datetime
+
 import click
 import msgspec
 
@@ -168,27 +170,32 @@ def _get_system(app: App) -> None:
     app.print(text, system)
 
 
-def start_of(app: App) -> tuple[str, str]:
+def default_start(app: App) -> tuple[datetime, str]:
     """Where tables without a position start, and who says so."""
     system = read_system_watermark(app.store.objects)
     if system is not None:
-        return plain(system.timestamp), "system watermark"
-    return plain(app.config.settings.default_start), "default"
+        return system.timestamp, "system watermark"
+    return app.config.settings.default_start, "default"
 
 
 def _as_text(app: App, table: TableName, watermark: Watermark | None) -> str:
-    start, source = start_of(app)
+    start, source = default_start(app)
     if watermark is None:
-        return f"No watermark found, will start from {source}: {start}"
-    return show_watermark(table, watermark, show_start(watermark.position, start, source))
+        return f"No watermark found, will start from {source}: {plain(start)}"
+    return show_watermark(table, watermark, show_start(watermark.position, plain(start), source))
 
 
 def _as_json(app: App, table: TableName, watermark: Watermark | None) -> dict[str, object]:
     if watermark is not None:
         document: dict[str, object] = msgspec.json.decode(seal(watermark))
         return document
-    start, source = start_of(app)
-    return {"table_name": str(table), "revision": 0, "next_start": start, "next_start_by": source}
+    start, source = default_start(app)
+    return {
+        "table_name": str(table),
+        "revision": 0,
+        "next_start": stamped(start),
+        "next_start_by": source,
+    }
 
 
 def _files(app: App, table: TableName, watermark: Watermark | None) -> list[dict[str, object]]:

@@ -6,7 +6,9 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from floodmark.config.secret import Secret
+from floodmark.model.extraction import NullCursors, ZeroDates
 
+Rows = Annotated[int, Meta(ge=1)]
 Port = Annotated[int, Meta(ge=1, le=65535)]
 Tries = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[float, Meta(gt=0, le=86400)]
@@ -100,6 +102,29 @@ class RetrySettings(Struct, frozen=True, kw_only=True):
     most_seconds: Seconds = 5.0
 
 
+class SparkSettings(Struct, frozen=True, kw_only=True):
+    """Where Spark runs: in this process's machine, on a cluster, or behind Spark Connect."""
+
+    master: str = "local[*,4]"
+    remote: str | None = None
+    memory: str = "1g"
+    options: dict[str, str] = {}
+
+
+class ExtractionSettings(Struct, frozen=True, kw_only=True):
+    """How tables are cut into windows, chunks and files, and how far they are read."""
+
+    window_rows: Rows = 250_000
+    windows_per_chunk: Rows = 8
+    file_mb: Rows = 192
+    lag_seconds: Annotated[float, Meta(ge=0)] | None = None
+    cursor_time_zone: str | None = None
+    zero_dates: ZeroDates = "null"
+    null_cursors: NullCursors = "skip"
+    walk_from_rows: Rows = 1_000_000
+    tables_at_once: Rows = 4
+
+
 class Config(Struct, frozen=True, kw_only=True):
     """A whole configuration file."""
 
@@ -109,4 +134,6 @@ class Config(Struct, frozen=True, kw_only=True):
     default_start: datetime = DEFAULT_START
     presets: dict[str, datetime] = {}
     retries: RetrySettings = RetrySettings()
+    spark: SparkSettings = SparkSettings()
+    extraction: ExtractionSettings = ExtractionSettings()
     lease_seconds: Seconds = 60.0

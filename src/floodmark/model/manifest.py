@@ -39,7 +39,10 @@ class DataFile(Struct, frozen=True):
 
 
 class Chunk(Struct, frozen=True, kw_only=True, tag_field="kind", tag="chunk"):
-    """Data files, committed together: all rows in `(start, end]`."""
+    """Data files, committed together: all rows in `(start, end]`.
+
+    With `reload` they are the whole table, and replace what was there.
+    """
 
     start: Position
     end: Position
@@ -48,6 +51,7 @@ class Chunk(Struct, frozen=True, kw_only=True, tag_field="kind", tag="chunk"):
     columns: tuple[Column, ...] = ()
     seconds: Seconds = 0.0
     final: bool = True
+    reload: bool = False
 
     @property
     def rows(self) -> int:

@@ -29,8 +29,10 @@ def check_transition(before: Watermark, now: Watermark, manifests: Sequence[Mani
         raise IllegalTransition(
             f"{now.table_name}: {now.loaded_head} loaded, but only {now.head} extracted"
         )
-    same_load = before.redshift_state.load_epoch == now.redshift_state.load_epoch
-    if same_load and now.loaded_head < before.loaded_head:
+    # A restore may come back to a load epoch that a reset had left.
+    load_epochs = {manifest.standing.load_epoch for manifest in manifests}
+    load_epochs |= {now.redshift_state.load_epoch, before.redshift_state.load_epoch}
+    if len(load_epochs) == 1 and now.loaded_head < before.loaded_head:
         raise IllegalTransition(
             f"{now.table_name}: loading cannot go back from {before.loaded_head}"
             f" to {now.loaded_head}"

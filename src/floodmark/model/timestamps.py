@@ -8,12 +8,11 @@ from floodmark.errors import UsageError
 def parse_timestamp(text: str) -> datetime:
     """Read a date or a date and time; without a zone it is UTC."""
     try:
-        value = datetime.fromisoformat(text.strip())
-    except ValueError:
+        return as_utc(datetime.fromisoformat(text.strip()))
+    except (ValueError, OverflowError):  # a zone can carry a date over the calendar's end
         raise UsageError(
             f"{text!r} is not a timestamp", hint="write it as '2025-08-09 20:00:01', in UTC"
         ) from None
-    return as_utc(value)
 
 
 def as_utc(value: datetime) -> datetime:

@@ -248,7 +248,25 @@ def loaded(
     return structs.replace(watermark, redshift_state=state)
 
 
-# Failures
+# Statuses
+
+
+def extract_started(watermark: Watermark) -> Watermark:
+    """Note that stage 1 is at work.
+
+    To be saved before a table's first data file is written: files of which no watermark knows are
+    what is left after a total loss, and would be taken for that.
+    """
+    state = structs.replace(watermark.mysql_state, status="in_progress", error=None)
+    return structs.replace(watermark, mysql_state=state)
+
+
+def nothing_new(watermark: Watermark) -> Watermark:
+    """Note that a run found nothing to extract: an earlier failure is over."""
+    if watermark.mysql_state.status not in ("failed", "in_progress"):
+        return watermark
+    state = structs.replace(watermark.mysql_state, status="success", error=None)
+    return structs.replace(watermark, mysql_state=state)
 
 
 def extract_failed(watermark: Watermark, error: str) -> Watermark:

@@ -86,6 +86,10 @@ class Watermark(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """The last place of the log that is safe in the target."""
         return Head(self.redshift_state.loaded_epoch, self.redshift_state.loaded_sequence)
 
+    def still_to_load(self, head: Head) -> bool:
+        """Whether the target still lacks what a manifest committed."""
+        return head.epoch >= self.redshift_state.eligible_from_epoch and head > self.loaded_head
+
 
 def empty_watermark(table: TableName, session_id: str, now: datetime) -> Watermark:
     """Make the watermark of a table about which nothing is known."""
@@ -123,6 +127,15 @@ def decode_watermark(data: bytes, table: TableName, *, name: str, now: datetime)
     watermark: Watermark = unseal(data, Watermark, name=name)
     if watermark.table_name != str(table):
         raise CorruptDocument(f"{name} belongs to {watermark.table_name}, not to {table}")
+    check_plausible(watermark, name=name, now=now)
+    return watermark
+
+
+def check_plausible(watermark: Watermark, *, name: str, now: datetime) -> None:
+    """Raise CorruptDocument for what cannot be: times ahead of the clock, more loaded than there.
+
+    `name` is what the message calls the document.
+    """
     position = watermark.mysql_state.last_timestamp
     if position is not None and position_in_future(position, now):
         raise CorruptDocument(f"{name} lies in the future: its position is {position.isoformat()}")
@@ -137,7 +150,6 @@ def decode_watermark(data: bytes, table: TableName, *, name: str, now: datetime)
         raise CorruptDocument(
             f"{name} says {watermark.loaded_head} is loaded, but only {watermark.head} extracted"
         )
-    return watermark
 
 
 def in_future(moment: datetime, now: datetime) -> bool:

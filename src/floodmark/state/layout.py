@@ -3,6 +3,7 @@
 import re
 from datetime import datetime
 
+from floodmark.errors import UsageError
 from floodmark.model.standing import Head
 from floodmark.model.table import TableName
 
@@ -66,8 +67,15 @@ def data_files(table: TableName) -> str:
 
 def table_of_primary(key: str) -> TableName | None:
     """The table whose watermark this is; None for what an older system left in the folder."""
-    rest = key.removeprefix(PRIMARIES).removesuffix(".json")
-    return TableName.from_key(rest) if rest.count("/") == 1 else None
+    return table_of_key(key.removeprefix(PRIMARIES).removesuffix(".json"))
+
+
+def table_of_key(key: str) -> TableName | None:
+    """The table that a part of a key stands for; None for what somebody else put there."""
+    try:
+        return TableName.from_key(key)
+    except UsageError:
+        return None
 
 
 def day_of_daily(key: str, table: TableName) -> str | None:

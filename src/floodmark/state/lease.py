@@ -25,6 +25,7 @@ from floodmark.model.sealed import seal, unseal
 from floodmark.model.table import TableName
 from floodmark.model.timestamps import stamped
 from floodmark.state import layout
+from floodmark.state.processes import is_dead, this_process
 from floodmark.storage.objects import ObjectStore
 
 
@@ -38,11 +39,12 @@ class LeaseDocument(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     taken_at: datetime
     expires_at: datetime
     released: bool = False
+    process: str = ""
     checksum: str = ""
 
     def held(self, now: datetime) -> bool:
         """Whether somebody may still be at work."""
-        return not self.released and now < self.expires_at
+        return not self.released and now < self.expires_at and not is_dead(self.process)
 
 
 class Lease:
@@ -144,6 +146,7 @@ def take_lease(
         owner=owner,
         taken_at=now,
         expires_at=now + timedelta(seconds=seconds),
+        process=this_process(),
     )
     key = layout.lease(table)
     try:

@@ -48,8 +48,9 @@ class ManifestLog:
 
     def tables(self) -> list[TableName]:
         """Every table that has a log."""
-        return [
-            TableName.from_key(f"{scope}/{name}")
+        keys = (
+            f"{scope}/{name}"
             for scope in self._objects.list_folders(layout.MANIFESTS)
             for name in self._objects.list_folders(f"{layout.MANIFESTS}{scope}/")
-        ]
+        )
+        return [table for key in keys if (table := layout.table_of_key(key))]

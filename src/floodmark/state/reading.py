@@ -75,7 +75,7 @@ class WatermarkReader:
             problem = f"{primary.key} is an older state than {newer.key}"
         else:
             return self._rolled(table, primary, heads)
-        found = self._recovered(table, problem, damaged=primary is not None)
+        found = self._recovered(table, problem, primary)
         return structs.replace(
             found,
             etag=primary.etag if primary else None,
@@ -83,19 +83,20 @@ class WatermarkReader:
             began=began,
         )
 
-    def _recovered(self, table: TableName, problem: str, *, damaged: bool) -> Reading:
+    def _recovered(self, table: TableName, problem: str, primary: Copy | None) -> Reading:
         best: tuple[Copy, list[Head]] | None = None
+        unusable = [primary] if primary else []
         for copy, heads in self._copies_worth_reading(table):
             if heads is None:
-                damaged = True
+                unusable.append(copy)
             elif best is None or _revision(copy) > _revision(best[0]):
                 best = copy, heads
-        if best is not None:
+        if best is not None and not (_is_bare(*best) and any(map(_knows_manifests, unusable))):
             return self._rolled(table, *best)
         last = max(self._log.heads(table), default=None)
         if last is not None:
             return self._rebuilt(table, last)
-        if damaged or next(self._objects.list_objects(layout.data_files(table)), None):
+        if unusable or next(self._objects.list_objects(layout.data_files(table)), None):
             raise StateLost(
                 f"{problem}, and neither a usable copy nor a manifest is left to recover"
                 f" {table} from",
@@ -170,6 +171,15 @@ class WatermarkReader:
             manifests=(manifest,),
             source="manifests",
         )
+
+
+def _is_bare(copy: Copy, heads: list[Head]) -> bool:
+    """Whether a copy is of a time before the first manifest, and there is none now either."""
+    return not heads and not _knows_manifests(copy)
+
+
+def _knows_manifests(copy: Copy) -> bool:
+    return copy.watermark is not None and copy.watermark.mysql_state.last_manifest is not None
 
 
 def _revision(copy: Copy) -> int:

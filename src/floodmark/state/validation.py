@@ -3,7 +3,8 @@
 from msgspec import Struct, structs
 
 from floodmark.errors import CorruptLog, StateError
-from floodmark.model.manifest import Chunk, Manifest
+from floodmark.model.manifest import Chunk, DataFile, Manifest
+from floodmark.model.standing import Head
 from floodmark.model.table import TableName
 from floodmark.model.transitions import checkpoint
 from floodmark.model.watermark import Watermark, empty_watermark
@@ -26,25 +27,44 @@ def validate(store: WatermarkStore, table: TableName) -> Findings:
     """Compare the watermark with the manifests, and the manifests with the data files."""
     manifests, differences = _read_log(store, table)
     folded = _fold(table, manifests, differences)
-    differences += _compare_watermark(store, table, folded)
-    chunks = [manifest.change for manifest in manifests if isinstance(manifest.change, Chunk)]
-    files = {file.path: file for chunk in chunks for file in chunk.files}
+    try:
+        current = store.get(table, mend=False)
+    except StateError as error:
+        differences.append(error.message)
+        current = None
+    differences += _compare_watermark(current, folded)
     found = {info.key: info.size for info in store.objects.list_objects(layout.data_files(table))}
-    for path, file in files.items():
-        if path not in found:
-            differences.append(f"data file {path} is missing")
-        elif found[path] != file.bytes:
+    files = _named_files(manifests)
+    cleaned = 0
+    for path, (head, file) in files.items():
+        if path in found and found[path] != file.bytes:
             differences.append(f"data file {path} has {found[path]} bytes instead of {file.bytes}")
+        elif path not in found and current is not None and not current.still_to_load(head):
+            cleaned += 1
+        elif path not in found:
+            differences.append(f"data file {path} is missing")
     orphans = len(found.keys() - files.keys())
-    remark = f"{orphans} data files belong to no manifest; they are never read"
+    remarks = {
+        f"{orphans:,} data files belong to no manifest; they are never read": orphans,
+        f"{cleaned:,} data files were removed after they were loaded": cleaned,
+    }
     return Findings(
         table_name=str(table),
         manifests=len(manifests),
         files=len(files),
-        rows=sum(file.rows for file in files.values()),
+        rows=sum(file.rows for _, file in files.values()),
         differences=tuple(differences),
-        remarks=(remark,) if orphans else (),
+        remarks=tuple(remark for remark, count in remarks.items() if count),
     )
+
+
+def _named_files(manifests: list[Manifest]) -> dict[str, tuple[Head, DataFile]]:
+    return {
+        file.path: (manifest.head, file)
+        for manifest in manifests
+        if isinstance(manifest.change, Chunk)
+        for file in manifest.change.files
+    }
 
 
 def _read_log(store: WatermarkStore, table: TableName) -> tuple[list[Manifest], list[str]]:
@@ -75,13 +95,7 @@ def _fold(table: TableName, manifests: list[Manifest], problems: list[str]) -> W
     return watermark
 
 
-def _compare_watermark(
-    store: WatermarkStore, table: TableName, folded: Watermark | None
-) -> list[str]:
-    try:
-        current = store.get(table, mend=False)
-    except StateError as error:
-        return [error.message]
+def _compare_watermark(current: Watermark | None, folded: Watermark | None) -> list[str]:
     if current is None or folded is None:
         return []
     differences = []

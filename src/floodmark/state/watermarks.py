@@ -18,6 +18,7 @@ from floodmark.model.transitions import Authorship, after, checkpoint, record
 from floodmark.model.watermark import (
     BackupMetadata,
     Watermark,
+    check_plausible,
     decode_watermark,
     empty_watermark,
     same_content,
@@ -92,6 +93,7 @@ class WatermarkStore:
             manifest = record(current, decide(current), self._authorship())
             new = checkpoint(current, manifest)
             check_transition(current, new, [manifest])
+            self._check_plausible(table, new)
             try:
                 self.log.append(table, manifest)
             except WriteConflict:
@@ -190,6 +192,7 @@ class WatermarkStore:
             updated_at=now,
             backup_metadata=BackupMetadata(saved_at=now, session_id=self._run.session_id),
         )
+        self._check_plausible(table, document)
         data = seal(document)
         key = layout.primary(table)
         if etag is None:
@@ -201,6 +204,10 @@ class WatermarkStore:
         self.copies.save(table, data, self._run.session_id)
         self._cache[table] = Reading(watermark=saved, saved=saved, etag=etag, source=key)
         return saved
+
+    def _check_plausible(self, table: TableName, new: Watermark) -> None:
+        """Refuse to write what nobody could read again."""
+        check_plausible(new, name=f"the new state of {table}", now=self._run.clock())
 
     def _read_back(self, table: TableName, data: bytes, saved: Watermark) -> None:
         """Make sure that the store kept what was written, or that a later write came on top."""

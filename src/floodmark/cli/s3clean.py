@@ -1,0 +1,93 @@
+"""`floodmark s3clean …`: data files in the lake."""
+
+import re
+from datetime import timedelta
+
+import click
+
+from floodmark.cli.app import App, command_options, table_option
+from floodmark.cli.show import show_rows
+from floodmark.errors import FloodmarkError, UsageError
+from floodmark.lake.files import LakeFile, choose_removable, describe_files
+from floodmark.model.table import TableName
+from floodmark.model.timestamps import stamped
+from floodmark.state import layout
+from floodmark.state.steering import history
+
+_AGE = re.compile(r"(\d+)([hdw])")
+_HOURS = {"h": 1, "d": 24, "w": 168}
+
+
+@click.group()
+def s3clean() -> None:
+    """List and remove data files in the lake."""
+
+
+@s3clean.command(name="list")
+@table_option(required=True)
+@command_options
+def list_files(app: App, names: tuple[str, ...]) -> None:
+    """List a table's data files: loaded, pending, and orphans that no manifest names."""
+    texts, values = [], []
+    for table in app.tables(names):
+        files = _files(app, table)
+        values += files
+        rows = [
+            [
+                file.path,
+                "" if file.rows is None else f"{file.rows:,}",
+                f"{file.bytes:,}",
+                stamped(file.modified),
+                file.state,
+            ]
+            for file in files
+        ]
+        texts.append(show_rows(["FILE", "ROWS", "BYTES", "WRITTEN", "STATE"], rows) if rows else "")
+        texts.append(f"{table}: {_summary(files)}")
+    app.print("\n".join(filter(None, texts)), values)
+
+
+@s3clean.command()
+@table_option(required=True)
+@click.option("--older-than", "age", metavar="AGE", help="Only files older than 12h, 7d, 2w …")
+@click.option("--dry-run", is_flag=True, help="Show what would go, remove nothing.")
+@click.option("--force", is_flag=True, help="Also remove files that are not loaded yet.")
+@command_options
+def clean(app: App, names: tuple[str, ...], age: str | None, *, dry_run: bool, force: bool) -> None:
+    """Remove a table's data files; what is not loaded yet is protected."""
+    older_than = app.run.clock() - _age(age) if age else None
+    texts, removed, refused = [], [], []
+    for table in app.tables(names):
+        with app.store.lease(table):  # so that nobody is writing files that no manifest names yet
+            files = _files(app, table)
+            removable, protected = choose_removable(files, older_than=older_than, force=force)
+            for file in removable if not dry_run else []:
+                app.store.objects.delete(file.path)
+        done = "would remove" if dry_run else "removed"
+        texts.append(f"{table}: {done} {_summary(removable)}")
+        removed += removable
+        refused += protected
+    app.print("\n".join(texts), {"dry_run": dry_run, "removed": removed, "protected": refused})
+    if refused:
+        raise FloodmarkError(
+            f"{len(refused):,} files are not loaded yet and were kept",
+            hint="load them first, or add --force to lose them",
+        )
+
+
+def _files(app: App, table: TableName) -> list[LakeFile]:
+    found = app.store.objects.list_objects(layout.data_files(table))
+    return describe_files(found, history(app.store, table), app.store.get(table))
+
+
+def _summary(files: list[LakeFile]) -> str:
+    states = [f"{sum(f.state == s for f in files):,} {s}" for s in ("loaded", "pending", "orphan")]
+    size = sum(file.bytes for file in files) / 1_000_000
+    return f"{len(files):,} files, {size:,.1f} MB ({', '.join(states)})"
+
+
+def _age(text: str) -> timedelta:
+    found = _AGE.fullmatch(text)
+    if found is None:
+        raise UsageError(f"{text!r} is not an age", hint="write it as 12h, 7d or 2w")
+    return timedelta(hours=int(found[1]) * _HOURS[found[2]])

@@ -1,0 +1,117 @@
+"""From what the server sent to what was planned, exactly or not at all."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from floodmark.errors import FloodmarkError
+from floodmark.model.extraction import ColumnPlan, ZeroDates
+
+_SIMPLE: dict[str, pa.DataType] = {
+    "bool": pa.bool_(),
+    "int16": pa.int16(),
+    "int32": pa.int32(),
+    "int64": pa.int64(),
+    "float32": pa.float32(),
+    "float64": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date32": pa.date32(),
+    "timestamp[us]": pa.timestamp("us"),
+    "timestamp[us, UTC]": pa.timestamp("us", "UTC"),
+}
+_DECIMAL = re.compile(r"decimal128\((\d+), (\d+)\)")
+_YEAR_ONE = pa.scalar("0001-01-01").cast(pa.timestamp("us"))
+
+
+class UnfitValue(FloodmarkError):
+    """A value does not fit its planned type, or policy forbids it; another try would not help."""
+
+
+class Conversion:
+    """Turns batches of one table into the planned schema, and counts zero dates on the way."""
+
+    def __init__(self, columns: Sequence[ColumnPlan], policy: ZeroDates) -> None:
+        self._columns = columns
+        self._policy = policy
+        self.schema = pa.schema(
+            pa.field(column.name, arrow_type(column.arrow), column.nullable) for column in columns
+        )
+        self.zero_dates: Counter[str] = Counter()
+
+    def convert(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Convert a batch; UnfitValue names the column whose values do not fit."""
+        arrays = []
+        for column, field, array in zip(self._columns, self.schema, batch.columns, strict=True):
+            try:
+                arrays.append(
+                    self._moments(column, array, field.type)
+                    if column.zero_dates
+                    else _cast(array, field.type)
+                )
+            except pa.ArrowException as error:
+                raise UnfitValue(
+                    f"column {column.name!r} holds a value that is no {column.arrow}: {error}"
+                ) from error
+        return pa.record_batch(arrays, schema=self.schema)
+
+    def _moments(self, column: ColumnPlan, texts: pa.Array, kind: pa.DataType) -> pa.Array:
+        plain = pa.timestamp("us") if pa.types.is_timestamp(kind) else kind
+        parsed = _parse(texts, plain)
+        zeros = parsed.null_count - texts.null_count
+        if zeros:
+            if self._policy == "error":
+                raise UnfitValue(
+                    f"column {column.name!r} holds zero or partial dates",
+                    hint="mend them, or set zero_dates: null",
+                )
+            self.zero_dates[column.name] += zeros
+        return parsed.view(kind)
+
+
+def arrow_type(name: str) -> pa.DataType:
+    """The Arrow type that a column plan names."""
+    if match := _DECIMAL.fullmatch(name):
+        return pa.decimal128(int(match[1]), int(match[2]))
+    return _SIMPLE[name]
+
+
+def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    return array if array.type == kind else array.cast(kind)
+
+
+def _parse(texts: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Read dates or timestamps; what is no day of any calendar becomes NULL."""
+    if (parsed := _parse_all(texts, kind)) is not None:
+        return parsed
+    # A part that is zero is what happens in practice; only the date has dashes.
+    partial = pc.or_(pc.match_substring(texts, "-00"), pc.starts_with(texts, "0000"))
+    complete = pc.if_else(partial, None, texts)
+    if (parsed := _parse_all(complete, kind)) is not None:
+        return parsed
+    # What is left is a 31st of February, which a server stores if it is told to.
+    return pa.array([_parse_one(text) for text in complete.to_pylist()], pa.timestamp("us")).cast(
+        kind
+    )
+
+
+def _parse_all(texts: pa.Array, kind: pa.DataType) -> pa.Array | None:
+    try:
+        parsed = texts.cast(kind)
+    except pa.ArrowInvalid:
+        return None
+    earliest = pc.min(parsed)
+    if earliest.is_valid and pc.less(earliest, _YEAR_ONE.cast(kind)).as_py():
+        return None  # the year zero is a part that is zero
+    return parsed
+
+
+def _parse_one(text: str | None) -> datetime | None:
+    try:
+        return None if text is None else datetime.fromisoformat(text)
+    except ValueError:
+        return None

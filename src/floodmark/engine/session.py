@@ -1,0 +1,130 @@
+"""Starting and stopping Spark."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from pyspark import SparkContext
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from floodmark.engine.archive import ClassArchive, find_archive, find_java
+from floodmark.errors import FloodmarkError
+
+LOCAL_MASTER = "local[*,4]"
+_LOOPBACK = "127.0.0.1"
+_SMALL_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # no rows ever pass through it
+_ARCHIVING_SECONDS = 60.0
+
+
+@contextmanager
+def spark_session(
+    *,
+    master: str = LOCAL_MASTER,
+    remote: str | None = None,
+    memory: str | None = None,
+    options: Mapping[str, str] | None = None,
+    log_file: str | None = None,
+    name: str = "floodmark",
+) -> Iterator[SparkSession]:
+    """Run Spark: on this machine, on a cluster (`master`), or one that runs already (`remote`).
+
+    `options` are Spark's own and win over ours. What Java and the workers write to stderr goes to
+    `log_file`, if there is one.
+    """
+    if remote:
+        spark = _start(SparkSession.builder.appName(name).remote(remote), options or {})
+        try:
+            yield spark
+        finally:
+            spark.stop()
+        return
+    environment = dict(os.environ)
+    java = find_java(environment)
+    if java is None:
+        raise FloodmarkError(
+            "Spark needs Java, and there is none",
+            hint="install Java 17 (Debian: apt install openjdk-17-jre-headless), or set JAVA_HOME",
+        )
+    local = master.startswith("local")
+    archive = find_archive(java, environment) if local and not SparkContext._gateway else None  # noqa: SLF001
+    settings = _settings(local, memory, archive) | dict(options or {})
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if local:
+        os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
+    with _stderr_to(log_file):
+        spark = _start(SparkSession.builder.appName(name).master(master), settings)
+    try:
+        yield spark
+    finally:
+        _stop(spark, archive)
+
+
+def _settings(local: bool, memory: str | None, archive: ClassArchive | None) -> dict[str, str]:
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+    }
+    if memory:
+        settings["spark.driver.memory" if local else "spark.executor.memory"] = memory
+    if local:
+        settings["spark.driver.host"] = settings["spark.driver.bindAddress"] = _LOOPBACK
+        java = " ".join(filter(None, (_SMALL_JAVA, archive.options if archive else "")))
+        settings["spark.driver.defaultJavaOptions"] = java
+    return settings
+
+
+def _start(builder: SparkSession.Builder, settings: Mapping[str, str]) -> SparkSession:
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    try:
+        return builder.getOrCreate()
+    except PySparkException as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise FloodmarkError(
+            f"Spark does not start: {reason}", hint="check the settings under 'spark:'"
+        ) from error
+
+
+def _stop(spark: SparkSession, archive: ClassArchive | None) -> None:
+    spark.stop()
+    if archive is None or archive.exists:
+        return
+    # The archive is written when Java ends, so this one time it is waited for.
+    gateway = SparkContext._gateway  # noqa: SLF001
+    process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
+    if gateway is None or process is None or process.stdin is None:
+        return
+    gateway.shutdown()
+    process.stdin.close()
+    SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
+    try:
+        process.wait(_ARCHIVING_SECONDS)
+    except subprocess.TimeoutExpired:
+        archive.discard()
+    else:
+        archive.keep()
+
+
+@contextmanager
+def _stderr_to(path: str | None) -> Iterator[None]:
+    """Let processes that are started meanwhile write their stderr to a file."""
+    if path is None:
+        yield
+        return
+    try:
+        log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    except OSError as error:
+        raise FloodmarkError(f"cannot write Spark's log to {path}: {error.strerror}") from error
+    sys.stderr.flush()
+    terminal = os.dup(2)
+    try:
+        os.dup2(log, 2)
+        yield
+    finally:
+        os.dup2(terminal, 2)
+        os.close(terminal)
+        os.close(log)

@@ -1,0 +1,93 @@
+"""The first and the last position among rows that were written."""
+
+from collections.abc import Sequence
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from floodmark.model.cursor import Cursor
+from floodmark.model.position import START, Position
+from floodmark.model.timestamps import as_utc, plain
+
+Row = tuple[Any, ...]
+
+
+class Span:
+    """Follows batches of rows, and knows the ends of what it has seen.
+
+    Where rows come in the cursor's order, the first and the last are the ends: the database has
+    compared them, by its own collation. Elsewhere values are compared here, text by its bytes.
+    """
+
+    def __init__(self, cursor: Cursor, *, ordered: bool) -> None:
+        self._cursor = cursor
+        self._ordered = ordered
+        self._first: Row | None = None
+        self._last: Row | None = None
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Take in the rows of a batch."""
+        names = self._cursor.columns
+        if not names:
+            return
+        known = batch.column(names[0]).is_valid()  # a zero date has no place in the order
+        columns = [batch.column(name).filter(known) for name in names]
+        if not len(columns[0]):
+            return
+        if self._ordered:
+            self._first = self._first or tuple(column[0].as_py() for column in columns)
+            self._last = tuple(column[-1].as_py() for column in columns)
+            return
+        first, last = _end(columns, pc.min), _end(columns, pc.max)
+        self._first = min(first, self._first or first)
+        self._last = max(last, self._last or last)
+
+    @property
+    def first(self) -> Position:
+        """The position of the first row."""
+        return self._position(self._first)
+
+    @property
+    def last(self) -> Position:
+        """The position of the last row."""
+        return self._position(self._last)
+
+    def _position(self, row: Row | None) -> Position:
+        if row is None:
+            return START
+        key = row[1:] if self._cursor.timestamp else row
+        parts = tuple(_part(value) for value in key)
+        return Position(
+            timestamp=_moment(row[0]) if self._cursor.timestamp else None,
+            id=None if not parts else parts[0] if len(parts) == 1 else parts,
+        )
+
+
+def _end(columns: Sequence[pa.Array], choose: Any) -> Row:
+    """The least or the greatest row, found column by column among those still equal."""
+    column, *rest = columns
+    value = choose(column)
+    if not rest:
+        return (value.as_py(),)
+    equal = pc.equal(column, value)
+    return (value.as_py(), *_end([other.filter(equal) for other in rest], choose))
+
+
+def _moment(value: date) -> datetime:
+    if isinstance(value, datetime):
+        return as_utc(value)
+    return datetime(value.year, value.month, value.day, tzinfo=UTC)
+
+
+def _part(value: Any) -> int | str:
+    """A key's value as a position can hold it."""
+    if isinstance(value, int | str):
+        return int(value) if isinstance(value, bool) else value
+    if isinstance(value, Decimal):  # without a fraction it is a BIGINT UNSIGNED
+        return int(value) if value.as_tuple().exponent == 0 else str(value)
+    if isinstance(value, bytes):
+        return "0x" + value.hex()
+    return plain(value) if isinstance(value, datetime) else str(value)

@@ -1,0 +1,1 @@
+"""Data files in the lake: what is there, what it belongs to, what may go."""

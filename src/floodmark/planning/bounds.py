@@ -1,0 +1,137 @@
+"""How far a table may be read so that no row can still appear behind it.
+
+A row is lost when it becomes visible behind a position that was already passed. It can only come
+from a transaction that was in flight while we read, so we look at those, in this order:
+
+    1  now            the server's clock
+    2  statements     what is running            (information_schema.processlist)
+    3  transactions   what InnoDB has open       (information_schema.innodb_trx)
+    4  the rows
+
+A statement takes its NOW() when it begins, and then goes through these states, only ever forward:
+
+    a  running, not yet known to InnoDB (waiting for a metadata lock, evaluating a subquery …)
+    b  running, known to InnoDB
+    c  ended, its transaction still open
+    d  committed or rolled back
+
+Take a statement that began before 1. At 2 it is in a or b, and seen; or in c, and then at 3 it is
+seen, or it is in d; or in d. Whatever is in d at 3 is visible at 4. A statement that begins after 1
+stamps its rows with `now` or later. So every row that is not visible at 4 is stamped no earlier
+than `now`, or than the beginning of something seen at 2 or 3. In the other order, 3 before 2, a
+statement could go from a to c in between and be seen by neither.
+
+Two things are not exact. A transaction is listed with the second in which InnoDB first heard of it,
+which is later than its first statement's NOW() if that had to wait in state a: hence `GRACE`. And
+NOW() without digits writes whole seconds into any column: hence nothing of a second is read before
+it is over, whatever the column's precision.
+
+What is promised: no row is missed whose cursor value is at least the time at which the statement
+that wrote it began. A value that the application made up earlier is covered if it is not older than
+its transaction, or than `lag`. Where transactions cannot be seen (no PROCESS privilege; a replica,
+whose primary has them), all rests on `lag`.
+"""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, tzinfo
+
+from floodmark.model.bound import Activity, Bound, Ceiling
+from floodmark.model.position import Position
+from floodmark.model.schema import SourceColumn
+from floodmark.planning.clock import earliest_wall
+
+GRACE = timedelta(seconds=5)
+UNSEEN_LAG = timedelta(seconds=60)
+PATIENCE = timedelta(seconds=5)
+POLL_SECONDS = 0.25
+
+_SECOND = timedelta(seconds=1)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def settled_before(activity: Activity, lag: timedelta | None = None) -> datetime:
+    """The moment before which every stamp is settled: what was stamped earlier is committed."""
+    if activity.unseen:
+        moments = [activity.now - (UNSEEN_LAG if lag is None else lag)]
+    else:
+        late = lag or timedelta(0)
+        moments = [activity.now - late]
+        if activity.oldest_statement:
+            moments.append(activity.oldest_statement - late)
+        if activity.oldest_transaction:
+            moments.append(activity.oldest_transaction - max(late, GRACE))
+    return min(moments).replace(microsecond=0)
+
+
+def timestamp_bound(
+    activity: Activity,
+    column: SourceColumn,
+    *,
+    zone: tzinfo | None = None,
+    lag: timedelta | None = None,
+) -> Bound:
+    """How far a table with a time cursor may be read.
+
+    Positions hold what the column shows. A TIMESTAMP is read in UTC; a DATETIME shows the wall
+    clock of `zone`, or of the server if none is configured.
+    """
+    moment = settled_before(activity, lag)
+    if column.data_type != "timestamp":
+        moment = earliest_wall(moment, zone) if zone else moment + activity.server_offset
+    tick = max(_SECOND / 10 ** (column.fraction or 0), _MICROSECOND)
+    return Bound(position=Position(moment.astimezone(UTC) - tick), held_by=_holder(activity))
+
+
+def id_bound(
+    ceiling: Ceiling,
+    *,
+    look: Callable[[], Activity],
+    first_gap: Callable[[], int | None],
+    pause: Callable[[float], None],
+    lag: timedelta | None = None,
+    patience: timedelta = PATIENCE,
+) -> Bound:
+    """How far a table with an id cursor may be read.
+
+    Ids are handed out in growing order, each while the statement that inserts it is running. So
+    whatever still holds an id below the ceiling began before the ceiling was read. Once all of that
+    has ended, every gap below the ceiling is there to stay: the ceiling is the bound.
+
+    Usually that takes no time, or as long as a short transaction. A transaction that outlasts
+    `patience` may hold any missing id: then the bound is right before `first_gap`, the first id
+    missing above the table's position. Below that, nothing is missing that could come.
+
+    Where transactions cannot be seen they are taken to last no longer than the lag, which is waited
+    for if there is a gap at all.
+    """
+    activity = look()
+    if activity.unseen and first_gap() is None:
+        return Bound(position=Position(id=ceiling.id), held_by=activity.unseen)
+    last_look = activity.now + patience
+    while not _ids_settled(ceiling, activity, lag):
+        if not activity.unseen and activity.now >= last_look:
+            gap = first_gap()
+            settled = ceiling.id if gap is None else gap - 1
+            return Bound(position=Position(id=settled), held_by=_holder(activity))
+        pause(_until_lag_is_over(ceiling, activity, lag) if activity.unseen else POLL_SECONDS)
+        activity = look()
+    return Bound(position=Position(id=ceiling.id), held_by=activity.unseen)
+
+
+def _until_lag_is_over(ceiling: Ceiling, activity: Activity, lag: timedelta | None) -> float:
+    over = ceiling.read_at + (UNSEEN_LAG if lag is None else lag) + _MICROSECOND
+    return (over - activity.now).total_seconds()
+
+
+def _ids_settled(ceiling: Ceiling, activity: Activity, lag: timedelta | None) -> bool:
+    if activity.unseen:
+        return _until_lag_is_over(ceiling, activity, lag) <= 0
+    statement, transaction = activity.oldest_statement, activity.oldest_transaction
+    return (statement is None or statement > ceiling.read_at) and (
+        # An id is taken an instant before InnoDB opens the transaction, and that in whole seconds.
+        transaction is None or transaction - _SECOND > ceiling.read_at
+    )
+
+
+def _holder(activity: Activity) -> str | None:
+    return activity.unseen or activity.holder

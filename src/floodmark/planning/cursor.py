@@ -1,0 +1,166 @@
+"""The choice of a table's cursor, from the configuration or from its schema."""
+
+import re
+from difflib import get_close_matches
+
+from floodmark.errors import ConfigError
+from floodmark.model.cursor import Cursor, CursorChoice, is_time, key_kind
+from floodmark.model.schema import SourceColumn, SourceTable
+from floodmark.planning.indexes import is_unique, serving_index
+
+# What people call the column that says when a row last changed.
+_CHANGE_NAME = re.compile(
+    r"(last_?)?(updated?|modify|modified)_?(at|on|time|date|datetime|ts|timestamp)?"
+    r"|gmt_?(modified|update)|mtime",
+    re.IGNORECASE,
+)
+
+
+def choose_cursor(table: SourceTable, configured: tuple[str, ...] | None) -> CursorChoice:
+    """Choose how a table's changes are ordered.
+
+    `configured` are the columns the configuration names: None leaves the choice to the schema, and
+    none at all asks for full reloads. ConfigError says which column cannot serve and why.
+    """
+    if configured is None:
+        return _find(table)
+    if not configured:
+        return _none("configured: the whole table is read each time")
+    columns = tuple(_column(table, name) for name in configured)
+    if is_time(columns[0]):
+        reason = f"configured: {', '.join(configured)}"
+        return _by_time(table, columns[0], columns[1:], reason)
+    if len(columns) > 1:
+        raise ConfigError(
+            f"the cursor of {table.name} begins with {columns[0].name}, which is"
+            f" {columns[0].column_type} and no DATETIME or TIMESTAMP",
+            hint="put the time column first, or name an id column alone",
+        )
+    return _by_id(table, columns[0], f"configured: {configured[0]}")
+
+
+def _find(table: SourceTable) -> CursorChoice:
+    times = sorted(filter(_tells_changes, table.columns), key=_doubt)
+    if times:
+        best = times[0]
+        how = "is stamped by the server on update" if best.on_update else "is named like it"
+        return _by_time(table, best, (), f"found: {best.name} says when a row changed: it {how}")
+    key = [table.column(name) for name in table.primary_key]
+    if len(key) == 1 and key[0].auto_increment:
+        reason = f"found: no column says when a row changed, but {key[0].name} is AUTO_INCREMENT"
+        return _by_id(table, key[0], reason)
+    return _none(
+        "found: no column says when a row changed and no AUTO_INCREMENT primary key,"
+        " so the whole table is read each time"
+    )
+
+
+def _tells_changes(column: SourceColumn) -> bool:
+    return is_time(column) and (column.on_update or _is_named_so(column))
+
+
+def _is_named_so(column: SourceColumn) -> bool:
+    return _CHANGE_NAME.fullmatch(column.name) is not None
+
+
+def _doubt(column: SourceColumn) -> tuple[bool, bool, bool]:
+    return not _is_named_so(column), not column.on_update, column.nullable
+
+
+def _by_time(
+    table: SourceTable, time: SourceColumn, key: tuple[SourceColumn, ...], reason: str
+) -> CursorChoice:
+    reasons, warnings = [reason], []
+    if not key:
+        key = tuple(table.column(name) for name in table.primary_key if name != time.name)
+        if key and all(map(key_kind, key)):
+            reasons.append(f"the primary key ({_names(key)}) breaks ties")
+        elif key:
+            warnings.append(f"the primary key ({_names(key)}) cannot break ties: {_types(key)}")
+            key = ()
+    for column in key:
+        _check_key(table, column)
+    columns = (time.name, *(column.name for column in key))
+    cursor = Cursor(
+        kind="timestamp",
+        timestamp=time.name,
+        key=columns[1:],
+        unique=is_unique(table, columns),
+    )
+    if not cursor.unique:
+        warnings.append(f"rows can tie in {cursor}: windows end between different values")
+    if not time.on_update:
+        warnings.append(
+            f"{time.name} has no ON UPDATE CURRENT_TIMESTAMP, so the application stamps the rows:"
+            " 'lag' must cover how late it commits them"
+        )
+    if not time.fraction:
+        reasons.append(f"{time.name} counts whole seconds: rows wait until theirs is over")
+    return _choice(table, cursor, reasons, warnings)
+
+
+def _by_id(table: SourceTable, column: SourceColumn, reason: str) -> CursorChoice:
+    if key_kind(column) != "integer":
+        raise ConfigError(
+            f"{column.name} of {table.name} is {column.column_type}: it can be no cursor",
+            hint="a cursor is a DATETIME or TIMESTAMP column, an integer id, or none",
+        )
+    cursor = Cursor(kind="id", key=(column.name,), unique=is_unique(table, (column.name,)))
+    warnings = [f"{column.name} only grows with inserts: updated rows are not seen"]
+    if not cursor.unique:
+        warnings.append(f"{column.name} is not unique: a row that comes late may be missed")
+    if not column.auto_increment:
+        warnings.append(f"{column.name} is not AUTO_INCREMENT: it must only ever grow")
+    return _choice(table, cursor, [reason], warnings)
+
+
+def _choice(
+    table: SourceTable, cursor: Cursor, reasons: list[str], warnings: list[str]
+) -> CursorChoice:
+    warnings += [
+        f"{name} may be NULL: rows without a value are counted but not read"
+        for name in cursor.columns
+        if table.column(name).nullable
+    ]
+    index = serving_index(table, cursor.columns)
+    if index:
+        reasons.append(f"index {index} serves {cursor}")
+    else:
+        warnings.append(
+            f"no index on {cursor}: windows are split by primary key and filtered,"
+            " so every sync reads the whole table"
+        )
+    return CursorChoice(
+        cursor=cursor, index=index, reasons=tuple(reasons), warnings=tuple(warnings)
+    )
+
+
+def _none(reason: str) -> CursorChoice:
+    return CursorChoice(cursor=Cursor(kind="none"), index=None, reasons=(reason,))
+
+
+def _check_key(table: SourceTable, column: SourceColumn) -> None:
+    if key_kind(column) is None:
+        raise ConfigError(
+            f"{column.name} of {table.name} is {column.column_type}: it cannot break ties",
+            hint="leave it out: then the primary key breaks ties",
+        )
+
+
+def _column(table: SourceTable, name: str) -> SourceColumn:
+    known = {column.name.lower(): column for column in table.columns}
+    if name.lower() not in known:
+        near = get_close_matches(name.lower(), known, n=1)
+        raise ConfigError(
+            f"{table.name} has no column {name!r}, which its cursor names",
+            hint=f"did you mean {known[near[0]].name!r}?" if near else None,
+        )
+    return known[name.lower()]
+
+
+def _names(columns: tuple[SourceColumn, ...]) -> str:
+    return ", ".join(column.name for column in columns)
+
+
+def _types(columns: tuple[SourceColumn, ...]) -> str:
+    return ", ".join(column.column_type for column in columns if key_kind(column) is None)

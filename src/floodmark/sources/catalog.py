@@ -1,0 +1,141 @@
+"""What the server says about its tables."""
+
+import re
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import Any
+
+from pymysql.cursors import DictCursor
+
+from floodmark.errors import UsageError
+from floodmark.model.schema import SourceColumn, SourceIndex, SourceTable
+from floodmark.model.table import TableName
+from floodmark.sources.connection import MysqlSession
+
+# MariaDB knows JSON only as text with this check.
+_JSON_CHECK = re.compile(r"json_valid\(`((?:[^`]|``)+)`\)", re.IGNORECASE)
+
+
+def read_table(session: MysqlSession, name: TableName) -> SourceTable:
+    """Describe a table; UsageError if there is none, with the names that come near."""
+    facts = _find(session, name)
+    stored = facts["name"]
+    json_columns = _json_columns(session, name.schema, stored)
+    columns = _query(
+        session,
+        "SELECT c.column_name AS name, c.data_type AS data_type, c.column_type AS column_type,"
+        " c.is_nullable AS nullable, c.numeric_precision AS number_precision,"
+        " c.numeric_scale AS scale, c.datetime_precision AS fraction,"
+        " c.character_maximum_length AS length, c.collation_name AS collation_name"
+        " FROM information_schema.columns c"
+        " WHERE c.table_schema = %s AND BINARY c.table_name = %s ORDER BY c.ordinal_position",
+        (name.schema, stored),
+    )
+    indexes = _indexes(session, name.schema, stored)
+    return SourceTable(
+        name=name,
+        columns=tuple(_column(row, json_columns) for row in columns),
+        primary_key=next((i.columns for i in indexes if i.name == "PRIMARY"), ()),
+        indexes=indexes,
+        estimated_rows=int(facts["estimated_rows"] or 0),
+        average_row_bytes=int(facts["average_row_bytes"] or 0),
+    )
+
+
+def _find(session: MysqlSession, name: TableName) -> dict[str, Any]:
+    rows = _query(
+        session,
+        "SELECT t.table_name AS name, t.table_rows AS estimated_rows,"
+        " t.avg_row_length AS average_row_bytes, @@lower_case_table_names AS folded"
+        " FROM information_schema.tables t WHERE t.table_schema = %s AND t.table_name = %s",
+        (name.schema, name.table),
+    )
+    for row in rows:
+        if row["name"] == name.table or row["folded"]:
+            return row
+    known = _query(
+        session,
+        "SELECT CONCAT(t.table_schema, '.', t.table_name) AS name FROM information_schema.tables t"
+        " WHERE t.table_schema NOT IN"
+        " ('information_schema', 'mysql', 'performance_schema', 'sys')",
+    )
+    names = [row["name"] for row in known]
+    nearest = get_close_matches(name.unscoped, names, n=3, cutoff=0.6)
+    hint = f"did you mean {' or '.join(nearest)}?" if nearest else "check name and privileges"
+    raise UsageError(f"{name} does not exist, or may not be read", hint=hint)
+
+
+def _column(row: dict[str, Any], json_columns: set[str]) -> SourceColumn:
+    data_type = row["data_type"].lower()
+    return SourceColumn(
+        name=row["name"],
+        data_type=data_type,
+        column_type=row["column_type"],
+        nullable=row["nullable"] == "YES",
+        unsigned="unsigned" in row["column_type"].lower().split("'")[0],
+        precision=_number(row["number_precision"]),
+        scale=_number(row["scale"]),
+        fraction=_number(row["fraction"]),
+        length=_number(row["length"]),
+        collation=row["collation_name"],
+        is_json=data_type == "json" or row["name"] in json_columns,
+    )
+
+
+def _json_columns(session: MysqlSession, schema: str, table: str) -> set[str]:
+    """The text columns that MariaDB checks to be JSON; MySQL has a type for it."""
+    if not _query(session, "SELECT 1 AS one FROM DUAL WHERE VERSION() LIKE '%%MariaDB%%'"):
+        return set()
+    rows = _query(
+        session,
+        "SELECT k.check_clause AS clause FROM information_schema.check_constraints k"
+        " WHERE k.constraint_schema = %s AND BINARY k.table_name = %s",
+        (schema, table),
+    )
+    found = (_JSON_CHECK.fullmatch(row["clause"]) for row in rows)
+    return {match[1].replace("``", "`") for match in found if match}
+
+
+def _indexes(session: MysqlSession, schema: str, table: str) -> tuple[SourceIndex, ...]:
+    """The indexes that can serve a range over whole values, in ascending order."""
+    rows = _query(
+        session,
+        "SELECT * FROM information_schema.statistics"
+        " WHERE table_schema = %s AND BINARY table_name = %s ORDER BY index_name, seq_in_index",
+        (schema, table),
+    )
+    parts: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        parts.setdefault(row["INDEX_NAME"], []).append(row)
+    return tuple(
+        SourceIndex(
+            name=name,
+            columns=tuple(row["COLUMN_NAME"] for row in rows),
+            unique=not rows[0]["NON_UNIQUE"],
+        )
+        for name, rows in parts.items()
+        if all(_is_usable(row) for row in rows)
+    )
+
+
+def _is_usable(row: dict[str, Any]) -> bool:
+    return (
+        row["INDEX_TYPE"] == "BTREE"
+        and row["SUB_PART"] is None  # else it orders only the beginnings of values
+        and row["COLUMN_NAME"] is not None  # else it is over an expression
+        and row["COLLATION"] != "D"  # descending
+        and row.get("IS_VISIBLE") != "NO"  # MySQL's optimizer does not look at it
+        and row.get("IGNORED") != "YES"  # nor MariaDB's at this
+    )
+
+
+def _query(
+    session: MysqlSession, sql: str, parameters: Sequence[object] = ()
+) -> list[dict[str, Any]]:
+    with session.cursor(DictCursor) as cursor:
+        cursor.execute(sql, parameters)
+        return list(cursor.fetchall())
+
+
+def _number(value: Any) -> int | None:
+    return None if value is None else int(value)

@@ -1,0 +1,112 @@
+"""Connections to MySQL and MariaDB."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TypeAlias
+from urllib.parse import quote
+
+import pymysql
+from pymysql.constants import CR, ER
+
+from floodmark.config.models import MysqlConnection
+from floodmark.config.secret import Secret
+from floodmark.errors import ConfigError, FloodmarkError, UsageError
+from floodmark.model.extraction import SESSION_SETTINGS
+
+MysqlSession: TypeAlias = "pymysql.Connection[pymysql.cursors.Cursor]"
+
+_ACCESS_DENIED_BY_SOCKET = 1698
+_CONNECTION_KILLED = 1927
+
+_LOGIN_REFUSED = {ER.ACCESS_DENIED_ERROR, _ACCESS_DENIED_BY_SOCKET}
+_NOT_ALLOWED = {
+    ER.DBACCESS_DENIED_ERROR,
+    ER.TABLEACCESS_DENIED_ERROR,
+    ER.COLUMNACCESS_DENIED_ERROR,
+    ER.SPECIFIC_ACCESS_DENIED_ERROR,
+}
+_UNREACHABLE = {CR.CR_CONNECTION_ERROR, CR.CR_CONN_HOST_ERROR, CR.CR_UNKNOWN_HOST}
+_HOST_REFUSED = {ER.HOST_IS_BLOCKED, ER.HOST_NOT_PRIVILEGED}
+_LOST = {
+    CR.CR_SERVER_GONE_ERROR,
+    CR.CR_SERVER_LOST,
+    ER.QUERY_INTERRUPTED,
+    ER.SERVER_SHUTDOWN,
+    _CONNECTION_KILLED,
+}
+
+
+@contextmanager
+def connect(connection: MysqlConnection, *, timeout_seconds: int = 10) -> Iterator[MysqlSession]:
+    """Open a connection in UTC and autocommit, and close it; MySQL's errors become ours."""
+    with translated(connection):
+        opened = pymysql.connect(
+            host=connection.host,
+            port=connection.port,
+            user=connection.user,
+            password=connection.password.reveal() if connection.password else "",
+            charset="utf8mb4",
+            autocommit=True,
+            connect_timeout=timeout_seconds,
+            init_command=SESSION_SETTINGS,
+        )
+        try:
+            yield opened
+        finally:
+            if opened.open:
+                opened.close()
+
+
+def connectorx_url(connection: MysqlConnection) -> Secret:
+    """The address that connectorx reads from. It holds the password, so it is a secret."""
+    password = connection.password.reveal() if connection.password else ""
+    login = f"{quote(connection.user, safe='')}:{quote(password, safe='')}"
+    host = f"[{connection.host}]" if ":" in connection.host else connection.host
+    return Secret(f"mysql://{login}@{host}:{connection.port}/information_schema")
+
+
+@contextmanager
+def translated(connection: MysqlConnection) -> Iterator[None]:
+    """Turn MySQL's errors into ours, by their number."""
+    try:
+        yield
+    except pymysql.MySQLError as error:
+        raise _translate(error, connection) from error
+    except RuntimeError as error:  # PyMySQL's way to say that the package cryptography is missing
+        raise ConfigError(
+            f"MySQL at {_place(connection)}: {error}", hint="pip install 'pymysql[rsa]'"
+        ) from error
+
+
+def _translate(error: pymysql.MySQLError, connection: MysqlConnection) -> FloodmarkError:
+    code, *rest = error.args or (0,)
+    reason = str(rest[0]) if rest else type(error).__name__
+    place = _place(connection)
+    message = f"MySQL at {place}: {reason}"
+    if code in _LOGIN_REFUSED:
+        return ConfigError(
+            f"MySQL at {place} refuses user {connection.user!r}",
+            hint="check 'user' and 'password' of the connection, and the user's host",
+        )
+    if code in _NOT_ALLOWED:
+        return FloodmarkError(message, hint=f"grant user {connection.user!r} what is missing")
+    if code in _UNREACHABLE:
+        return FloodmarkError(
+            f"MySQL at {place} does not answer: {reason}",
+            hint="check 'host' and 'port' of the connection, and that the server runs",
+        )
+    if code in _HOST_REFUSED:
+        return FloodmarkError(message, hint="allow this machine's address on the server")
+    if code == ER.CON_COUNT_ERROR:
+        return FloodmarkError(message, hint="raise max_connections, or read fewer windows at once")
+    if code == ER.BAD_DB_ERROR:
+        return UsageError(message, hint="check the schema's name")
+    if code == ER.NO_SUCH_TABLE:
+        return UsageError(message, hint="check the table's name")
+    if code in _LOST:
+        return FloodmarkError(f"MySQL at {place} ended the connection: {reason}", hint="try again")
+    return FloodmarkError(f"{message} (error {code})")
+
+
+def _place(connection: MysqlConnection) -> str:
+    return f"{connection.host}:{connection.port}"

@@ -1,0 +1,128 @@
+"""Window edges: where a table can be cut into windows of so many rows.
+
+Each edge is found by skipping over so many entries of an index, from the edge before it; together
+that reads the range once, in the index alone. Edges are positions of rows that were there; should
+such a row move away before it is read, the position still divides all others.
+"""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+from floodmark.errors import FloodmarkError
+from floodmark.model.cursor import Cursor
+from floodmark.model.extraction import Edge
+from floodmark.model.position import Identity, Position, Walk
+from floodmark.model.schema import SourceTable
+from floodmark.sources.statements import (
+    cursor_columns,
+    cursor_predicate,
+    cursor_values,
+    identity_values,
+    key_columns,
+    relation,
+)
+from floodmark.sources.strides import Connection, Found, Scan, strides
+
+
+def cursor_edges(
+    connection: Connection,
+    table: SourceTable,
+    cursor: Cursor,
+    start: Position,
+    bound: Position,
+    *,
+    index: str | None,
+    stride: int,
+    limit: int | None = None,
+) -> Iterator[Edge]:
+    """Walk along the cursor from `start` to `bound`, an edge every `stride` rows.
+
+    The last edge is the last row's position. With a limit it is that of the last row within it:
+    exactly so many rows if there are as many. Where rows can tie, windows end between different
+    values, and a limit that falls among equal ones ends before them; UsageError if there is nothing
+    before them.
+    """
+    scan = Scan(
+        relation=relation(table, index),
+        columns=cursor_columns(table, cursor),
+        where=cursor_predicate(table, cursor, start, bound),
+        unique=cursor.unique,
+    )
+    reached = cursor_values(cursor, start)
+    for end, rows in strides(connection, scan, reached, size=stride, limit=limit):
+        yield Edge(_cursor_position(cursor, end), rows)
+
+
+def key_edges(
+    connection: Connection,
+    table: SourceTable,
+    cursor: Cursor,
+    start: Position,
+    bound: Position,
+    *,
+    stride: int,
+    limit: int | None = None,
+) -> Iterator[Edge]:
+    """Walk along the primary key over the rows in `(start, bound]`, an edge every `stride` rows.
+
+    Goes on where the walk of `start` stopped. The last edge is the bound itself, unless a limit
+    ends the walk before. No edges if there are no rows and no walk to bring to its end.
+    """
+    scan = Scan(
+        relation=relation(table, "PRIMARY"),
+        columns=key_columns(table),
+        where=cursor_predicate(table, cursor, start.base, bound),
+        unique=True,
+    )
+    reached = identity_values(start.walk.key) if start.walk else ()
+    last: Edge | None = None
+    total = 0
+    for end, rows in strides(connection, scan, reached, size=stride, limit=limit):
+        if last:
+            yield last
+        last = Edge(Position(start.timestamp, start.id, Walk(_identity(end), bound)), rows)
+        total += rows
+    if last and total == limit:
+        yield last
+    elif last or start.walk:
+        yield Edge(bound, last.rows if last else 0)
+
+
+def limited_bound(
+    connection: Connection,
+    table: SourceTable,
+    cursor: Cursor,
+    start: Position,
+    bound: Position,
+    *,
+    limit: int,
+) -> Position:
+    """Lower a bound to the last of so many rows in the cursor's order, though no index serves it.
+
+    A walk along the primary key under that bound then reads exactly so many rows.
+    """
+    edges = cursor_edges(
+        connection, table, cursor, start, bound, index=None, stride=limit, limit=limit
+    )
+    return next((edge.end for edge in edges), bound)
+
+
+def _cursor_position(cursor: Cursor, values: Found) -> Position:
+    if cursor.timestamp is None:
+        return Position(id=_identity(values))
+    moment = _moment(cursor.timestamp, values[0])
+    return Position(moment, _identity(values[1:]) if cursor.key else None)
+
+
+def _identity(values: Found) -> Identity:
+    return values[0] if len(values) == 1 else values
+
+
+def _moment(column: str, text: int | str) -> datetime:
+    try:
+        return datetime.fromisoformat(str(text)).replace(tzinfo=UTC)
+    except ValueError:
+        raise FloodmarkError(
+            f"{column} holds {text!r}, which is no moment in time",
+            hint="mend such rows in the source, or choose another cursor",
+        ) from None

@@ -1,0 +1,1 @@
+"""Runs: one table's way through the stages, and strategies over many tables."""

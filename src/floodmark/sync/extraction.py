@@ -1,0 +1,217 @@
+"""Stage 1 of one table: from MySQL into the lake, chunk by chunk.
+
+    lease → watermark → plan → for each chunk: read all windows, check the receipts, commit
+
+A crash before a commit leaves files that nobody names; the next run starts at the last commit.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from msgspec import Struct, structs
+
+from floodmark.config.models import ExtractionSettings, LakeSettings, MysqlConnection
+from floodmark.errors import ExitCode, FloodmarkError, LeaseLost
+from floodmark.model.extraction import ChunkPlan, Receipt, Window
+from floodmark.model.manifest import Change, Chunk, Column
+from floodmark.model.position import START, Position
+from floodmark.model.run import Strategy
+from floodmark.model.table import TableName
+from floodmark.model.transitions import extract_failed, nothing_new
+from floodmark.model.watermark import Watermark
+from floodmark.sources.connection import connect
+from floodmark.state.lease import Lease
+from floodmark.state.watermarks import WatermarkStore
+from floodmark.sync.plan import TablePlan, chunks_of, plan_table
+from floodmark.sync.receipts import check_receipts
+from floodmark.sync.result import TableResult
+
+if TYPE_CHECKING:
+    from floodmark.engine.job import ExtractionJob
+
+
+class Progress(Struct, frozen=True, kw_only=True):
+    """How far a table has come in this run. Rows and bytes are those of committed chunks."""
+
+    rows: int
+    bytes: int
+    expected_rows: int
+    windows_done: int
+    windows: int
+    seconds: float
+
+
+class Engine(Protocol):
+    """Whatever reads windows into the lake. It starts when the first window is to be read."""
+
+    def job(
+        self, extraction: "Extraction", plan: TablePlan, table: TableName, sequence: int
+    ) -> "ExtractionJob":
+        """Describe a chunk to the workers."""
+
+    def extract(
+        self, job: "ExtractionJob", windows: Sequence[Window], progress: Callable[[int], None]
+    ) -> list[Receipt]:
+        """Read all windows of a chunk."""
+
+
+class Extraction(Struct, frozen=True, kw_only=True):
+    """How tables are extracted in this run."""
+
+    store: WatermarkStore
+    connection: MysqlConnection
+    settings: ExtractionSettings
+    lake: LakeSettings
+    engine: Engine
+    strategy: Strategy
+    session_id: str
+    default_start: Position
+    limit: int | None = None
+    progress: Callable[[TableName, Progress], None] = lambda _table, _progress: None
+
+    @property
+    def windows_per_chunk(self) -> int:
+        """Only the intra-table strategy reads several windows of a table at once."""
+        return self.settings.windows_per_chunk if self.strategy == "intra-table" else 1
+
+
+def extract_table(
+    extraction: Extraction, table: TableName, cursor_columns: tuple[str, ...] | None
+) -> TableResult:
+    """Bring everything new of a table into the lake, and say how much that was."""
+    store = extraction.store
+    with store.lease(table) as lease:
+        watermark = store.get(table)
+        try:
+            with connect(extraction.connection) as session:
+                plan = plan_table(
+                    session,
+                    table,
+                    cursor_columns,
+                    extraction.settings,
+                    position=watermark.position if watermark else START,
+                    default_start=extraction.default_start,
+                    limit=extraction.limit,
+                )
+                chunks = chunks_of(
+                    session,
+                    plan,
+                    window_rows=extraction.settings.window_rows,
+                    windows_per_chunk=extraction.windows_per_chunk,
+                    limit=extraction.limit,
+                )
+                run = _TableRun(extraction, table, plan, lease, watermark)
+                for chunk in chunks:
+                    run.read(chunk)
+                return run.finish()
+        except FloodmarkError as error:
+            # The position stays; what went wrong is there for whoever looks next.
+            if error.exit_code == ExitCode.FAILED:
+                message = error.message
+                store.update(table, lambda current: extract_failed(current, message))
+            raise
+
+
+class _TableRun:
+    """One table's chunks in this run, added up."""
+
+    def __init__(
+        self,
+        extraction: Extraction,
+        table: TableName,
+        plan: TablePlan,
+        lease: Lease,
+        watermark: Watermark | None,
+    ) -> None:
+        self._extraction = extraction
+        self._table = table
+        self._plan = plan
+        self._lease = lease
+        self._watermark = watermark
+        self._began = time.monotonic()
+        self._result = TableResult(
+            table_name=str(table),
+            status="success",
+            start=plan.start,
+            end=plan.start,
+            warnings=plan.warnings,
+        )
+
+    def read(self, plan: ChunkPlan) -> None:
+        """Read a chunk's windows and commit them."""
+        began = time.monotonic()
+        extraction = self._extraction
+        self._lease.check()
+        sequence = self._watermark.standing.next_head.sequence if self._watermark else 1
+        job = extraction.engine.job(extraction, self._plan, self._table, sequence)
+        receipts = extraction.engine.extract(
+            job, plan.windows, lambda done: self._tell(done, len(plan.windows))
+        )
+        check_receipts(plan, receipts)
+        self._lease.check()
+        self._watermark = extraction.store.commit(
+            self._table, lambda current: self._chunk(current, plan, receipts, began)
+        )
+        self._add(plan, receipts)
+        self._tell(len(plan.windows), len(plan.windows))
+
+    def finish(self) -> TableResult:
+        """Say what was done, when there are no more chunks."""
+        if self._watermark is not None and self._result.chunks == 0:
+            self._extraction.store.update(self._table, nothing_new)
+        return structs.replace(self._result, seconds=time.monotonic() - self._began)
+
+    def _chunk(
+        self, current: Watermark, plan: ChunkPlan, receipts: list[Receipt], began: float
+    ) -> Change:
+        position = self._watermark.position if self._watermark else START
+        if current.position != position:
+            raise LeaseLost(
+                f"{self._table} was moved from {position} to {current.position} meanwhile",
+                hint="run the command again",
+            )
+        reload = self._plan.choice.cursor.kind == "none"
+        return Chunk(
+            start=plan.start,
+            end=plan.end,
+            files=tuple(file for receipt in receipts for file in receipt.files),
+            strategy=self._extraction.strategy,
+            columns=tuple(
+                Column(column.name, column.column_type, column.nullable)
+                for column in self._plan.source.columns
+            ),
+            seconds=round(time.monotonic() - began, 3),
+            final=plan.final,
+            reload=reload,
+        )
+
+    def _add(self, plan: ChunkPlan, receipts: list[Receipt]) -> None:
+        result = self._result
+        zero_dates = dict(result.zero_dates)
+        for receipt in receipts:
+            for column, count in receipt.zero_dates.items():
+                zero_dates[column] = zero_dates.get(column, 0) + count
+        files = [file for receipt in receipts for file in receipt.files]
+        self._result = structs.replace(
+            result,
+            rows=result.rows + sum(file.rows for file in files),
+            files=result.files + len(files),
+            bytes=result.bytes + sum(file.bytes for file in files),
+            chunks=result.chunks + 1,
+            end=plan.end,
+            zero_dates=zero_dates,
+        )
+
+    def _tell(self, windows_done: int, windows: int) -> None:
+        self._extraction.progress(
+            self._table,
+            Progress(
+                rows=self._result.rows,
+                bytes=self._result.bytes,
+                expected_rows=self._plan.expected_rows,
+                windows_done=windows_done,
+                windows=windows,
+                seconds=time.monotonic() - self._began,
+            ),
+        )

@@ -1,0 +1,179 @@
+"""The plan of one table's extraction: what will be read, how far, and along which index."""
+
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta, tzinfo
+from functools import partial
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from msgspec import Struct
+
+from floodmark.config.models import ExtractionSettings
+from floodmark.errors import ConfigError
+from floodmark.model.bound import Bound
+from floodmark.model.cursor import CursorChoice
+from floodmark.model.extraction import ChunkPlan, ColumnPlan, Edge, Route
+from floodmark.model.position import START, Position
+from floodmark.model.schema import SourceTable
+from floodmark.model.table import TableName
+from floodmark.planning.bounds import id_bound, timestamp_bound
+from floodmark.planning.cursor import choose_cursor
+from floodmark.planning.route import choose_route, walk_bound
+from floodmark.planning.unusable import judge_unusable
+from floodmark.planning.windows import plan_chunks
+from floodmark.sources.bounds import read_activity, read_ceiling, read_first_gap
+from floodmark.sources.catalog import read_table
+from floodmark.sources.connection import MysqlSession
+from floodmark.sources.counts import count_unusable, estimate_rows
+from floodmark.sources.edges import cursor_edges, key_edges, limited_bound
+from floodmark.sources.projection import plan_columns
+from floodmark.sources.statements import window_predicate
+
+
+class TablePlan(Struct, frozen=True, kw_only=True):
+    """What will be read of a table; `bound` is None if there is nothing that could be."""
+
+    source: SourceTable
+    choice: CursorChoice
+    columns: tuple[ColumnPlan, ...]
+    route: Route
+    start: Position
+    bound: Bound | None
+    expected_rows: int
+    warnings: tuple[str, ...]
+
+
+def plan_table(
+    session: MysqlSession,
+    table: TableName,
+    cursor_columns: tuple[str, ...] | None,
+    settings: ExtractionSettings,
+    *,
+    position: Position,
+    default_start: Position,
+    limit: int | None,
+) -> TablePlan:
+    """Look at a table and decide how to read what is new behind its position.
+
+    A table with a time cursor and no position yet begins at `default_start`.
+    """
+    source = read_table(session, table)
+    choice = choose_cursor(source, cursor_columns)
+    cursor = choice.cursor
+    start = position
+    if cursor.kind == "none":
+        start = START
+    elif position.is_start and cursor.kind == "timestamp":
+        start = default_start
+    unusable = judge_unusable(
+        table, cursor, count_unusable(session, source, cursor), settings.null_cursors
+    )
+    bound = _bound(session, source, choice, settings, start)
+    expected = None
+    if choice.index is not None and bound is not None and not start.walk:
+        expected = estimate_rows(session, source, cursor, start, bound.position, index=choice.index)
+    route = choose_route(
+        source,
+        cursor,
+        start,
+        rows_in_range=expected,
+        limit=limit,
+        large=settings.walk_from_rows,
+    )
+    return TablePlan(
+        source=source,
+        choice=choice,
+        columns=plan_columns(source, settings.zero_dates),
+        route=route,
+        start=start,
+        bound=bound,
+        expected_rows=source.estimated_rows if expected is None else expected,
+        warnings=(*choice.warnings, *([unusable] if unusable else [])),
+    )
+
+
+def chunks_of(
+    session: MysqlSession,
+    plan: TablePlan,
+    *,
+    window_rows: int,
+    windows_per_chunk: int,
+    limit: int | None,
+) -> Iterator[ChunkPlan]:
+    """Cut what a plan reads into chunks of windows, found one after another as they are needed."""
+    if plan.bound is None:
+        return iter(())
+    if limit is not None:
+        window_rows = min(window_rows, limit)
+    return plan_chunks(
+        plan.start,
+        _edges(session, plan, window_rows, limit),
+        windows_per_chunk=windows_per_chunk if plan.route.chunked else None,
+        predicate=partial(window_predicate, plan.source, plan.choice.cursor),
+    )
+
+
+def _edges(
+    session: MysqlSession, plan: TablePlan, stride: int, limit: int | None
+) -> Iterator[Edge]:
+    assert plan.bound is not None
+    cursor, bound = plan.choice.cursor, plan.bound.position
+    if plan.route.by == "cursor":
+        yield from cursor_edges(
+            session,
+            plan.source,
+            cursor,
+            plan.start,
+            bound,
+            index=plan.route.index,
+            stride=stride,
+            limit=limit,
+        )
+        return
+    if limit is not None and not plan.route.chunked and cursor.kind != "none":
+        bound = limited_bound(session, plan.source, cursor, plan.start, bound, limit=limit)
+        limit = None
+    yield from key_edges(
+        session, plan.source, cursor, plan.start, bound, stride=stride, limit=limit
+    )
+
+
+def _bound(
+    session: MysqlSession,
+    source: SourceTable,
+    choice: CursorChoice,
+    settings: ExtractionSettings,
+    start: Position,
+) -> Bound | None:
+    """Fix how far it is safe to read; a walk under way keeps the bound that it set out with."""
+    if (walking := walk_bound(start)) is not None:
+        return Bound(position=walking)
+    lag = None if settings.lag_seconds is None else timedelta(seconds=settings.lag_seconds)
+    cursor = choice.cursor
+    look = partial(read_activity, session)
+    if cursor.kind == "id":
+        column = cursor.key[0]
+        ceiling = read_ceiling(session, source, column, start)
+        if ceiling is None:
+            return None
+        first_gap = partial(read_first_gap, session, source, column, start, ceiling)
+        pause: Callable[[float], None] = time.sleep
+        return id_bound(ceiling, look=look, first_gap=first_gap, pause=pause, lag=lag)
+    activity = look()
+    if cursor.timestamp is None:
+        return Bound(position=Position(activity.now.replace(microsecond=0)))
+    column_settings = source.column(cursor.timestamp)
+    zone = _zone(settings.cursor_time_zone)
+    return timestamp_bound(activity, column_settings, zone=zone, lag=lag)
+
+
+def _zone(name: str | None) -> tzinfo | None:
+    if name is None:
+        return None
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError) as error:
+        raise ConfigError(
+            f"extraction.cursor_time_zone: unknown time zone {name!r}",
+            hint="write it as 'America/New_York' or 'UTC'",
+        ) from error

@@ -1,0 +1,29 @@
+"""What a run did to each table."""
+
+from msgspec import Struct
+
+from floodmark.model.position import Position
+
+
+class TableResult(Struct, frozen=True, kw_only=True):
+    """What a run did to one table, also when it failed on the way."""
+
+    table_name: str
+    status: str
+    rows: int = 0
+    files: int = 0
+    bytes: int = 0
+    chunks: int = 0
+    seconds: float = 0.0
+    start: Position | None = None
+    end: Position | None = None
+    warnings: tuple[str, ...] = ()
+    zero_dates: dict[str, int] = {}
+    error: str | None = None
+    hint: str | None = None
+    exit_code: int = 0
+
+    @property
+    def failed(self) -> bool:
+        """Whether the table needs somebody's attention."""
+        return self.error is not None

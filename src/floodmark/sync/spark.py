@@ -1,0 +1,82 @@
+"""Spark as the engine of a run: one session for all tables, started when it is first needed."""
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from floodmark.config.models import SparkSettings
+from floodmark.model.extraction import Receipt, Window
+from floodmark.model.notice import Notice, Report
+from floodmark.model.table import TableName
+from floodmark.sources.connection import connectorx_url
+from floodmark.sources.statements import cursor_columns, order_by, relation
+from floodmark.sync.extraction import Extraction
+from floodmark.sync.plan import TablePlan
+
+if TYPE_CHECKING:
+    from floodmark.engine.job import ExtractionJob
+
+
+class SparkEngine:
+    """Starts Spark at the first chunk of the first table, and stops it with the run."""
+
+    def __init__(self, settings: SparkSettings, report: Report) -> None:
+        self._settings = settings
+        self._report = report
+        self._lock = Lock()
+        self._running = ExitStack()
+        self._session: Any = None
+
+    def job(
+        self, extraction: Extraction, plan: TablePlan, table: TableName, sequence: int
+    ) -> "ExtractionJob":
+        """Describe a chunk to the workers."""
+        from floodmark.engine.job import MEBIBYTE, ExtractionJob
+
+        settings, cursor = extraction.settings, plan.choice.cursor
+        in_order = plan.route.by == "cursor" and plan.route.index is not None
+        return ExtractionJob(
+            table=table,
+            session_id=extraction.session_id,
+            sequence=sequence,
+            url=connectorx_url(extraction.connection),
+            relation=relation(plan.source, plan.route.index),
+            order=order_by(cursor_columns(plan.source, cursor)) if in_order else "",
+            columns=plan.columns,
+            cursor=cursor,
+            lake=extraction.lake,
+            zero_dates=settings.zero_dates,
+            file_bytes=settings.file_mb * MEBIBYTE,
+        )
+
+    def extract(
+        self, job: "ExtractionJob", windows: Sequence[Window], progress: Callable[[int], None]
+    ) -> list[Receipt]:
+        """Read all windows of a chunk, one task each."""
+        from floodmark.engine.extract import extract
+
+        return extract(self._started(), job, windows, progress=progress)
+
+    def stop(self) -> None:
+        """End the session and whatever still runs in it."""
+        with self._lock:
+            self._session = None
+            self._running.close()
+
+    def _started(self) -> Any:
+        with self._lock:
+            if self._session is None:
+                from floodmark.engine.session import spark_session
+
+                self._report(Notice("debug", "starting Spark"))
+                settings = self._settings
+                self._session = self._running.enter_context(
+                    spark_session(
+                        master=settings.master,
+                        remote=settings.remote,
+                        memory=settings.memory,
+                        options=settings.options,
+                    )
+                )
+            return self._session

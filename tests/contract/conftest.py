@@ -1,0 +1,64 @@
+"""Every kind of object store, each empty."""
+
+import uuid
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from floodmark.storage.local import LocalObjectStore
+from floodmark.storage.memory import MemoryObjectStore
+from floodmark.storage.objects import ObjectStore
+from floodmark.storage.retrying import Backoff, RetryingObjectStore
+from floodmark.storage.s3 import S3ObjectStore
+from servers import S3Server
+from servers.ministack import Ministack
+from servers.seaweedfs import SeaweedFS
+
+BUCKET = "contract"
+
+
+@pytest.fixture(scope="session")
+def ministack_with_bucket(ministack: Ministack) -> S3Server:
+    ministack.create_bucket(BUCKET)
+    return ministack
+
+
+@pytest.fixture(scope="session")
+def seaweedfs_with_bucket(seaweedfs: SeaweedFS) -> S3Server:
+    seaweedfs.create_bucket(BUCKET)
+    return seaweedfs
+
+
+@pytest.fixture
+def aws_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the AWS chain find the test servers' keys, and nothing of this machine."""
+    for name in (
+        "AWS_DEFAULT_REGION",
+        "AWS_ENDPOINT_URL",
+        "AWS_ENDPOINT_URL_S3",
+        "AWS_PROFILE",
+        "AWS_REGION",
+        "AWS_SESSION_TOKEN",
+    ):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", S3Server.access_key)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", S3Server.secret_key)
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/dev/null")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+
+
+@pytest.fixture(params=["memory", "local", "retrying", "ministack", "seaweedfs"])
+def store(request: pytest.FixtureRequest, tmp_path: Path, aws_keys: None) -> ObjectStore:
+    match request.param:
+        case "memory":
+            return MemoryObjectStore()
+        case "local":
+            return LocalObjectStore(str(tmp_path / "lake"))
+        case "retrying":
+            inner = MemoryObjectStore()
+            return RetryingObjectStore(inner, Backoff(), sleep=lambda _: None, random=Random(1))
+        case kind:
+            server: S3Server = request.getfixturevalue(f"{kind}_with_bucket")
+            return S3ObjectStore(BUCKET, f"some/{uuid.uuid4().hex}", endpoint=server.endpoint)

@@ -1,0 +1,141 @@
+"""The choice of a cursor, from the configuration or from the schema."""
+
+import pytest
+
+from floodmark.errors import ConfigError
+from floodmark.model.cursor import Cursor
+from floodmark.model.schema import SourceColumn, SourceIndex, SourceTable
+from floodmark.model.table import TableName
+from floodmark.planning.cursor import choose_cursor
+from floodmark.planning.indexes import serving_index
+
+
+def column(
+    name: str,
+    data_type: str = "int",
+    *,
+    nullable: bool = False,
+    auto_increment: bool = False,
+    on_update: bool = False,
+    fraction: int | None = None,
+) -> SourceColumn:
+    return SourceColumn(
+        name=name,
+        data_type=data_type,
+        column_type=data_type,
+        nullable=nullable,
+        auto_increment=auto_increment,
+        on_update=on_update,
+        fraction=fraction,
+    )
+
+
+ID = column("id", "bigint", auto_increment=True)
+CODE = column("code", "varchar")
+UPDATE_AT = column("update_at", "datetime", on_update=True, fraction=0)
+
+
+def table(
+    *columns: SourceColumn, key: tuple[str, ...] = (), indexes: tuple[tuple[str, ...], ...] = ()
+) -> SourceTable:
+    return SourceTable(
+        name=TableName("S", "shop", "orders"),
+        columns=columns,
+        primary_key=key,
+        indexes=tuple(
+            SourceIndex(name="_".join(names), columns=names, unique=False) for names in indexes
+        ),
+    )
+
+
+ORDERS = table(ID, CODE, UPDATE_AT, key=("id",), indexes=(("update_at",),))
+
+
+def test_time_and_key_are_found() -> None:
+    choice = choose_cursor(ORDERS, None)
+    assert choice.cursor == Cursor(kind="timestamp", timestamp="update_at", key=("id",))
+    assert choice.index == "update_at"
+    assert choice.warnings == ()
+    assert "index update_at serves (update_at, id)" in choice.reasons
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["updated_at", "update_time", "modified", "last_modified", "gmt_modified", "UpdateTime"],
+)
+def test_a_name_tells_too(name: str) -> None:
+    choice = choose_cursor(table(ID, column(name, "timestamp"), key=("id",)), None)
+    assert choice.cursor.timestamp == name
+    assert any("'lag'" in warning for warning in choice.warnings)
+
+
+def test_a_named_column_is_trusted_more_than_a_stamped_one() -> None:
+    login = column("login_at", "timestamp", on_update=True)
+    assert choose_cursor(table(ID, login, UPDATE_AT), None).cursor.timestamp == "update_at"
+
+
+@pytest.mark.parametrize("name", ["create_at", "date_of_update_plan", "updated_by"])
+def test_other_names_do_not_tell(name: str) -> None:
+    choice = choose_cursor(table(ID, column(name, "datetime"), key=("id",)), None)
+    assert choice.cursor == Cursor(kind="id", key=("id",))
+    assert "id only grows with inserts: updated rows are not seen" in choice.warnings
+
+
+def test_without_either_the_whole_table_is_read() -> None:
+    assert choose_cursor(table(CODE, key=("code",)), None).cursor.kind == "none"
+    assert choose_cursor(ORDERS, ()).cursor.kind == "none"
+
+
+def test_the_primary_key_breaks_ties_whatever_it_is() -> None:
+    composite = table(UPDATE_AT, CODE, ID, key=("code", "id"), indexes=(("update_at",),))
+    choice = choose_cursor(composite, ("update_at",))
+    assert choice.cursor.columns == ("update_at", "code", "id")
+    assert choice.index == "update_at"
+
+
+def test_without_a_primary_key_rows_can_tie() -> None:
+    choice = choose_cursor(table(CODE, UPDATE_AT, indexes=(("update_at",),)), ("update_at",))
+    assert choice.cursor == Cursor(kind="timestamp", timestamp="update_at", unique=False)
+    assert any("can tie" in warning for warning in choice.warnings)
+
+
+def test_a_key_that_cannot_be_compared_is_left_out() -> None:
+    kinds = table(column("kind", "enum"), UPDATE_AT, key=("kind",))
+    choice = choose_cursor(kinds, ("update_at",))
+    assert (choice.cursor.key, choice.cursor.unique) == ((), False)
+    with pytest.raises(ConfigError, match="cannot break ties"):
+        choose_cursor(kinds, ("update_at", "kind"))
+
+
+def test_missing_index_and_nullable_columns_are_named() -> None:
+    late = column("update_at", "datetime", nullable=True)
+    choice = choose_cursor(table(ID, late, key=("id",)), ("update_at", "id"))
+    assert choice.index is None
+    assert any("no index on (update_at, id)" in warning for warning in choice.warnings)
+    assert any("update_at may be NULL" in warning for warning in choice.warnings)
+
+
+@pytest.mark.parametrize(
+    ("configured", "message"),
+    [
+        (("updat_at",), "no column 'updat_at'"),
+        (("code",), "it can be no cursor"),
+        (("id", "update_at"), "begins with id"),
+    ],
+)
+def test_what_cannot_serve_is_refused(configured: tuple[str, ...], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        choose_cursor(ORDERS, configured)
+
+
+def test_names_are_matched_as_mysql_does() -> None:
+    assert choose_cursor(ORDERS, ("UPDATE_AT", "Id")).cursor.columns == ("update_at", "id")
+
+
+def test_secondary_indexes_end_with_the_primary_key() -> None:
+    assert serving_index(ORDERS, ("update_at", "id")) == "update_at"
+    assert serving_index(ORDERS, ("update_at", "code")) is None
+    assert serving_index(ORDERS, ("id",)) == "PRIMARY"
+    wide = table(ID, CODE, UPDATE_AT, key=("id",), indexes=(("update_at", "code"),))
+    assert serving_index(wide, ("update_at", "id")) is None
+    assert serving_index(wide, ("update_at",)) == "update_at_code"
