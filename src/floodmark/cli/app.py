@@ -30,7 +30,7 @@ class App:
 
     def __init__(self, config_path: str | None, *, as_json: bool, debug: bool) -> None:
         self.as_json = as_json
-        self._debug = debug
+        self.debug = debug
         self.config: LoadedConfig = load_config(config_path, os.environ)
         settings = self.config.settings
         self.run = Run(
@@ -54,7 +54,7 @@ class App:
 
     def report(self, notice: Notice) -> None:
         """Show a remark on stderr."""
-        if notice.level != "debug" or self._debug:
+        if notice.level != "debug" or self.debug:
             label = click.style(f"{notice.level}:", fg=_COLOURS[notice.level])
             click.echo(f"{label} {notice.message}", err=True)
 

@@ -15,6 +15,7 @@ from floodmark.errors import ExitCode, FloodmarkError
         "sync": ("floodmark.cli.sync:sync", "Bring everything new from MySQL into the lake."),
         "watermark": ("floodmark.cli.watermark:watermark", "See and steer every position."),
         "s3clean": ("floodmark.cli.s3clean:s3clean", "List and remove data files in the lake."),
+        "demo": ("floodmark.cli.demo:demo", "Tell the story on embedded parts, in a minute."),
         "doctor": ("floodmark.cli.doctor:doctor", "Check the configuration and the lake."),
     },
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},

@@ -58,7 +58,7 @@ def sync(
         _show_plans(app, tables, start, most)
         return 0
     progress = ProgressLine(app)
-    engine = SparkEngine(app.config.settings.spark, app.report)
+    engine = SparkEngine(app.config.settings.spark, app.report, verbose=app.debug)
 
     def work(table: TableName) -> TableResult:
         connection = app.mysql(table.scope)

@@ -26,7 +26,8 @@ def read_table(session: MysqlSession, name: TableName) -> SourceTable:
         "SELECT c.column_name AS name, c.data_type AS data_type, c.column_type AS column_type,"
         " c.is_nullable AS nullable, c.numeric_precision AS number_precision,"
         " c.numeric_scale AS scale, c.datetime_precision AS fraction,"
-        " c.character_maximum_length AS length, c.collation_name AS collation_name"
+        " c.character_maximum_length AS length, c.collation_name AS collation_name,"
+        " c.extra AS extra"
         " FROM information_schema.columns c"
         " WHERE c.table_schema = %s AND BINARY c.table_name = %s ORDER BY c.ordinal_position",
         (name.schema, stored),
@@ -79,6 +80,8 @@ def _column(row: dict[str, Any], json_columns: set[str]) -> SourceColumn:
         length=_number(row["length"]),
         collation=row["collation_name"],
         is_json=data_type == "json" or row["name"] in json_columns,
+        auto_increment="auto_increment" in row["extra"].lower(),
+        on_update="on update" in row["extra"].lower(),
     )
 
 

@@ -1,5 +1,6 @@
 """Spark as the engine of a run: one session for all tables, started when it is first needed."""
 
+import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from threading import Lock
@@ -21,9 +22,10 @@ if TYPE_CHECKING:
 class SparkEngine:
     """Starts Spark at the first chunk of the first table, and stops it with the run."""
 
-    def __init__(self, settings: SparkSettings, report: Report) -> None:
+    def __init__(self, settings: SparkSettings, report: Report, *, verbose: bool = False) -> None:
         self._settings = settings
         self._report = report
+        self._verbose = verbose
         self._lock = Lock()
         self._running = ExitStack()
         self._session: Any = None
@@ -71,12 +73,15 @@ class SparkEngine:
 
                 self._report(Notice("debug", "starting Spark"))
                 settings = self._settings
+                # Java and the workers talk a lot; what matters of it comes back as errors.
+                log_file = None if self._verbose else os.devnull
                 self._session = self._running.enter_context(
                     spark_session(
                         master=settings.master,
                         remote=settings.remote,
                         memory=settings.memory,
                         options=settings.options,
+                        log_file=log_file,
                     )
                 )
             return self._session

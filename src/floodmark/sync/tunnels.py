@@ -1,0 +1,38 @@
+"""The SSH tunnels of a run, opened before any table is touched."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from floodmark.config.models import MysqlConnection, SparkSettings
+from floodmark.errors import ConfigError
+from floodmark.sources.tunnel import Tunnels
+
+
+@contextmanager
+def open_tunnels(
+    connections: Iterable[MysqlConnection], spark: SparkSettings, *, folder: str
+) -> Iterator[Tunnels]:
+    """Open the tunnels that the connections name, and close them after the run.
+
+    ConfigError if Spark's workers could not reach them. `folder` is where relative paths begin.
+    """
+    with Tunnels(folder) as tunnels:
+        tunnelled = [connection for connection in connections if connection.tunnel]
+        if tunnelled and (place := _other_machines(spark)):
+            raise ConfigError(
+                f"an SSH tunnel ends on this machine, where the workers of {place} cannot reach it",
+                hint="set spark.master to 'local[*,4]', or take 'tunnel' out of the connection and"
+                " give it a host and port that the workers reach",
+            )
+        for connection in tunnelled:
+            tunnels.open(connection)
+        yield tunnels
+
+
+def _other_machines(spark: SparkSettings) -> str | None:
+    """Where Spark runs, if that may be somewhere else."""
+    options = spark.options
+    if remote := options.get("spark.remote", spark.remote):
+        return remote
+    master = options.get("spark.master", spark.master)
+    return None if master.startswith("local") else master
