@@ -8,7 +8,7 @@ from floodmark.errors import UsageError
 from floodmark.model.cursor import Cursor
 from floodmark.model.position import START, Position
 from floodmark.model.schema import SourceColumn
-from floodmark.sources.statements import Value, between, cursor_values, literal, quote_name
+from floodmark.sources.statements import Value, between, cursor_values, literal
 
 
 def column(data_type: str, name: str = "c") -> SourceColumn:
@@ -25,7 +25,7 @@ def column(data_type: str, name: str = "c") -> SourceColumn:
         ("varchar", "a\\", "_utf8mb4 X'615c'"),
         ("varchar", "雨", "_utf8mb4 X'e99ba8'"),
         ("varchar", "", "''"),
-        ("binary", "00FF", "X'00ff'"),
+        ("binary", "0x00ff", "X'00ff'"),
         ("datetime", datetime(2025, 8, 9, 20, 0, 1, tzinfo=UTC), "'2025-08-09 20:00:01'"),
         ("datetime", datetime(2025, 8, 9, 20, 0, 1, 5, tzinfo=UTC), "'2025-08-09 20:00:01.000005'"),
     ],
@@ -40,10 +40,6 @@ def test_literals(data_type: str, value: Value, text: str) -> None:
 def test_what_is_no_value_of_the_type_never_becomes_sql(data_type: str, value: str) -> None:
     with pytest.raises((ValueError, ArithmeticError)):
         literal(column(data_type), value)
-
-
-def test_names_are_quoted() -> None:
-    assert quote_name("a`b") == "`a``b`"
 
 
 def test_equal_beginnings_become_equalities() -> None:

@@ -1,20 +1,27 @@
 """`floodmark sync`: bring the lake and the warehouse up to date."""
 
+import os
+
 import click
 
 from floodmark.cli.app import App, command_options, table_option
 from floodmark.cli.progress import ProgressLine
 from floodmark.cli.watermark_inspect import default_start
 from floodmark.errors import UsageError
+from floodmark.model.notice import Notice
 from floodmark.model.position import START, Position
 from floodmark.model.run import Strategy
 from floodmark.model.table import TableName
 from floodmark.sources.connection import connect
+from floodmark.sources.tunnel import Tunnels
 from floodmark.sync.extraction import Extraction, extract_table
+from floodmark.sync.loading import Loading, load_after
 from floodmark.sync.plan import chunks_of, plan_table
 from floodmark.sync.result import TableResult
 from floodmark.sync.spark import SparkEngine
 from floodmark.sync.strategies import exit_code, run_tables
+from floodmark.sync.tunnels import open_tunnels
+from floodmark.warehouse.opening import open_target
 
 
 @click.command()
@@ -43,38 +50,46 @@ def sync(
     load_only: bool,
     dry_run: bool,
 ) -> int:
-    """Bring everything new from MySQL into the lake, from the watermark on."""
+    """Bring everything new from MySQL into the lake and on into the warehouse."""
     if backup_only and load_only:
         raise UsageError("--backup-only and --redshift-only exclude each other")
-    if not backup_only:
-        raise UsageError(
-            "loading into the warehouse is not part of this version yet",
-            hint="add --backup-only to bring the tables into the lake",
-        )
+    if load_only and limit is not None:
+        raise UsageError("--limit is for stage 1, which --redshift-only leaves out")
     most = _limit(limit)
     tables = _tables(app, names, pipelines)
     start = Position(default_start(app)[0])
+    tunnels = click.get_current_context().with_resource(
+        open_tunnels(
+            [app.mysql(table.scope) for table in tables],
+            app.config.settings.spark,
+            folder=os.path.dirname(app.config.path),
+        )
+    )
     if dry_run:
-        _show_plans(app, tables, start, most)
+        _show_plans(app, tunnels, tables, start, most)
         return 0
     progress = ProgressLine(app)
     engine = SparkEngine(app.config.settings.spark, app.report, verbose=app.debug)
 
+    def extract(table: TableName) -> TableResult:
+        with tunnels.through(app.mysql(table.scope)) as connection:
+            extraction = Extraction(
+                store=app.store,
+                connection=connection,
+                settings=app.config.settings.extraction,
+                lake=app.config.lake,
+                engine=engine,
+                strategy=strategy,
+                session_id=app.run.session_id,
+                default_start=start,
+                limit=most,
+                progress=progress.show,
+            )
+            return extract_table(extraction, table, app.cursor_columns(table))
+
     def work(table: TableName) -> TableResult:
-        connection = app.mysql(table.scope)
-        extraction = Extraction(
-            store=app.store,
-            connection=connection,
-            settings=app.config.settings.extraction,
-            lake=app.config.lake,
-            engine=engine,
-            strategy=strategy,
-            session_id=app.run.session_id,
-            default_start=start,
-            limit=most,
-            progress=progress.show,
-        )
-        return extract_table(extraction, table, app.cursor_columns(table))
+        extracted = TableResult(table_name=str(table)) if load_only else extract(table)
+        return extracted if backup_only else load_after(extracted, _loading(app, table), table)
 
     at_once = app.config.settings.extraction.tables_at_once if strategy == "inter-table" else 1
     try:
@@ -101,6 +116,17 @@ def _tables(app: App, names: tuple[str, ...], pipelines: tuple[str, ...]) -> lis
     return tables
 
 
+def _loading(app: App, table: TableName) -> Loading:
+    target = app.config.connection(app.config.pipeline_of(table).target)
+    return Loading(
+        store=app.store,
+        open_target=lambda: open_target(target, app.store.objects, app.config.lake),
+        target_name=app.config.tables[table][1].target_name or table.table,
+        session_id=app.run.session_id,
+        batch_bytes=app.config.settings.loading.batch_mb * 1024 * 1024,
+    )
+
+
 def _limit(text: str | None) -> int | None:
     if text is None:
         return None
@@ -110,20 +136,28 @@ def _limit(text: str | None) -> int | None:
 
 
 def _show(result: TableResult) -> str:
+    parts = []
+    if result.chunks:
+        parts.append(
+            f"{result.rows:,} rows in {result.files:,} files ({result.bytes / 1_000_000:,.1f} MB)"
+            f" in {result.seconds:.1f} s, now at {result.end}"
+        )
+    elif result.start is not None:
+        parts.append(f"nothing new since {result.start}")
+    if result.loaded_manifests:
+        parts.append(f"{result.loaded_rows:,} rows loaded in {result.load_seconds:.1f} s")
+    elif result.start is None and not result.failed:
+        parts.append("nothing to load")
     if result.failed:
-        return f"{click.style('✗', fg='red')} {result.table_name}: {result.error}"
-    mark = click.style("✓", fg="green")
-    if result.chunks == 0:
-        return f"{mark} {result.table_name}: nothing new since {result.start}"
-    size = result.bytes / 1_000_000
-    return (
-        f"{mark} {result.table_name}: {result.rows:,} rows in {result.files:,} files"
-        f" ({size:,.1f} MB) in {result.seconds:.1f} s, now at {result.end}"
-    )
+        parts.append(str(result.error))
+    mark = click.style("✗", fg="red") if result.failed else click.style("✓", fg="green")
+    return f"{mark} {result.table_name}: {'; '.join(parts)}"
 
 
 def _explain_failures(app: App, results: list[TableResult]) -> None:
     for result in results:
+        for change in result.target_changes:
+            app.report(Notice("info", f"{result.table_name}: {change}"))
         for warning in result.warnings:
             app.warn(warning)
         for column, count in result.zero_dates.items():
@@ -132,12 +166,14 @@ def _explain_failures(app: App, results: list[TableResult]) -> None:
             click.echo(f"{click.style('hint:', fg='cyan')} {result.hint}", err=True)
 
 
-def _show_plans(app: App, tables: list[TableName], start: Position, limit: int | None) -> None:
+def _show_plans(
+    app: App, tunnels: Tunnels, tables: list[TableName], start: Position, limit: int | None
+) -> None:
     texts, values = [], []
     settings = app.config.settings.extraction
     for table in tables:
         watermark = app.store.get(table, mend=False)
-        with connect(app.mysql(table.scope)) as session:
+        with tunnels.through(app.mysql(table.scope)) as local, connect(local) as session:
             plan = plan_table(
                 session,
                 table,

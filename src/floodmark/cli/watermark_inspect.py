@@ -158,7 +158,7 @@ def backups(app: App, names: tuple[str, ...]) -> None:
 
 
 def _get_system(app: App) -> None:
-    system = read_system_watermark(app.store.objects)
+    system = read_system_watermark(app.store.objects, now=app.run.clock())
     default = app.config.settings.default_start
     if system is None:
         text = f"No system watermark found, will start from default: {plain(default)}"
@@ -172,7 +172,7 @@ def _get_system(app: App) -> None:
 
 def default_start(app: App) -> tuple[datetime, str]:
     """Where tables without a position start, and who says so."""
-    system = read_system_watermark(app.store.objects)
+    system = read_system_watermark(app.store.objects, now=app.run.clock())
     if system is not None:
         return system.timestamp, "system watermark"
     return app.config.settings.default_start, "default"

@@ -8,7 +8,7 @@ import msgspec
 
 from floodmark.cli.app import App, command_options, confirm, table_option
 from floodmark.errors import StateError, UsageError
-from floodmark.model.position import Position
+from floodmark.model.position import LARGEST_NUMBER, Position
 from floodmark.model.presets import preset_moment
 from floodmark.model.run import Stage
 from floodmark.model.sealed import seal
@@ -138,7 +138,7 @@ def _set_system(app: App, preset: str, *, force: bool) -> None:
     if moment > now:
         raise UsageError(f"preset {preset!r} is in the future: {plain(moment)}")
     try:
-        current = read_system_watermark(app.store.objects)
+        current = read_system_watermark(app.store.objects, now=app.run.clock())
     except StateError:
         current = None
     before = plain(current.timestamp) if current else "none"
@@ -168,6 +168,8 @@ def _identity(text: str | None) -> int | None:
         raise UsageError(f"id {text!r} is not a whole number") from None
     if number < 0:
         raise UsageError(f"id {text!r} is negative")
+    if number > LARGEST_NUMBER:
+        raise UsageError(f"id {text!r} is larger than any id in MySQL")
     return number
 
 

@@ -10,6 +10,7 @@ import msgspec
 from floodmark.config.models import (
     Config,
     Connection,
+    DuckdbConnection,
     LakeSettings,
     MysqlConnection,
     Pipeline,
@@ -45,7 +46,12 @@ class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigError(
                 f"connections.{name}: environment variable {self.unset[name]} is not set"
             )
-        return self.settings.connections[name]
+        connection = self.settings.connections[name]
+        if isinstance(connection, DuckdbConnection):
+            folder = os.path.dirname(self.path)
+            path = os.path.join(folder, os.path.expanduser(connection.path))
+            return msgspec.structs.replace(connection, path=path)
+        return connection
 
     def pipeline_of(self, table: TableName) -> Pipeline:
         """The pipeline that lists a table."""
@@ -152,6 +158,7 @@ def _tables(settings: Config) -> dict[TableName, tuple[str, TableSettings]]:
                 f"connections: {name!r} is not a name", hint="use letters, digits, '_' and '-'"
             )
     tables: dict[TableName, tuple[str, TableSettings]] = {}
+    targets: dict[tuple[str, str], TableName] = {}
     for name, pipeline in settings.pipelines.items():
         for key, wants_mysql in (("source", True), ("target", False)):
             connection = getattr(pipeline, key)
@@ -165,6 +172,13 @@ def _tables(settings: Config) -> dict[TableName, tuple[str, TableSettings]]:
                 raise ConfigError(f"pipelines.{name}.{key}: {connection!r} is not {kind}")
         for text, table_settings in pipeline.tables.items():
             table = _table_name(pipeline.source, text, f"pipelines.{name}.tables")
+            place = (pipeline.target, table_settings.target_name or table.table)
+            if place in targets and targets[place] != table:
+                raise ConfigError(
+                    f"{table} and {targets[place]} would both be loaded into {'.'.join(place)}",
+                    hint="give one of them a 'target_name'",
+                )
+            targets[place] = table
             if table in tables:
                 raise ConfigError(
                     f"{table} is listed by {tables[table][0]!r} and by {name!r}",

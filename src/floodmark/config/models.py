@@ -30,13 +30,32 @@ class LakeSettings(Struct, frozen=True, kw_only=True):
         return self.url.startswith("s3://")
 
 
+class TunnelSettings(Struct, frozen=True, kw_only=True):
+    """An SSH server through which a MySQL server is reached; its host key must be known.
+
+    `key` is the path of a private key without a passphrase, `known_hosts` that of a file to use
+    instead of the user's and the system's. Relative paths begin at the configuration's folder.
+    """
+
+    host: str
+    port: Port = 22
+    user: str
+    key: str
+    known_hosts: str | None = None
+    keepalive_seconds: Annotated[int, Meta(ge=1, le=3600)] = 15
+
+
 class MysqlConnection(Struct, frozen=True, kw_only=True, tag_field="type", tag="mysql"):
-    """A MySQL or MariaDB server to read from; its name is the scope of its tables."""
+    """A MySQL or MariaDB server to read from; its name is the scope of its tables.
+
+    With a tunnel, `host` and `port` are as its SSH server sees them.
+    """
 
     host: str = "127.0.0.1"
     port: Port = 3306
     user: str
     password: Secret | None = None
+    tunnel: TunnelSettings | None = None
 
 
 class DuckdbConnection(Struct, frozen=True, kw_only=True, tag_field="type", tag="duckdb"):
@@ -75,6 +94,8 @@ class TableSettings(Struct, frozen=True, kw_only=True):
     """How one table is read; what is not said is found from its schema."""
 
     cursor: Column | Annotated[list[Column], Meta(min_length=1)] | None = None
+
+    target_name: str | None = None
 
     @property
     def cursor_columns(self) -> tuple[str, ...] | None:
@@ -125,6 +146,12 @@ class ExtractionSettings(Struct, frozen=True, kw_only=True):
     tables_at_once: Rows = 4
 
 
+class LoadingSettings(Struct, frozen=True, kw_only=True):
+    """How much is loaded in one transaction."""
+
+    batch_mb: Rows = 1024
+
+
 class Config(Struct, frozen=True, kw_only=True):
     """A whole configuration file."""
 
@@ -136,4 +163,5 @@ class Config(Struct, frozen=True, kw_only=True):
     retries: RetrySettings = RetrySettings()
     spark: SparkSettings = SparkSettings()
     extraction: ExtractionSettings = ExtractionSettings()
+    loading: LoadingSettings = LoadingSettings()
     lease_seconds: Seconds = 60.0

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Iterator  # noqa: UP035 - Spark reads the hint
 
 import msgspec
 import pyarrow as pa
-from pyspark.errors import PySparkException
-from pyspark.sql.functions import arrow_udf
+from pyspark.errors import PySparkException, PythonException
+from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.taskcontext import TaskContext
 
 from floodmark.engine.job import ExtractionJob
@@ -48,7 +48,7 @@ def extract(
             rows = frame.collect()
         except PySparkException as error:
             raise FloodmarkError(
-                f"{job.table}: Spark could not run the extraction: {_first_line(error)}"
+                f"{job.table}: Spark could not run the extraction: {_reason(error)}"
             ) from error
     return _receipts(job, parts, [msgspec.json.decode(row[0], type=Outcome) for row in rows])
 
@@ -77,5 +77,7 @@ def _receipts(
     return receipts
 
 
-def _first_line(error: PySparkException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+def _reason(error: PySparkException) -> str:
+    """The last line of a worker's traceback, the first of anything else."""
+    lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    return lines[-1 if isinstance(error, PythonException) else 0]

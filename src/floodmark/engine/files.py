@@ -38,7 +38,7 @@ class LakeFile(ABC):
         self.size += len(data)
         return len(data)
 
-    def flush(self) -> None:
+    def flush(self) -> None:  # noqa: B027
         """Nothing is promised before `finish`."""
 
     @abstractmethod

@@ -67,6 +67,10 @@ def _settings(local: bool, memory: str | None, archive: ClassArchive | None) -> 
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
+        # The one query there is needs no compiler; without it the first job starts a second sooner.
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        "spark.sql.adaptive.enabled": "false",
     }
     if memory:
         settings["spark.driver.memory" if local else "spark.executor.memory"] = memory

@@ -57,9 +57,8 @@ class S3Uploads(S3ObjectStore):
     def _try_parts_again(self) -> None:
         """A part is sent again after a passing fault: not the whole window is read once more."""
         self._store = S3Store(
-            self._bucket,
+            config=self._store.config,  # with the bucket
             prefix=self._prefix or None,
-            config=self._store.config,
             client_options=self._store.client_options,
             credential_provider=self._store.credential_provider,
             retry_config={"max_retries": 5, "retry_timeout": timedelta(minutes=3)},

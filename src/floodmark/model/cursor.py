@@ -23,6 +23,8 @@ def key_kind(column: SourceColumn) -> KeyKind | None:
     Floating point numbers do not compare equal to what they print as, and ENUM and SET sort by
     number but compare with text.
     """
+    if column.data_type == "decimal" and column.scale == 0:
+        return "integer"
     return _KINDS.get(column.data_type)
 
 

@@ -19,11 +19,12 @@ from floodmark.model.standing import Count, Head, ImportedFrom, Number, Seconds,
 
 
 class Column(Struct, frozen=True):
-    """A column as the source describes it."""
+    """A column as the source describes it, and the Arrow type under which it lies in the lake."""
 
     name: str
     type: str
     nullable: bool
+    arrow: str
 
 
 class DataFile(Struct, frozen=True):
@@ -41,7 +42,8 @@ class DataFile(Struct, frozen=True):
 class Chunk(Struct, frozen=True, kw_only=True, tag_field="kind", tag="chunk"):
     """Data files, committed together: all rows in `(start, end]`.
 
-    With `reload` they are the whole table, and replace what was there.
+    `primary_key` and `version`, the column that says which of two rows of one key is newer, tell
+    the target how to merge. With `reload` they are the whole table, and replace what was there.
     """
 
     start: Position
@@ -49,6 +51,8 @@ class Chunk(Struct, frozen=True, kw_only=True, tag_field="kind", tag="chunk"):
     files: tuple[DataFile, ...]
     strategy: Strategy
     columns: tuple[Column, ...] = ()
+    primary_key: tuple[str, ...] = ()
+    version: str | None = None
     seconds: Seconds = 0.0
     final: bool = True
     reload: bool = False

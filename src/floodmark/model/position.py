@@ -7,6 +7,7 @@ from msgspec import Struct
 from floodmark.model.timestamps import plain
 
 Identity = int | str | tuple[int | str, ...]
+LARGEST_NUMBER = 2**64 - 1  # of BIGINT UNSIGNED
 
 
 class Walk(Struct, frozen=True):

@@ -27,9 +27,11 @@ NOW() without digits writes whole seconds into any column: hence nothing of a se
 it is over, whatever the column's precision.
 
 What is promised: no row is missed whose cursor value is at least the time at which the statement
-that wrote it began. A value that the application made up earlier is covered if it is not older than
-its transaction, or than `lag`. Where transactions cannot be seen (no PROCESS privilege; a replica,
-whose primary has them), all rests on `lag`.
+that wrote it began, unless that was the first of a transaction, waited longer than `GRACE` for a
+metadata lock, and the transaction stayed open after it. A value that the application made up
+earlier is covered if it is not older than a transaction that InnoDB had open. A configured `lag`
+widens both. Where transactions cannot be seen (no PROCESS privilege; a replica, whose primary has
+them), all rests on the lag.
 """
 
 from collections.abc import Callable

@@ -16,8 +16,10 @@ from pymysql.constants import ER
 from floodmark.model.bound import Activity, Ceiling
 from floodmark.model.position import Position
 from floodmark.model.schema import SourceTable
-from floodmark.sources.statements import quote_name, relation
-from floodmark.sources.strides import Connection, query
+from floodmark.sources.connection import MysqlSession
+from floodmark.sources.projection import quote_name
+from floodmark.sources.statements import relation
+from floodmark.sources.strides import query
 
 # InnoDB shows what it found up to a tenth of a second ago, and goes on showing that for as long as
 # somebody asks more often. So we ask in a transaction of our own, with a word of our own, until the
@@ -54,18 +56,18 @@ class _Found(Struct, frozen=True):
     user: str = ""
 
 
-def read_activity(connection: Connection) -> Activity:
+def read_activity(session: MysqlSession) -> Activity:
     """Look at what is in flight; ends a transaction that the connection may have open."""
     settings = dict(
         query(
-            connection,
+            session,
             "SHOW GLOBAL VARIABLES WHERE Variable_name IN"
             " ('version', 'time_zone', 'system_time_zone', 'read_only', 'wsrep_on')",
         )
     )
-    now = _utc(query(connection, "SELECT UTC_TIMESTAMP(6)")[0][0])
-    running, replicates = _read_statements(connection, mariadb="MariaDB" in settings["version"])
-    opened, readers, unseen = _read_transactions(connection)
+    now = _utc(query(session, "SELECT UTC_TIMESTAMP(6)")[0][0])
+    running, replicates = _read_statements(session, mariadb="MariaDB" in settings["version"])
+    opened, readers, unseen = _read_transactions(session)
     if settings.get("read_only", "OFF") != "OFF" or replicates:
         unseen = "a replica: transactions on its primary cannot be seen"
     if settings.get("wsrep_on", "OFF") != "OFF":
@@ -80,27 +82,27 @@ def read_activity(connection: Connection) -> Activity:
         oldest_transaction=transaction.began if transaction else None,
         holder=_describe(oldest, is_statement=oldest is statement) if oldest else None,
         unseen=unseen,
-        server_offset=_least_offset(connection, zone, oldest.began if oldest else now, now),
+        server_offset=_least_offset(session, zone, oldest.began if oldest else now, now),
         server_zone=settings["system_time_zone"] if zone == "SYSTEM" else zone,
     )
 
 
 def read_ceiling(
-    connection: Connection, table: SourceTable, column: str, above: Position
+    session: MysqlSession, table: SourceTable, column: str, above: Position
 ) -> Ceiling | None:
     """The greatest id above a position, and the time after it was read; None if there is none."""
     name = quote_name(column)
     found = query(
-        connection,
+        session,
         f"SELECT {name} FROM {relation(table)} WHERE {name} > {_lowest(above)}"  # noqa: S608
         f" ORDER BY {name} DESC LIMIT 1",
     )
-    read_at = _utc(query(connection, "SELECT UTC_TIMESTAMP(6)")[0][0])
+    read_at = _utc(query(session, "SELECT UTC_TIMESTAMP(6)")[0][0])
     return Ceiling(int(found[0][0]), read_at) if found else None
 
 
 def read_first_gap(
-    connection: Connection,
+    session: MysqlSession,
     table: SourceTable,
     column: str,
     above: Position,
@@ -114,7 +116,7 @@ def read_first_gap(
     while full < ceiling.id:
         size = min(stride, ceiling.id - full)
         found = query(
-            connection,
+            session,
             f"SELECT COUNT(DISTINCT {name}) FROM {relation(table)}"  # noqa: S608
             f" WHERE {name} > {full} AND {name} <= {full + size}",
         )
@@ -132,10 +134,10 @@ def _lowest(position: Position) -> int:
     return position.id if isinstance(position.id, int) else 0
 
 
-def _read_statements(connection: Connection, *, mariadb: bool) -> tuple[list[_Found], bool]:
+def _read_statements(session: MysqlSession, *, mariadb: bool) -> tuple[list[_Found], bool]:
     """What is running, and whether anything replicates from another server."""
     age = _AGE_MARIADB if mariadb else _AGE_MYSQL
-    rows = query(connection, _STATEMENTS.format(age=age, idle=_IDLE))
+    rows = query(session, _STATEMENTS.format(age=age, idle=_IDLE))
     running = [
         _Found(int(thread), _utc(began), str(user))
         for thread, user, _, began in rows
@@ -144,14 +146,14 @@ def _read_statements(connection: Connection, *, mariadb: bool) -> tuple[list[_Fo
     return running, len(running) < len(rows)
 
 
-def _read_transactions(connection: Connection) -> tuple[list[_Found], set[int], str | None]:
+def _read_transactions(session: MysqlSession) -> tuple[list[_Found], set[int], str | None]:
     """Transactions that may write, threads that may not, and why they cannot be seen if so."""
-    own = query(connection, "SELECT CONNECTION_ID()")[0][0]
-    query(connection, "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
+    own = query(session, "SELECT CONNECTION_ID()")[0][0]
+    query(session, "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
     try:
         for _ in range(_TRIES):
             word = f"floodmark {secrets.token_hex(8)}"
-            rows = query(connection, _TRANSACTIONS.format(word=word))
+            rows = query(session, _TRANSACTIONS.format(word=word))
             if any(thread == own and word in text for thread, _, text, _ in rows):
                 break
             time.sleep(_STALE_SECONDS)
@@ -162,18 +164,18 @@ def _read_transactions(connection: Connection) -> tuple[list[_Found], set[int], 
             raise
         return [], set(), "the user lacks the PROCESS privilege"
     finally:
-        query(connection, "ROLLBACK")
+        query(session, "ROLLBACK")
     writers = [_Found(int(row[0]), _utc(row[3])) for row in rows if not row[1]]
     return writers, {int(row[0]) for row in rows if row[1]}, None
 
 
-def _least_offset(connection: Connection, zone: str, oldest: datetime, now: datetime) -> timedelta:
+def _least_offset(session: MysqlSession, zone: str, oldest: datetime, now: datetime) -> timedelta:
     """The least offset from UTC that the server's clock had since then or is about to have."""
     moments = [oldest, now, *(now + timedelta(hours=hours) for hours in (1, 2, 3))]
     shown = ", ".join(
         f"CONVERT_TZ('{moment:%Y-%m-%d %H:%M:%S}', '+00:00', '{zone}')" for moment in moments
     )
-    walls = query(connection, f"SELECT {shown}")[0]
+    walls = query(session, f"SELECT {shown}")[0]
     offsets = (
         _utc(wall) - moment.replace(microsecond=0)
         for wall, moment in zip(walls, moments, strict=True)

@@ -5,21 +5,22 @@ import pymysql
 from floodmark.model.cursor import Cursor
 from floodmark.model.position import Position
 from floodmark.model.schema import SourceTable
+from floodmark.sources.connection import MysqlSession
 from floodmark.sources.statements import cursor_predicate, relation, unusable_predicate
-from floodmark.sources.strides import Connection, query
+from floodmark.sources.strides import query
 
 
-def count_unusable(connection: Connection, table: SourceTable, cursor: Cursor) -> int:
+def count_unusable(session: MysqlSession, table: SourceTable, cursor: Cursor) -> int:
     """How many rows no position reaches, because their cursor is NULL or a zero date."""
     where = unusable_predicate(table, cursor)
     if where is None:
         return 0
-    found = query(connection, f"SELECT COUNT(*) FROM {relation(table)} WHERE {where}")  # noqa: S608
+    found = query(session, f"SELECT COUNT(*) FROM {relation(table)} WHERE {where}")  # noqa: S608
     return int(found[0][0])
 
 
 def estimate_rows(
-    connection: Connection,
+    session: MysqlSession,
     table: SourceTable,
     cursor: Cursor,
     start: Position,
@@ -29,7 +30,7 @@ def estimate_rows(
 ) -> int:
     """How many rows the optimizer expects in `(start, bound]`, without reading them."""
     where = cursor_predicate(table, cursor, start, bound)
-    with connection.cursor(pymysql.cursors.DictCursor) as reader:
+    with session.cursor(pymysql.cursors.DictCursor) as reader:
         reader.execute(f"EXPLAIN SELECT 1 FROM {relation(table, index)} WHERE {where}")  # noqa: S608
         row = reader.fetchone()
     return int(row["rows"] or 0) if row else 0

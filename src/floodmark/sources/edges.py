@@ -13,6 +13,7 @@ from floodmark.model.cursor import Cursor
 from floodmark.model.extraction import Edge
 from floodmark.model.position import Identity, Position, Walk
 from floodmark.model.schema import SourceTable
+from floodmark.sources.connection import MysqlSession
 from floodmark.sources.statements import (
     cursor_columns,
     cursor_predicate,
@@ -21,11 +22,11 @@ from floodmark.sources.statements import (
     key_columns,
     relation,
 )
-from floodmark.sources.strides import Connection, Found, Scan, strides
+from floodmark.sources.strides import Found, Scan, strides
 
 
 def cursor_edges(
-    connection: Connection,
+    session: MysqlSession,
     table: SourceTable,
     cursor: Cursor,
     start: Position,
@@ -49,12 +50,12 @@ def cursor_edges(
         unique=cursor.unique,
     )
     reached = cursor_values(cursor, start)
-    for end, rows in strides(connection, scan, reached, size=stride, limit=limit):
+    for end, rows in strides(session, scan, reached, size=stride, limit=limit):
         yield Edge(_cursor_position(cursor, end), rows)
 
 
 def key_edges(
-    connection: Connection,
+    session: MysqlSession,
     table: SourceTable,
     cursor: Cursor,
     start: Position,
@@ -77,7 +78,7 @@ def key_edges(
     reached = identity_values(start.walk.key) if start.walk else ()
     last: Edge | None = None
     total = 0
-    for end, rows in strides(connection, scan, reached, size=stride, limit=limit):
+    for end, rows in strides(session, scan, reached, size=stride, limit=limit):
         if last:
             yield last
         last = Edge(Position(start.timestamp, start.id, Walk(_identity(end), bound)), rows)
@@ -89,7 +90,7 @@ def key_edges(
 
 
 def limited_bound(
-    connection: Connection,
+    session: MysqlSession,
     table: SourceTable,
     cursor: Cursor,
     start: Position,
@@ -102,7 +103,7 @@ def limited_bound(
     A walk along the primary key under that bound then reads exactly so many rows.
     """
     edges = cursor_edges(
-        connection, table, cursor, start, bound, index=None, stride=limit, limit=limit
+        session, table, cursor, start, bound, index=None, stride=limit, limit=limit
     )
     return next((edge.end for edge in edges), bound)
 

@@ -17,6 +17,7 @@ from floodmark.model.cursor import Cursor, key_kind
 from floodmark.model.position import Identity, Position
 from floodmark.model.schema import SourceColumn, SourceTable
 from floodmark.model.timestamps import plain
+from floodmark.sources.projection import quote_name
 
 Value = datetime | int | str
 Values = tuple[Value, ...]
@@ -25,11 +26,6 @@ _SAFE = re.compile(r"[A-Za-z0-9 _.:+@/-]*")
 
 # Before these there are only zero dates and dates with a part missing.
 _FIRST_TIMES = {"timestamp": "'1970-01-01 00:00:01'", "datetime": "'0001-01-01 00:00:00'"}
-
-
-def quote_name(name: str) -> str:
-    """A name as an identifier."""
-    return "`" + name.replace("`", "``") + "`"
 
 
 def relation(table: SourceTable, index: str | None = None) -> str:
@@ -58,7 +54,7 @@ def _select(column: SourceColumn) -> str:
         case "integer":
             return name
         case "binary":
-            return f"HEX({name})"
+            return f"CONCAT('0x', LOWER(HEX({name})))"
         case _:
             return f"CONCAT({name})"
 
@@ -66,7 +62,7 @@ def _select(column: SourceColumn) -> str:
 def read_values(columns: Sequence[SourceColumn], row: Sequence[int | str]) -> tuple[int | str, ...]:
     """The values of a row that was asked for with `selection`."""
     return tuple(
-        value if key_kind(column) == "integer" else str(value)
+        int(value) if key_kind(column) == "integer" else str(value)
         for column, value in zip(columns, row, strict=True)
     )
 
@@ -81,7 +77,7 @@ def literal(column: SourceColumn, value: Value) -> str:
         case "decimal":
             return format(Decimal(value), "f")
         case "binary":
-            return f"X'{bytes.fromhex(str(value)).hex()}'"
+            return f"X'{bytes.fromhex(str(value).removeprefix('0x')).hex()}'"
         case _:
             text = str(value)
             # Hexadecimal: nothing to escape, whatever the session takes for an escape.

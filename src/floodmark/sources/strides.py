@@ -1,16 +1,15 @@
 """Walking an index in strides of so many rows."""
 
 from collections.abc import Iterator
-from typing import Any, TypeAlias
+from typing import Any
 
-import pymysql
 from msgspec import Struct
 
 from floodmark.errors import UsageError
 from floodmark.model.schema import SourceColumn
+from floodmark.sources.connection import MysqlSession
 from floodmark.sources.statements import Values, below, between, order_by, read_values, selection
 
-Connection: TypeAlias = "pymysql.Connection[pymysql.cursors.Cursor]"
 Found = tuple[int | str, ...]
 
 
@@ -24,7 +23,7 @@ class Scan(Struct, frozen=True, kw_only=True):
 
 
 def strides(
-    connection: Connection, scan: Scan, start: Values, *, size: int, limit: int | None
+    session: MysqlSession, scan: Scan, start: Values, *, size: int, limit: int | None
 ) -> Iterator[tuple[Found, int]]:
     """Yield the values that end each stride and how many rows it covers.
 
@@ -34,17 +33,17 @@ def strides(
     left = limit
     while left is None or left > 0:
         wanted = size if left is None else min(size, left)
-        end = _row(connection, scan, start, skip=wanted - 1)
+        end = _row(session, scan, start, skip=wanted - 1)
         if end is None:
-            rows, end = count(connection, scan, start), _row(connection, scan, start, last=True)
+            rows, end = count(session, scan, start), _row(session, scan, start, last=True)
             if end is not None:
                 yield end, rows
             return
-        rows = wanted if scan.unique else count(connection, scan, start, end)
+        rows = wanted if scan.unique else count(session, scan, start, end)
         if left is not None and rows > left:
-            before = _row(connection, scan, start, also=below(scan.columns, end), last=True)
+            before = _row(session, scan, start, also=below(scan.columns, end), last=True)
             if before is not None:
-                yield before, count(connection, scan, start, before)
+                yield before, count(session, scan, start, before)
             elif left == limit:
                 raise _too_many_ties(end, limit)
             return
@@ -53,16 +52,16 @@ def strides(
         left = None if left is None else left - rows
 
 
-def count(connection: Connection, scan: Scan, start: Values = (), end: Values = ()) -> int:
+def count(session: MysqlSession, scan: Scan, start: Values = (), end: Values = ()) -> int:
     """How many rows lie in `(start, end]`."""
     where = f"{between(scan.columns, start, end)} AND ({scan.where})"
-    found = query(connection, f"SELECT COUNT(*) FROM {scan.relation} WHERE {where}")  # noqa: S608
+    found = query(session, f"SELECT COUNT(*) FROM {scan.relation} WHERE {where}")  # noqa: S608
     return int(found[0][0])
 
 
-def query(connection: Connection, sql: str) -> list[tuple[Any, ...]]:
+def query(session: MysqlSession, sql: str) -> list[tuple[Any, ...]]:
     """All rows that a statement returns."""
-    with connection.cursor() as reader:
+    with session.cursor() as reader:
         reader.execute(sql)
         return list(reader.fetchall())
 
@@ -75,7 +74,7 @@ def _too_many_ties(values: Found, limit: int) -> UsageError:
 
 
 def _row(
-    connection: Connection,
+    session: MysqlSession,
     scan: Scan,
     start: Values,
     *,
@@ -85,7 +84,7 @@ def _row(
 ) -> Found | None:
     where = f"{between(scan.columns, start, ())} AND ({scan.where}) AND {also}"
     found = query(
-        connection,
+        session,
         f"SELECT {selection(scan.columns)} FROM {scan.relation} WHERE {where}"  # noqa: S608
         f" ORDER BY {order_by(scan.columns, descending=last)} LIMIT 1 OFFSET {skip}",
     )

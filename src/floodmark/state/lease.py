@@ -42,6 +42,11 @@ class LeaseDocument(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     process: str = ""
     checksum: str = ""
 
+    @property
+    def taking(self) -> tuple[str, int]:
+        """What stays the same from a taking to its release, and differs from any other taking."""
+        return self.session_id, self.number
+
     def held(self, now: datetime) -> bool:
         """Whether somebody may still be at work."""
         return not self.released and now < self.expires_at and not is_dead(self.process)
@@ -120,7 +125,15 @@ class Lease:
 
     def _write(self, document: LeaseDocument) -> None:
         key = layout.lease(self._table)
-        self._etag = self._objects.put_if_match(key, seal(document), self._etag)
+        try:
+            etag = self._objects.put_if_match(key, seal(document), self._etag)
+        except WriteConflict:
+            # A renewal whose answer was lost may have happened; then what is there is ours.
+            found, found_etag = _read(self._objects, self._table)
+            if found is None or found_etag is None or found.taking != document.taking:
+                raise
+            etag = self._objects.put_if_match(key, seal(document), found_etag)
+        self._etag = etag
         self._document = document
 
 
@@ -167,10 +180,18 @@ def read_lease(objects: ObjectStore, table: TableName) -> LeaseDocument | None:
 
 def break_lease(objects: ObjectStore, table: TableName) -> None:
     """End somebody's lease by force. Its holder notices at the next heartbeat or commit."""
-    current, etag = _read(objects, table)
-    if current is not None and etag is not None:
+    for last in (False, False, True):
+        current, etag = _read(objects, table)
+        if current is None or etag is None:
+            return
         broken = structs.replace(current, number=current.number + 1, released=True)
-        objects.put_if_match(layout.lease(table), seal(broken), etag)
+        try:
+            objects.put_if_match(layout.lease(table), seal(broken), etag)
+        except WriteConflict:
+            if last:
+                raise
+        else:
+            return  # otherwise a heartbeat came in between
 
 
 def _read(objects: ObjectStore, table: TableName) -> tuple[LeaseDocument | None, str | None]:

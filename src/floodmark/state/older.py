@@ -7,6 +7,7 @@ is not.
 """
 
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -15,12 +16,12 @@ import msgspec
 from floodmark.errors import CorruptDocument, ObjectNotFound, StateError, UsageError
 from floodmark.model.manifest import Import
 from floodmark.model.notice import Notice, Report
-from floodmark.model.position import Position
+from floodmark.model.position import LARGEST_NUMBER, Position
 from floodmark.model.run import Strategy
 from floodmark.model.standing import ImportedFrom
 from floodmark.model.table import TableName
 from floodmark.model.timestamps import parse_timestamp
-from floodmark.model.watermark import position_in_future
+from floodmark.model.watermark import in_future, position_in_future
 from floodmark.storage.objects import ObjectStore
 
 FOLDERS = ("watermarks/v2/", "watermarks/", "watermark/tables/")
@@ -130,7 +131,9 @@ def _read(document: dict[str, Any], key: str, now: datetime) -> Import:
     strategy = _strategy(document.get("backup_strategy"))
     manual = strategy == "manual_cli" or bool(metadata.get("manual_watermark"))
     updated = _moment(document, ("updated_at",), key) or _moment(metadata, ("updated_at",), key)
-    extracted = ("last_extraction_time", "last_mysql_extraction_time")
+    extracted = _moment(state, ("last_extraction_time", "last_mysql_extraction_time"), key)
+    if extracted is not None and in_future(extracted, now):
+        raise _corrupt(key, f"its extraction at {extracted.isoformat()} lies in the future")
     return Import(
         position=Position(timestamp, _count(state, ("last_id", "last_processed_id"), key)),
         origin=ImportedFrom(
@@ -139,7 +142,7 @@ def _read(document: dict[str, Any], key: str, now: datetime) -> Import:
             files_reported=_count(state, ("s3_file_count",), key) or 0,
         ),
         strategy=strategy,
-        extraction_time=_moment(state, extracted, key),
+        extraction_time=extracted,
         manual_set_at=(updated or now) if manual else None,
     )
 
@@ -161,13 +164,22 @@ def _count(state: dict[str, Any], keys: tuple[str, ...], origin: str) -> int | N
         value = state.get(key)
         if value in (None, ""):
             continue
-        try:
-            number = int(value)
-        except (TypeError, ValueError) as error:
-            raise _corrupt(origin, f"{key} is {value!r}") from error
+        number = _whole(value)
+        if number is None or number > LARGEST_NUMBER:
+            raise _corrupt(origin, f"{key} is {value!r}")
         if number < 0:
             raise _corrupt(origin, f"{key} is negative: {number}")
         return number
+    return None
+
+
+def _whole(value: object) -> int | None:
+    """A whole number, also as text; None for what is not exactly one."""
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return int(value)
+    if isinstance(value, int | str) and not isinstance(value, bool):
+        with suppress(ValueError):
+            return int(value)
     return None
 
 

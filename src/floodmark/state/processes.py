@@ -18,7 +18,20 @@ def is_dead(process: str) -> bool:
     if not here or not machine or machine != here.rpartition("/")[0]:
         return False
     pid = rest.partition(":")[0]
-    return pid.isdecimal() and _name(int(pid)) != process
+    return pid.isdecimal() and _name(int(pid)) != process and not _is_hidden(int(pid))
+
+
+def _is_hidden(pid: int) -> bool:
+    """Whether there is a process that we are not shown, as others' are not under `hidepid`."""
+    if os.access(f"/proc/{pid}/stat", os.R_OK):
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def _name(pid: int) -> str:

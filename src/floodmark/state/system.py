@@ -6,12 +6,14 @@ from msgspec import Struct
 
 from floodmark.errors import CorruptDocument, LostRace, ObjectNotFound, UsageError, WriteConflict
 from floodmark.model.sealed import seal, unseal
-from floodmark.model.timestamps import parse_timestamp
+from floodmark.model.timestamps import parse_timestamp, stamped
 from floodmark.model.transitions import Authorship
+from floodmark.model.watermark import position_in_future
 from floodmark.state import layout
 from floodmark.storage.objects import ObjectStore
 
 OLDER_KEY = "watermark/last_run_timestamp.txt"
+_HINT = "set it anew: floodmark watermark set PRESET --force"
 
 
 class SystemWatermark(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -26,18 +28,19 @@ class SystemWatermark(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     checksum: str = ""
 
 
-def read_system_watermark(objects: ObjectStore) -> SystemWatermark | None:
-    """Read the system watermark, or else what an older system left; None if there is neither."""
+def read_system_watermark(objects: ObjectStore, *, now: datetime) -> SystemWatermark | None:
+    """Read the system watermark, or else what an older system left; None if there is neither.
+
+    CorruptDocument if it cannot be read, or lies in the future: every row would be skipped.
+    """
     try:
         data = objects.get(layout.SYSTEM).data
         system: SystemWatermark = unseal(data, SystemWatermark, name=layout.SYSTEM)
     except ObjectNotFound:
-        return _read_older(objects)
+        return _read_older(objects, now)
     except CorruptDocument as error:
-        raise CorruptDocument(
-            error.message, hint="set it anew: floodmark watermark set PRESET --force"
-        ) from error
-    return system
+        raise CorruptDocument(error.message, hint=_HINT) from error
+    return _checked(system, layout.SYSTEM, now)
 
 
 def write_system_watermark(
@@ -71,16 +74,21 @@ def write_system_watermark(
     return system
 
 
-def _read_older(objects: ObjectStore) -> SystemWatermark | None:
+def _read_older(objects: ObjectStore, now: datetime) -> SystemWatermark | None:
     try:
         text = objects.get(OLDER_KEY).data.decode(errors="replace").strip()
         timestamp = parse_timestamp(text)
     except ObjectNotFound:
         return None
     except UsageError as error:
-        raise CorruptDocument(
-            f"{OLDER_KEY}: {error.message}", hint="floodmark watermark set PRESET --force"
-        ) from error
-    return SystemWatermark(
+        raise CorruptDocument(f"{OLDER_KEY}: {error.message}", hint=_HINT) from error
+    system = SystemWatermark(
         timestamp=timestamp, preset="", set_at=None, author=OLDER_KEY, session_id=""
     )
+    return _checked(system, OLDER_KEY, now)
+
+
+def _checked(system: SystemWatermark, key: str, now: datetime) -> SystemWatermark:
+    if position_in_future(system.timestamp, now):
+        raise CorruptDocument(f"{key} lies in the future: {stamped(system.timestamp)}", hint=_HINT)
+    return system

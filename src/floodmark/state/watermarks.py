@@ -68,6 +68,10 @@ class WatermarkStore:
         self._run = run
         self._cache: dict[TableName, Reading] = {}
 
+    def now(self) -> datetime:
+        """What time it is for this run."""
+        return self._run.clock()
+
     def get(self, table: TableName, *, mend: bool = True) -> Watermark | None:
         """Say where a table stands; None if nothing is known of it.
 

@@ -171,19 +171,23 @@ class _TableRun:
                 f"{self._table} was moved from {position} to {current.position} meanwhile",
                 hint="run the command again",
             )
-        reload = self._plan.choice.cursor.kind == "none"
+        cursor = self._plan.choice.cursor
         return Chunk(
             start=plan.start,
             end=plan.end,
             files=tuple(file for receipt in receipts for file in receipt.files),
             strategy=self._extraction.strategy,
             columns=tuple(
-                Column(column.name, column.column_type, column.nullable)
-                for column in self._plan.source.columns
+                Column(column.name, column.column_type, column.nullable, planned.arrow)
+                for column, planned in zip(
+                    self._plan.source.columns, self._plan.columns, strict=True
+                )
             ),
+            primary_key=self._plan.source.primary_key,
+            version=cursor.timestamp,
             seconds=round(time.monotonic() - began, 3),
             final=plan.final,
-            reload=reload,
+            reload=cursor.kind == "none",
         )
 
     def _add(self, plan: ChunkPlan, receipts: list[Receipt]) -> None:

@@ -9,7 +9,7 @@ class TableResult(Struct, frozen=True, kw_only=True):
     """What a run did to one table, also when it failed on the way."""
 
     table_name: str
-    status: str
+    status: str = "success"
     rows: int = 0
     files: int = 0
     bytes: int = 0
@@ -19,6 +19,10 @@ class TableResult(Struct, frozen=True, kw_only=True):
     end: Position | None = None
     warnings: tuple[str, ...] = ()
     zero_dates: dict[str, int] = {}
+    loaded_rows: int = 0
+    loaded_manifests: int = 0
+    load_seconds: float = 0.0
+    target_changes: tuple[str, ...] = ()
     error: str | None = None
     hint: str | None = None
     exit_code: int = 0

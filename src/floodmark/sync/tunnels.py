@@ -32,7 +32,7 @@ def open_tunnels(
 def _other_machines(spark: SparkSettings) -> str | None:
     """Where Spark runs, if that may be somewhere else."""
     options = spark.options
-    if remote := options.get("spark.remote", spark.remote):
-        return remote
+    if options.get("spark.remote", spark.remote):
+        return "Spark Connect"  # not the address: there may be a token in it
     master = options.get("spark.master", spark.master)
     return None if master.startswith("local") else master

@@ -1,0 +1,62 @@
+"""What is loaded into a target, and how the target remembers it."""
+
+from datetime import datetime
+
+from msgspec import Struct
+
+from floodmark.model.manifest import Column
+from floodmark.model.standing import Count, Head
+
+
+class TargetTable(Struct, frozen=True, kw_only=True):
+    """A table in the target, as the source's schema asks for it.
+
+    Rows of one `primary_key` replace each other; `version` is the column that says which of two is
+    newer. Without a key, rows are appended.
+    """
+
+    name: str
+    columns: tuple[Column, ...]
+    primary_key: tuple[str, ...]
+    version: str | None
+
+    def column(self, name: str) -> Column:
+        """A column by its name."""
+        return next(column for column in self.columns if column.name == name)
+
+
+class LoadChunk(Struct, frozen=True, kw_only=True):
+    """The data files of one manifest."""
+
+    head: Head
+    manifest: str
+    digest: str
+    rows: Count
+    bytes: Count
+    paths: tuple[str, ...]
+    start: str
+    end: str
+
+
+class LoadBatch(Struct, frozen=True, kw_only=True):
+    """Manifests that are loaded in one transaction.
+
+    Their ranges of positions do not overlap, so no two rows of one key and version are among them.
+    With `reload` there is one, and it replaces all rows.
+    """
+
+    table_name: str
+    load_epoch: int
+    table: TargetTable
+    chunks: tuple[LoadChunk, ...]
+    session_id: str
+    reload: bool = False
+
+
+class LedgerEntry(Struct, frozen=True, kw_only=True):
+    """The target's own record that a manifest is loaded."""
+
+    head: Head
+    digest: str
+    rows: Count
+    loaded_at: datetime | None = None

@@ -1,0 +1,120 @@
+"""Which manifests to load, and which of them together."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from floodmark.errors import CorruptLog
+from floodmark.model.load import LedgerEntry, LoadBatch, LoadChunk, TargetTable
+from floodmark.model.manifest import Chunk, Manifest
+from floodmark.model.standing import Head
+
+
+def pending_manifests(
+    manifests: Iterable[Manifest], ledger: Mapping[Head, LedgerEntry]
+) -> list[Manifest]:
+    """The chunks that the ledger does not know, in order.
+
+    Only what comes behind the last full reload matters: it replaced everything before it.
+    CorruptLog if the ledger knows another manifest under the same number.
+    """
+    pending: list[Manifest] = []
+    for manifest in manifests:
+        known = ledger.get(manifest.head)
+        if known is not None and known.digest != manifest.checksum:
+            raise CorruptLog(
+                f"manifest {manifest.head} of {manifest.table_name} is not the one that was loaded",
+                hint="somebody replaced it in the lake, or the target belongs to another lake",
+            )
+        if not isinstance(manifest.change, Chunk):
+            continue
+        if manifest.change.reload:
+            pending.clear()
+        if known is None:
+            pending.append(manifest)
+    return pending
+
+
+def batches_of(
+    pending: Sequence[Manifest],
+    steered: Iterable[Head],
+    *,
+    target_name: str,
+    load_epoch: int,
+    session_id: str,
+    most_bytes: int,
+    manifest_key: Mapping[Head, str],
+) -> Iterator[LoadBatch]:
+    """Group manifests into transactions of some size.
+
+    A batch never crosses a manifest by which an operator moved the position (`steered`): behind
+    such a one, rows may come again. Nor does it cross a change of the schema, or a full reload.
+    """
+    moves = sorted(steered)
+    batch: list[Manifest] = []
+    for manifest in pending:
+        if batch and not _together(batch, manifest, moves, most_bytes):
+            yield _batch(batch, target_name, load_epoch, session_id, manifest_key)
+            batch = []
+        batch.append(manifest)
+    if batch:
+        yield _batch(batch, target_name, load_epoch, session_id, manifest_key)
+
+
+def _together(
+    batch: list[Manifest], manifest: Manifest, moves: list[Head], most_bytes: int
+) -> bool:
+    last, new = batch[-1].change, manifest.change
+    assert isinstance(last, Chunk)
+    assert isinstance(new, Chunk)
+    moved = any(batch[-1].head < move < manifest.head for move in moves)
+    size = sum(m.change.bytes for m in batch if isinstance(m.change, Chunk)) + new.bytes
+    return (
+        not moved
+        and not (last.reload or new.reload)
+        and size <= most_bytes
+        and _shape(last) == _shape(new)
+    )
+
+
+def _shape(chunk: Chunk) -> tuple[object, ...]:
+    return chunk.columns, chunk.primary_key, chunk.version
+
+
+def _batch(
+    manifests: list[Manifest],
+    target_name: str,
+    load_epoch: int,
+    session_id: str,
+    manifest_key: Mapping[Head, str],
+) -> LoadBatch:
+    first = manifests[0].change
+    assert isinstance(first, Chunk)
+    return LoadBatch(
+        table_name=manifests[0].table_name,
+        load_epoch=load_epoch,
+        table=target_table(target_name, first),
+        chunks=tuple(_chunk(manifest, manifest_key[manifest.head]) for manifest in manifests),
+        session_id=session_id,
+        reload=first.reload,
+    )
+
+
+def target_table(name: str, chunk: Chunk) -> TargetTable:
+    """The target table that a chunk's rows belong into."""
+    return TargetTable(
+        name=name, columns=chunk.columns, primary_key=chunk.primary_key, version=chunk.version
+    )
+
+
+def _chunk(manifest: Manifest, key: str) -> LoadChunk:
+    change = manifest.change
+    assert isinstance(change, Chunk)
+    return LoadChunk(
+        head=manifest.head,
+        manifest=key,
+        digest=manifest.checksum,
+        rows=change.rows,
+        bytes=change.bytes,
+        paths=tuple(file.path for file in change.files),
+        start=str(change.start),
+        end=str(change.end),
+    )

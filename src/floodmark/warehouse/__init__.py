@@ -1,0 +1,1 @@
+"""Targets: where the lake's data is loaded, exactly once."""

@@ -1,0 +1,48 @@
+"""What every target promises."""
+
+from abc import ABC, abstractmethod
+
+from floodmark.errors import FloodmarkError
+from floodmark.model.load import LedgerEntry, LoadBatch, TargetTable
+
+
+class SchemaConflict(FloodmarkError):
+    """The target's table does not fit the source's, and no safe change makes it fit."""
+
+
+class Target(ABC):
+    """A warehouse.
+
+    The ledger is a table in the target that names every manifest loaded. A manifest's rows and its
+    ledger row are committed in one transaction, so whatever dies when, each manifest is loaded or
+    it is not, and the ledger tells.
+    """
+
+    @abstractmethod
+    def ledger(self, table_name: str, load_epoch: int) -> list[LedgerEntry]:
+        """Every manifest of a source table that is loaded; none if there is no ledger yet."""
+
+    @abstractmethod
+    def prepare(self, table: TargetTable) -> list[str]:
+        """Create the ledger and the table, or widen the table, and say what was done.
+
+        May be repeated. Happens before any data is loaded, never within a load. SchemaConflict,
+        with both sides, if the table cannot be made to fit.
+        """
+
+    @abstractmethod
+    def load(self, batch: LoadBatch) -> int:
+        """Load in one transaction what the ledger does not know yet; return the rows loaded.
+
+        May be repeated, and run by several at once: what is loaded is not loaded again.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of the connection."""
+
+    def __enter__(self) -> "Target":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,551 @@
+"""Commit-safe bounds on a real server, with real transactions in flight."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from itertools import count
+from random import Random
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pymysql
+import pytest
+
+from floodmark.config.models import MysqlConnection
+from floodmark.config.secret import Secret
+from floodmark.embedded.mariadb import PrivateMariaDB
+from floodmark.model.bound import Activity, Bound
+from floodmark.model.position import START, Position
+from floodmark.model.table import TableName
+from floodmark.planning.bounds import GRACE, UNSEEN_LAG, id_bound, settled_before, timestamp_bound
+from floodmark.planning.cursor import choose_cursor
+from floodmark.planning.windows import plan_chunks
+from floodmark.sources.bounds import (
+    _TRANSACTIONS,
+    _read_statements,
+    read_activity,
+    read_ceiling,
+    read_first_gap,
+)
+from floodmark.sources.catalog import read_table
+from floodmark.sources.connection import MysqlSession, connect
+from floodmark.sources.edges import cursor_edges
+from floodmark.sources.statements import relation, window_predicate
+
+SECOND = timedelta(seconds=1)
+NAME = TableName("S", "bounds", "t")
+NEW_YORK = ZoneInfo("America/New_York")
+
+Open = Callable[[], MysqlSession]
+
+
+def run(connection: MysqlSession, sql: str) -> list[tuple[Any, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute(sql)
+        return list(cursor.fetchall())
+
+
+def settings(server: PrivateMariaDB) -> MysqlConnection:
+    return MysqlConnection(
+        host=server.host, port=server.port, user=server.user, password=Secret(server.password)
+    )
+
+
+@pytest.fixture
+def reader(mariadb: PrivateMariaDB) -> Iterator[MysqlSession]:
+    mariadb.execute("CREATE OR REPLACE DATABASE bounds")
+    with connect(settings(mariadb)) as connection:
+        run(connection, "USE bounds")
+        yield connection
+
+
+@pytest.fixture
+def writer(mariadb: PrivateMariaDB, reader: MysqlSession) -> Iterator[Open]:
+    """Opens sessions such as an application has: autocommit, in the server's own zone."""
+    with ExitStack() as opened:
+        yield lambda: opened.enter_context(session(mariadb))
+
+
+@contextmanager
+def session(server: PrivateMariaDB) -> Iterator[MysqlSession]:
+    connection = pymysql.connect(
+        host=server.host,
+        port=server.port,
+        user=server.user,
+        password=server.password,
+        database="bounds",
+        autocommit=True,
+    )
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+@contextmanager
+def running(connection: MysqlSession, sql: str) -> Iterator[threading.Thread]:
+    thread = threading.Thread(target=run, args=(connection, sql))
+    thread.start()
+    time.sleep(0.2)
+    try:
+        yield thread
+    finally:
+        thread.join()
+
+
+def create(reader: MysqlSession, kind: str = "DATETIME(6)") -> None:
+    digits = kind.partition("(")[2].strip(")") or "0"
+    stamp = f"CURRENT_TIMESTAMP({digits})"
+    run(
+        reader,
+        "CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, v INT,"
+        f" update_at {kind} NOT NULL DEFAULT {stamp} ON UPDATE {stamp}, INDEX (update_at))",
+    )
+
+
+class Sync:
+    """The rows of a table as syncs see them, one after another."""
+
+    def __init__(self, reader: MysqlSession, *cursor: str) -> None:
+        self.reader = reader
+        self.table = read_table(reader, NAME)
+        self.choice = choose_cursor(self.table, cursor or ("update_at", "id"))
+        self.position = START
+        self.seen: dict[int, int] = {}
+        self.reads = 0
+
+    def bound(self) -> Bound | None:
+        cursor = self.choice.cursor
+        if cursor.timestamp:
+            column = self.table.column(cursor.timestamp)
+            return timestamp_bound(read_activity(self.reader), column)
+        ceiling = read_ceiling(self.reader, self.table, "id", self.position)
+        if ceiling is None:
+            return None
+        return id_bound(
+            ceiling,
+            look=partial(read_activity, self.reader),
+            first_gap=partial(
+                read_first_gap, self.reader, self.table, "id", self.position, ceiling
+            ),
+            pause=time.sleep,
+            patience=3 * SECOND,
+        )
+
+    def run(self) -> Bound | None:
+        bound = self.bound()
+        if bound is None:
+            return None
+        edges = cursor_edges(
+            self.reader,
+            self.table,
+            self.choice.cursor,
+            self.position,
+            bound.position,
+            index=self.choice.index,
+            stride=50,
+        )
+        predicate = partial(window_predicate, self.table, self.choice.cursor)
+        for chunk in plan_chunks(self.position, edges, windows_per_chunk=3, predicate=predicate):
+            for window in chunk.windows:
+                where = f"{relation(self.table, self.choice.index)} WHERE {window.predicate}"
+                rows = run(self.reader, f"SELECT id, v FROM {where}")
+                self.seen.update(rows)
+                self.reads += len(rows)
+            self.position = chunk.end
+        return bound
+
+
+def expected(reader: MysqlSession) -> dict[int, int]:
+    return dict(run(reader, "SELECT id, v FROM t"))
+
+
+def wait_for_the_second(reader: MysqlSession) -> None:
+    """Rows are read once their second is over."""
+    micros = run(reader, "SELECT MICROSECOND(NOW(6))")[0][0]
+    time.sleep(1.01 - micros / 1_000_000)
+
+
+def test_nothing_in_flight(reader: MysqlSession, writer: Open) -> None:
+    idle = writer()
+    run(idle, "SELECT 1")
+    activity = read_activity(reader)
+    assert activity.oldest_statement is None
+    assert activity.oldest_transaction is None
+    assert (activity.unseen, activity.holder) == (None, None)
+    assert abs(activity.now - datetime.now(UTC)) < 5 * SECOND
+    assert settled_before(activity) == activity.now.replace(microsecond=0)
+
+
+@pytest.mark.parametrize("kind", ["DATETIME", "DATETIME(3)", "DATETIME(6)", "TIMESTAMP"])
+def test_rows_of_an_open_transaction_come_with_a_later_sync(
+    reader: MysqlSession, writer: Open, kind: str
+) -> None:
+    create(reader, kind)
+    run(reader, "INSERT INTO t VALUES (1, 1, '2025-08-04'), (2, 1, '2025-08-04')")
+    late, early = writer(), writer()
+    run(late, "BEGIN")
+    run(late, "UPDATE t SET v = 2 WHERE id = 1")
+    run(late, "INSERT INTO t VALUES (3, 1, DEFAULT)")
+    time.sleep(1.1)
+    run(early, "INSERT INTO t VALUES (4, 1, DEFAULT)")
+    wait_for_the_second(reader)
+    sync = Sync(reader)
+    bound = sync.run()
+    assert bound is not None
+    assert "a transaction, thread" in str(bound.held_by)
+    assert sync.seen == {1: 1, 2: 1}
+    run(late, "COMMIT")
+    sync.run()
+    assert sync.seen == expected(reader) == {1: 2, 2: 1, 3: 1, 4: 1}
+
+
+def test_updates_behind_the_cursor_within_one_second(reader: MysqlSession, writer: Open) -> None:
+    create(reader, "DATETIME")
+    application = writer()
+    sync = Sync(reader)
+    for version in range(12):  # three seconds, a sync every quarter of one
+        for row in (1, 2, 3):
+            run(
+                application,
+                f"INSERT INTO t (id, v) VALUES ({row}, {version})"
+                f" ON DUPLICATE KEY UPDATE v = {version}",
+            )
+        sync.run()
+        time.sleep(0.25)
+    wait_for_the_second(reader)
+    sync.run()
+    assert sync.seen == expected(reader)
+
+
+def test_a_statement_that_innodb_does_not_know_yet(reader: MysqlSession, writer: Open) -> None:
+    create(reader)
+    slow, quick = writer(), writer()
+    sync = Sync(reader)
+    with running(slow, "INSERT INTO t (v) SELECT SLEEP(2.5)"):
+        time.sleep(1.1)
+        run(quick, "INSERT INTO t (v) VALUES (7)")
+        wait_for_the_second(reader)
+        activity = read_activity(reader)
+        assert activity.oldest_transaction is None  # and yet its rows are already stamped
+        assert activity.oldest_statement is not None
+        assert "a statement of floodmark" in str(activity.holder)
+        # MySQL counts a statement's age in seconds only, so it is taken to be older.
+        (found,), _ = _read_statements(reader, mariadb=False)
+        assert timedelta(0) <= activity.oldest_statement - found.began < 2.1 * SECOND
+        sync.run()
+    wait_for_the_second(reader)
+    sync.run()
+    assert sync.seen == expected(reader)
+    assert len(sync.seen) == 2
+
+
+def test_a_transaction_whose_first_statement_had_to_wait(
+    reader: MysqlSession, writer: Open
+) -> None:
+    create(reader)
+    locker, late = writer(), writer()
+    sync = Sync(reader)
+    run(locker, "LOCK TABLES t WRITE")
+    run(late, "BEGIN")
+    with running(late, "INSERT INTO t (v) VALUES (1)"):
+        time.sleep(2)
+        run(locker, "UNLOCK TABLES")
+    activity = read_activity(reader)
+    (stamp,) = run(late, "SELECT update_at FROM t")[0]
+    assert activity.oldest_transaction is not None
+    assert activity.oldest_transaction - stamp.replace(tzinfo=UTC) > SECOND / 2
+    assert settled_before(activity) <= activity.oldest_transaction - GRACE
+    run(locker, "INSERT INTO t (v) VALUES (2)")
+    wait_for_the_second(reader)
+    sync.run()
+    run(late, "COMMIT")
+    sync.run()
+    assert sync.seen == expected(reader)
+    assert len(sync.seen) == 2
+
+
+def test_readers_hold_nothing_back(reader: MysqlSession, writer: Open) -> None:
+    create(reader)
+    snapshot, select = writer(), writer()
+    run(reader, "INSERT INTO t (v) VALUES (1), (2), (3)")
+    run(snapshot, "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
+    with running(select, "SELECT SLEEP(0.3) FROM t"):
+        activity = read_activity(reader)
+    assert (activity.oldest_statement, activity.oldest_transaction) == (None, None)
+
+
+def test_a_prepared_transaction_holds_though_its_session_is_gone(
+    reader: MysqlSession, mariadb: PrivateMariaDB
+) -> None:
+    create(reader)
+    with session(mariadb) as gone:
+        for sql in ("XA START 'x'", "INSERT INTO t (v) VALUES (1)", "XA END 'x'", "XA PREPARE 'x'"):
+            run(gone, sql)
+    try:
+        assert read_activity(reader).oldest_transaction is not None
+    finally:
+        run(reader, "XA ROLLBACK 'x'")
+
+
+def test_a_stale_list_of_transactions_is_not_believed(reader: MysqlSession, writer: Open) -> None:
+    create(reader)
+    monitor, application = writer(), writer()
+    listing = "SELECT COUNT(*) FROM information_schema.innodb_trx"
+    for _ in range(5):
+        time.sleep(0.15)
+        assert run(monitor, listing) == [(0,)]
+        run(application, "BEGIN")
+        run(application, "INSERT INTO t (v) VALUES (1)")
+        assert run(monitor, listing) == [(0,)]  # what it was a tenth of a second ago
+        assert read_activity(reader).oldest_transaction is not None
+        run(application, "ROLLBACK")
+
+
+def test_a_list_that_is_never_fresh_counts_as_unseen(
+    reader: MysqlSession, writer: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("floodmark.sources.bounds._TRIES", 5)
+    monitor = writer()
+    stop = threading.Event()
+
+    def ask() -> None:
+        while not stop.wait(0.01):
+            run(monitor, "SELECT COUNT(*) FROM information_schema.innodb_trx")
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    time.sleep(0.3)
+    try:
+        activity = read_activity(reader)
+    finally:
+        stop.set()
+        thread.join()
+    assert "never up to date" in str(activity.unseen)
+
+
+def test_without_the_process_privilege_the_lag_decides(
+    reader: MysqlSession, mariadb: PrivateMariaDB
+) -> None:
+    create(reader)
+    run(reader, "CREATE OR REPLACE USER 'poor'@'127.0.0.1' IDENTIFIED BY 'poor'")
+    run(reader, "GRANT SELECT ON bounds.* TO 'poor'@'127.0.0.1'")
+    poor = MysqlConnection(
+        host=mariadb.host, port=mariadb.port, user="poor", password=Secret("poor")
+    )
+    run(reader, "INSERT INTO t (v) VALUES (1), (2), (3)")
+    with connect(poor) as connection:
+        activity = read_activity(connection)
+        assert activity.unseen == "the user lacks the PROCESS privilege"
+        now = activity.now.replace(microsecond=0)
+        assert settled_before(activity) == now - UNSEEN_LAG
+        assert settled_before(activity, 7 * SECOND) == now - 7 * SECOND
+        run(connection, "SELECT 1")
+        sync = Sync(connection, "id")
+        sync.run()  # no id is missing: nothing to wait for
+        assert sorted(sync.seen) == [1, 2, 3]
+
+
+def test_rows_of_the_future_wait_for_their_time(reader: MysqlSession) -> None:
+    create(reader, "DATETIME")
+    run(reader, "INSERT INTO t VALUES (1, 1, NOW() - INTERVAL 3 SECOND)")
+    run(reader, "INSERT INTO t VALUES (2, 1, '2099-01-01'), (3, 1, NOW() + INTERVAL 3 SECOND)")
+    sync = Sync(reader)
+    sync.run()
+    assert sync.seen == {1: 1}
+    assert sync.position.timestamp is not None
+    assert sync.position.timestamp < datetime.now(UTC)
+    run(reader, "INSERT INTO t (id, v) VALUES (4, 1)")
+    time.sleep(4.1)
+    sync.run()
+    assert sorted(sync.seen) == [1, 3, 4]
+
+
+# Ids
+
+
+def test_small_ids_that_commit_late_are_not_lost(reader: MysqlSession, writer: Open) -> None:
+    create(reader)
+    run(reader, "INSERT INTO t (v) VALUES (1), (1), (1)")
+    late, early = writer(), writer()
+    run(late, "BEGIN")
+    run(late, "INSERT INTO t (v) VALUES (2), (2)")
+    run(early, "INSERT INTO t (v) VALUES (3), (3)")
+    sync = Sync(reader, "id")
+    bound = sync.run()
+    assert bound is not None
+    assert bound.position == Position(id=3)
+    assert "a transaction, thread" in str(bound.held_by)
+    assert sorted(sync.seen) == [1, 2, 3]
+    run(late, "COMMIT")
+    sync.run()
+    assert sync.seen == expected(reader)
+    assert sync.reads == len(sync.seen) == 7
+
+
+def test_ids_that_will_never_come_are_passed(reader: MysqlSession, writer: Open) -> None:
+    create(reader)
+    application = writer()
+    for number in range(6):
+        run(application, "BEGIN")
+        run(application, "INSERT INTO t (v) VALUES (1)")
+        run(application, "COMMIT" if number % 2 else "ROLLBACK")
+    run(reader, "INSERT INTO t (id, v) VALUES (1000000000, 1)")
+    sync = Sync(reader, "id")
+    sync.run()
+    assert sync.seen == expected(reader)
+    assert len(sync.seen) == 4
+
+
+@pytest.mark.parametrize(
+    ("ids", "above", "gap"),
+    [
+        ("1,2,3,4,5", 0, None),
+        ("2,3", 0, 1),
+        ("1,2,4,5", 0, 3),
+        ("1,2,4,5", 3, None),
+        ("9", 8, None),
+    ],
+)
+@pytest.mark.parametrize("stride", [1, 2, 3, 100])
+def test_the_first_gap(
+    reader: MysqlSession, ids: str, above: int, gap: int | None, stride: int
+) -> None:
+    create(reader)
+    run(reader, f"INSERT INTO t (id) VALUES ({ids.replace(',', '),(')})")
+    table = read_table(reader, NAME)
+    position = Position(id=above) if above else START
+    ceiling = read_ceiling(reader, table, "id", position)
+    assert ceiling is not None
+    assert read_first_gap(reader, table, "id", position, ceiling, stride=stride) == gap
+
+
+# Everything at once
+
+
+@pytest.mark.parametrize("cursor", ["update_at", "id"])
+def test_writers_that_never_stop(reader: MysqlSession, writer: Open, cursor: str) -> None:
+    create(reader, "DATETIME")
+    stop = threading.Event()
+    versions = count()
+
+    def hammer(connection: MysqlSession, random: Random) -> None:
+        while not stop.wait(random.random() / 50):
+            explicit = random.random() < 0.5
+            if explicit:
+                run(connection, "BEGIN")
+            for _ in range(random.randint(1, 3)):
+                v = next(versions)
+                insert = f"INSERT INTO t (v) VALUES ({v}), ({v})"
+                update = f"UPDATE t SET v = {v} WHERE id = {random.randint(1, 100)}"
+                run(connection, update if cursor == "update_at" and v % 2 else insert)
+            if explicit:
+                time.sleep(random.choice((0, 0.1, 0.5)))
+                run(connection, "COMMIT" if random.random() < 0.8 else "ROLLBACK")
+
+    threads = [
+        threading.Thread(target=patient, args=(hammer, writer(), Random(seed))) for seed in range(3)
+    ]
+    for thread in threads:
+        thread.start()
+    sync = Sync(reader, *(("update_at", "id") if cursor == "update_at" else ("id",)))
+    try:
+        for _ in range(20 if cursor == "update_at" else 4):
+            sync.run()
+            time.sleep(0.4)
+        assert sync.reads > 0
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    wait_for_the_second(reader)
+    sync.run()
+    assert sync.seen == expected(reader)
+    assert len(sync.seen) > 50
+    if cursor == "id":
+        assert sync.reads == len(sync.seen)
+
+
+def patient(
+    hammer: Callable[[MysqlSession, Random], None], connection: MysqlSession, random: Random
+) -> None:
+    """Go on after a deadlock, as applications do."""
+    while True:
+        try:
+            return hammer(connection, random)
+        except pymysql.err.OperationalError:
+            run(connection, "ROLLBACK")
+
+
+# Elsewhere
+
+
+@pytest.fixture(scope="module")
+def far_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateMariaDB]:
+    """A server in New York, as its operating system has it."""
+    with pytest.MonkeyPatch.context() as patch, ExitStack() as started:
+        patch.setenv("TZ", "America/New_York")
+        server = PrivateMariaDB(tmp_path_factory.mktemp("new-york"))
+        yield started.enter_context(server)
+
+
+@pytest.fixture
+def far(far_server: PrivateMariaDB) -> Iterator[MysqlSession]:
+    far_server.execute("CREATE OR REPLACE DATABASE bounds")
+    with connect(settings(far_server)) as connection:
+        run(connection, "USE bounds")
+        yield connection
+        run(connection, "SET GLOBAL time_zone = 'SYSTEM', GLOBAL read_only = 0")
+
+
+@pytest.mark.parametrize("zone", ["SYSTEM", "+08:00", "-11:00"])
+@pytest.mark.parametrize("kind", ["DATETIME", "TIMESTAMP"])
+def test_a_server_in_another_zone(
+    far: MysqlSession, far_server: PrivateMariaDB, zone: str, kind: str
+) -> None:
+    run(far, f"SET GLOBAL time_zone = '{zone}'")
+    create(far, kind)
+    with session(far_server) as late, session(far_server) as early:
+        run(late, "BEGIN")
+        run(late, "INSERT INTO t (v) VALUES (1)")
+        time.sleep(1.1)
+        run(early, "INSERT INTO t (v) VALUES (2)")
+        wait_for_the_second(far)
+        activity = read_activity(far)
+        assert activity.oldest_transaction is not None
+        assert SECOND < activity.now - activity.oldest_transaction < 5 * SECOND
+        sync = Sync(far)
+        sync.run()
+        assert sync.seen == {}
+        run(late, "COMMIT")
+        sync.run()
+        assert sync.seen == {1: 1, 2: 2}  # and not hours later
+
+
+def test_the_zone_of_a_datetime_can_be_configured(far: MysqlSession) -> None:
+    create(far, "DATETIME")
+    activity = read_activity(far)
+    column = read_table(far, NAME).column("update_at")
+    assert activity.server_zone in ("EST", "EDT")
+    assert timestamp_bound(activity, column) == timestamp_bound(activity, column, zone=NEW_YORK)
+
+
+def test_in_the_hour_shown_twice_a_transaction_is_taken_for_older(far: MysqlSession) -> None:
+    listed = (
+        "(SELECT 1 AS trx_mysql_thread_id, 0 AS trx_is_read_only, NULL AS trx_query,"
+        " TIMESTAMP'2025-11-02 {time}' AS trx_started) AS listed"
+    )
+    for shown, hour in (("00:30:00", 4), ("01:30:00", 5), ("02:30:00", 7)):
+        table = listed.format(time=shown)
+        sql = _TRANSACTIONS.replace("information_schema.INNODB_TRX", table).format(word="")
+        assert run(far, sql)[0][3] == datetime(2025, 11, 2, hour, 30)  # noqa: DTZ001
+
+
+def test_a_replica_cannot_see_its_primary(far: MysqlSession) -> None:
+    run(far, "SET GLOBAL read_only = 1")
+    activity: Activity = read_activity(far)
+    assert "replica" in str(activity.unseen)
+    assert settled_before(activity) == activity.now.replace(microsecond=0) - UNSEEN_LAG

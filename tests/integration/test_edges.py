@@ -1,0 +1,362 @@
+"""Edges and windows on a real server: which rows they hold, and how they are reached."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from pymysql.cursors import DictCursor
+
+from floodmark.config.models import MysqlConnection
+from floodmark.config.secret import Secret
+from floodmark.embedded.mariadb import PrivateMariaDB
+from floodmark.errors import FloodmarkError, UsageError
+from floodmark.model.cursor import CursorChoice
+from floodmark.model.extraction import ChunkPlan, Edge, Window
+from floodmark.model.position import START, Position
+from floodmark.model.schema import SourceTable
+from floodmark.model.table import TableName
+from floodmark.planning.cursor import choose_cursor
+from floodmark.planning.windows import check_tiling, plan_chunks
+from floodmark.sources.catalog import read_table
+from floodmark.sources.connection import MysqlSession, connect
+from floodmark.sources.counts import count_unusable, estimate_rows
+from floodmark.sources.edges import cursor_edges, key_edges, limited_bound
+from floodmark.sources.statements import relation, window_predicate
+
+NOON = datetime(2025, 8, 4, 12, tzinfo=UTC)
+BOUND = Position(datetime(2025, 8, 5, tzinfo=UTC))
+
+
+@pytest.fixture
+def connection(mariadb: PrivateMariaDB) -> Iterator[MysqlSession]:
+    mariadb.execute("CREATE OR REPLACE DATABASE edges CHARACTER SET utf8mb4")
+    settings = MysqlConnection(
+        host=mariadb.host, port=mariadb.port, user=mariadb.user, password=Secret(mariadb.password)
+    )
+    with connect(settings) as opened:
+        run(opened, "USE edges")
+        yield opened
+
+
+def run(connection: MysqlSession, sql: str) -> list[tuple[Any, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute(sql)
+        return list(cursor.fetchall())
+
+
+def described(
+    connection: MysqlSession, cursor: tuple[str, ...]
+) -> tuple[SourceTable, CursorChoice]:
+    run(connection, "ANALYZE TABLE t")
+    table = read_table(connection, TableName("S", "edges", "t"))
+    return table, choose_cursor(table, cursor)
+
+
+def plan(
+    table: SourceTable, choice: CursorChoice, start: Position, edges: Iterator[Edge]
+) -> list[ChunkPlan]:
+    return list(
+        plan_chunks(
+            start,
+            edges,
+            windows_per_chunk=2,
+            predicate=lambda begin, end: window_predicate(table, choice.cursor, begin, end),
+        )
+    )
+
+
+def windows_of(chunks: list[ChunkPlan]) -> list[Window]:
+    return [window for chunk in chunks for window in chunk.windows]
+
+
+def read(connection: MysqlSession, table: SourceTable, window: Window, column: str) -> list[Any]:
+    rows = run(connection, f"SELECT {column} FROM {relation(table)} WHERE {window.predicate}")
+    return [row[0] for row in rows]
+
+
+SHAPES = {
+    "time and id": (
+        (
+            "id BIGINT AUTO_INCREMENT PRIMARY KEY, n INT, update_at DATETIME(6) NOT NULL,"
+            " pad CHAR(100) DEFAULT 'x', INDEX by_time (update_at)"
+        ),
+        "SELECT seq, seq, {time} + INTERVAL seq DIV 700 MICROSECOND, 'x'",
+        ("update_at", "id"),
+    ),
+    "time and id, all tied": (
+        (
+            "id BIGINT AUTO_INCREMENT PRIMARY KEY, n INT, update_at DATETIME NOT NULL,"
+            " pad CHAR(100) DEFAULT 'x', INDEX by_time (update_at, id)"
+        ),
+        "SELECT seq, seq, {time}, 'x'",
+        ("update_at", "id"),
+    ),
+    "TIMESTAMP": (
+        (
+            "id BIGINT AUTO_INCREMENT PRIMARY KEY, n INT, update_at TIMESTAMP(3) NOT NULL,"
+            " pad CHAR(100) DEFAULT 'x', INDEX by_time (update_at, id)"
+        ),
+        "SELECT seq, seq, {time} + INTERVAL seq DIV 700 SECOND, 'x'",
+        ("update_at", "id"),
+    ),
+    "id": (
+        "id BIGINT UNSIGNED PRIMARY KEY, n INT, update_at DATETIME, pad CHAR(100)",
+        "SELECT 18446744073709541615 + seq, seq, NULL, 'x'",
+        ("id",),
+    ),
+    "composite key": (
+        (
+            "shop VARCHAR(20), id INT, n INT, update_at DATETIME NOT NULL, pad CHAR(100),"
+            " PRIMARY KEY (shop, id), INDEX by_time (update_at)"
+        ),
+        "SELECT CONCAT('shop ', seq % 3), seq, seq, {time} + INTERVAL seq DIV 3000 SECOND, 'x'",
+        ("update_at",),
+    ),
+    "text key": (
+        (
+            "code VARCHAR(40) PRIMARY KEY, n INT, update_at DATETIME NOT NULL, pad CHAR(100),"
+            " INDEX by_time (update_at)"
+        ),
+        (
+            "SELECT CONCAT(ELT(1 + seq % 4, 'it''s ', 'a\\\\', '雨', '😀 '), seq), seq,"
+            " {time} + INTERVAL seq DIV 3000 SECOND, 'x'"
+        ),
+        ("update_at",),
+    ),
+    "latin1 text key": (
+        (
+            "code VARCHAR(40) CHARACTER SET latin1 PRIMARY KEY, n INT, update_at DATETIME NOT NULL,"
+            " pad CHAR(100), INDEX by_time (update_at)"
+        ),
+        "SELECT CONCAT('é', seq), seq, {time} + INTERVAL seq DIV 3000 SECOND, 'x'",
+        ("update_at",),
+    ),
+    "binary key": (
+        (
+            "uid BINARY(16) PRIMARY KEY, n INT, update_at DATETIME NOT NULL, pad CHAR(100),"
+            " INDEX by_time (update_at)"
+        ),
+        "SELECT UNHEX(MD5(seq)), seq, {time} + INTERVAL seq DIV 3000 SECOND, 'x'",
+        ("update_at",),
+    ),
+    "whole decimal key": (
+        "num DECIMAL(20,0) PRIMARY KEY, n INT, update_at DATETIME, pad CHAR(100)",
+        "SELECT 10000000000000000000 + seq, seq, NULL, 'x'",
+        ("num",),
+    ),
+    "decimal and date key": (
+        (
+            "day DATE, price DECIMAL(30,10), n INT, update_at DATETIME NOT NULL, pad CHAR(100),"
+            " PRIMARY KEY (day, price), INDEX by_time (update_at)"
+        ),
+        (
+            "SELECT '2025-01-01' + INTERVAL seq % 5 DAY, seq / 7, seq,"
+            " {time} + INTERVAL seq DIV 3000 SECOND, 'x'"
+        ),
+        ("update_at",),
+    ),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("route", ["cursor", "key"])
+def test_windows_hold_each_row_once_and_are_ranges_over_an_index(
+    connection: MysqlSession, shape: str, route: str
+) -> None:
+    columns, filling, names = SHAPES[shape]
+    run(connection, f"CREATE TABLE t ({columns})")
+    select = filling.format(time="TIMESTAMP'2025-08-04 12:00:00'")
+    run(connection, f"INSERT INTO t {select} FROM seq_1_to_10000")
+    table, choice = described(connection, names)
+    bound = BOUND if choice.cursor.kind == "timestamp" else Position(id=18446744073709551615)
+    if route == "cursor":
+        index = choice.index
+        edges = cursor_edges(
+            connection, table, choice.cursor, START, bound, index=index, stride=900
+        )
+    else:
+        index = "PRIMARY"
+        edges = key_edges(connection, table, choice.cursor, START, bound, stride=900)
+    chunks = plan(table, choice, START, edges)
+    windows = windows_of(chunks)
+    check_tiling(START, chunks[-1].end, windows)
+    held = [read(connection, table, window, "n") for window in windows]
+    assert sorted(n for rows in held for n in rows) == list(range(1, 10001))
+    assert [len(rows) for rows in held] == [900] * 11 + [100]
+    assert [chunk.rows for chunk in chunks] == [1800] * 5 + [1000]
+    for window in windows:
+        sql = f"SELECT * FROM {relation(table, index)} WHERE {window.predicate}"
+        assert_range(connection, sql, index, rows=900)
+
+
+def assert_range(connection: MysqlSession, sql: str, index: str | None, *, rows: int) -> None:
+    """Read EXPLAIN, and count what the statement really touches."""
+    with connection.cursor(DictCursor) as cursor:
+        cursor.execute(f"EXPLAIN {sql}")
+        (explained,) = cursor.fetchall()
+    assert explained["type"] in ("range", "ref", "const", "eq_ref"), (sql, explained)
+    assert explained["key"] == index, (sql, explained)
+    run(connection, "FLUSH STATUS")
+    run(connection, sql)
+    touched = run(connection, "SHOW STATUS LIKE 'Handler_read%'")
+    assert sum(int(count) for _, count in touched) <= rows + 10, (sql, touched)
+
+
+def test_the_walk_to_the_edges_reads_the_index_once(connection: MysqlSession) -> None:
+    fill(connection)
+    table, choice = described(connection, ("update_at", "id"))
+    run(connection, "FLUSH STATUS")
+    edges = list(
+        cursor_edges(connection, table, choice.cursor, START, BOUND, index=choice.index, stride=300)
+    )
+    touched = dict(run(connection, "SHOW STATUS LIKE 'Handler_read%'"))
+    assert [edge.rows for edge in edges] == [300] * 3 + [100]
+    assert sum(map(int, touched.values())) <= 1000 + 100 + 40
+    assert int(touched["Handler_read_rnd_next"]) == 0
+    expected = estimate_rows(
+        connection, table, choice.cursor, edges[0].end, edges[1].end, index="by_time"
+    )
+    assert 150 <= expected <= 600
+
+
+def fill(connection: MysqlSession, rows: int = 1000, *, key: str = "PRIMARY KEY") -> None:
+    run(
+        connection,
+        f"CREATE TABLE t (id INT NOT NULL {key}, update_at DATETIME(6), INDEX by_time (update_at))",
+    )
+    run(
+        connection,
+        "INSERT INTO t SELECT seq, '2025-08-04 12:00:00' + INTERVAL seq DIV 100 SECOND"
+        f" FROM seq_1_to_{rows}",
+    )
+
+
+@pytest.mark.parametrize("limit", [1, 50, 99, 100, 101, 777, 1000, 5000])
+def test_a_limit_is_exact_among_ties(connection: MysqlSession, limit: int) -> None:
+    fill(connection)
+    table, choice = described(connection, ("update_at", "id"))
+    edges = list(
+        cursor_edges(
+            connection,
+            table,
+            choice.cursor,
+            START,
+            BOUND,
+            index="by_time",
+            stride=70,
+            limit=limit,
+        )
+    )
+    chunks = plan(table, choice, START, iter(edges))
+    held = [n for window in windows_of(chunks) for n in read(connection, table, window, "id")]
+    assert sorted(held) == list(range(1, min(limit, 1000) + 1))
+    walked = list(key_edges(connection, table, choice.cursor, START, BOUND, stride=70, limit=limit))
+    assert sum(edge.rows for edge in walked) == min(limit, 1000)
+    assert (walked[-1].end == BOUND) == (limit > 1000)
+
+
+def test_without_a_key_a_limit_ends_before_the_ties(connection: MysqlSession) -> None:
+    fill(connection, key="")
+    table, choice = described(connection, ("update_at",))
+    assert not choice.cursor.unique
+
+    def edges(limit: int | None, stride: int = 70) -> list[Edge]:
+        return list(
+            cursor_edges(
+                connection,
+                table,
+                choice.cursor,
+                START,
+                BOUND,
+                index="by_time",
+                stride=stride,
+                limit=limit,
+            )
+        )
+
+    assert [edge.rows for edge in edges(None)] == [99] + [100] * 9 + [1]
+    assert sum(edge.rows for edge in edges(250)) == 199
+    assert sum(edge.rows for edge in edges(299)) == 299
+    with pytest.raises(UsageError, match="more than 50 rows"):
+        edges(50)
+    for before, after in pairwise(edges(None)):
+        assert before.end.id is None
+        assert before.end.compare(after.end) == -1
+
+
+def test_without_an_index_the_primary_key_is_split_and_filtered(connection: MysqlSession) -> None:
+    fill(connection)
+    run(connection, "ALTER TABLE t DROP INDEX by_time")
+    table, choice = described(connection, ("update_at", "id"))
+    assert choice.index is None
+    start = Position(NOON + timedelta(seconds=3))  # behind rows 1 to 399
+    bound = limited_bound(connection, table, choice.cursor, start, BOUND, limit=250)
+    assert bound == Position(NOON + timedelta(seconds=6), 649)
+    chunks = plan(
+        table,
+        choice,
+        start,
+        key_edges(connection, table, choice.cursor, start, bound, stride=90),
+    )
+    windows = windows_of(chunks)
+    assert chunks[-1].end == bound
+    held = [n for window in windows for n in read(connection, table, window, "id")]
+    assert sorted(held) == list(range(400, 650))
+    for window in windows[1:-1]:
+        sql = f"SELECT * FROM {relation(table, 'PRIMARY')} WHERE {window.predicate}"
+        assert_range(connection, sql, "PRIMARY", rows=90)
+    assert not list(key_edges(connection, table, choice.cursor, BOUND, BOUND, stride=90))
+
+
+def test_an_interrupted_walk_goes_on_and_hands_over_to_the_cursor(connection: MysqlSession) -> None:
+    fill(connection)
+    table, choice = described(connection, ("update_at", "id"))
+    bound = Position(NOON + timedelta(seconds=8))  # 101 rows lie above it
+    held: list[int] = []
+
+    def read_chunks(start: Position, most: int) -> Position:
+        edges = key_edges(connection, table, choice.cursor, start, bound, stride=100)
+        for chunk in plan(table, choice, start, edges)[:most]:
+            for window in chunk.windows:
+                held.extend(read(connection, table, window, "id"))
+            start = chunk.end
+        return start
+
+    position = read_chunks(START, 2)
+    assert position.walk
+    assert (position.timestamp, position.walk.key, position.walk.bound) == (None, 400, bound)
+    run(connection, "UPDATE t SET update_at = '2025-08-04 13:00:00' WHERE id IN (10, 500)")
+    run(connection, "INSERT INTO t VALUES (-1, '2025-08-04 13:00:01')")
+    position = read_chunks(position, 100)
+    assert position == bound
+    assert sorted(held) == [n for n in range(1, 900) if n != 500]
+    edges = cursor_edges(
+        connection, table, choice.cursor, position, BOUND, index="by_time", stride=100
+    )
+    chunks = plan(table, choice, position, edges)
+    later = [n for window in windows_of(chunks) for n in read(connection, table, window, "id")]
+    assert sorted(later) == [-1, 10, 500, *range(900, 1001)]
+
+
+def test_rows_without_a_usable_cursor_are_counted_and_not_read(connection: MysqlSession) -> None:
+    fill(connection, 10)
+    run(connection, "INSERT INTO t VALUES (11, NULL), (12, NULL), (13, '0000-00-00')")
+    table, choice = described(connection, ("update_at", "id"))
+    assert count_unusable(connection, table, choice.cursor) == 3
+    edges = list(
+        cursor_edges(connection, table, choice.cursor, START, BOUND, index="by_time", stride=100)
+    )
+    assert [edge.rows for edge in edges] == [10]
+    (window,) = windows_of(plan(table, choice, START, iter(edges)))
+    assert sorted(read(connection, table, window, "id")) == list(range(1, 11))
+
+
+def test_a_cursor_that_is_no_moment_is_refused(connection: MysqlSession) -> None:
+    fill(connection, 10)
+    run(connection, "INSERT INTO t VALUES (11, '2025-00-15')")
+    table, choice = described(connection, ("update_at", "id"))
+    edges = cursor_edges(connection, table, choice.cursor, START, BOUND, index="by_time", stride=1)
+    with pytest.raises(FloodmarkError, match="2025-00-15"):
+        list(edges)
