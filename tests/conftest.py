@@ -1,17 +1,30 @@
 """Servers that tests share: each starts when first asked for and ends with the session."""
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from floodmark.embedded.mariadb import PrivateMariaDB
 from servers.ministack import Ministack
+from servers.postgres import PrivatePostgres
 from servers.seaweedfs import SeaweedFS
+
+if TYPE_CHECKING:
+    from pipelines import Pipeline
 
 
 @pytest.fixture(scope="session")
 def mariadb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateMariaDB]:
     with PrivateMariaDB(tmp_path_factory.mktemp("mariadb")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivatePostgres]:
+    with PrivatePostgres(tmp_path_factory.mktemp("postgres")) as server:
         yield server
 
 
@@ -25,3 +38,39 @@ def seaweedfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SeaweedFS]:
 def ministack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ministack]:
     with Ministack(tmp_path_factory.mktemp("ministack")) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """One Spark for all tests that need a real one, but not one of their own."""
+    from floodmark.engine.session import spark_session
+
+    with spark_session(master="local[2,4]", memory="1g", log_file=os.devnull) as session:
+        yield session
+
+
+@pytest.fixture
+def pipeline(
+    mariadb: PrivateMariaDB,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> "Iterator[Callable[..., Pipeline]]":
+    """Makes pipelines: an empty schema, an empty lake (`local` or a server's name), a config."""
+    from pipelines import new_pipeline
+    from scenarios import new_lake, use_test_keys
+
+    use_test_keys(monkeypatch)
+    made: list[Pipeline] = []
+
+    def make(tables: dict[str, str], *, lake: str = "local", **options: Any) -> "Pipeline":
+        folder = tmp_path / str(len(made))
+        server = options.pop("server", mariadb)
+        made.append(
+            new_pipeline(server, new_lake(lake, request, folder), folder, tables, **options)
+        )
+        return made[-1]
+
+    yield make
+    for one in made:
+        mariadb.execute(f"DROP DATABASE IF EXISTS {one.schema}")

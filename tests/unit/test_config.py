@@ -85,7 +85,9 @@ def test_specified_configuration_works_as_it_stands(load: Load, tmp_path: Path) 
     assert (source.host, source.port, source.user) == ("127.0.0.1", 3306, "reader")
     assert source.password is not None
     assert source.password.reveal() == "hunter2"
-    assert config.connection("warehouse") == DuckdbConnection(path="./warehouse.duckdb")
+    warehouse = config.connection("warehouse")
+    assert isinstance(warehouse, DuckdbConnection)
+    assert Path(warehouse.path) == tmp_path / "warehouse.duckdb"
     assert not config.lake.is_s3
     assert Path(config.lake.url) == tmp_path / "lake"
     assert {str(name): found[1].cursor_columns for name, found in config.tables.items()} == {
@@ -534,6 +536,19 @@ def test_one_name_from_two_sources_is_two_tables(load: Load) -> None:
         )
     )
     assert [str(table) for table in config.tables] == ["A:x.y", "A2:x.y"]
+    with pytest.raises(ConfigError, match=r"A:x\.y and A2:x\.y would both be loaded into W\.y"):
+        config.target_of(TableName("A", "x", "y"))
+
+
+def test_target_names_keep_tables_apart(load: Load) -> None:
+    config = load(
+        pipelines(
+            "p: {source: A, target: W, tables: {x.y: {}}}",
+            "q: {source: A2, target: W, tables: {x.y: {target_name: y2}}}",
+        )
+    )
+    assert config.target_of(TableName("A", "x", "y")) == ("W", "y")
+    assert config.target_of(TableName("A2", "x", "y")) == ("W", "y2")
 
 
 MISFITS = [

@@ -57,6 +57,20 @@ class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True):
         """The pipeline that lists a table."""
         return self.settings.pipelines[self.tables[table][0]]
 
+    def target_of(self, table: TableName) -> tuple[str, str]:
+        """The connection and the name under which a table is loaded; no two tables share one."""
+        places = {
+            other: (self.settings.pipelines[pipeline].target, found.target_name or other.table)
+            for other, (pipeline, found) in self.tables.items()
+        }
+        for other, place in places.items():
+            if other != table and place == places[table]:
+                raise ConfigError(
+                    f"{table} and {other} would both be loaded into {'.'.join(place)}",
+                    hint="give one of them a 'target_name'",
+                )
+        return places[table]
+
 
 def load_config(path: str | None, environment: Mapping[str, str]) -> LoadedConfig:
     """Read the configuration that a flag, the environment or the working folder names."""
@@ -158,7 +172,6 @@ def _tables(settings: Config) -> dict[TableName, tuple[str, TableSettings]]:
                 f"connections: {name!r} is not a name", hint="use letters, digits, '_' and '-'"
             )
     tables: dict[TableName, tuple[str, TableSettings]] = {}
-    targets: dict[tuple[str, str], TableName] = {}
     for name, pipeline in settings.pipelines.items():
         for key, wants_mysql in (("source", True), ("target", False)):
             connection = getattr(pipeline, key)
@@ -172,13 +185,6 @@ def _tables(settings: Config) -> dict[TableName, tuple[str, TableSettings]]:
                 raise ConfigError(f"pipelines.{name}.{key}: {connection!r} is not {kind}")
         for text, table_settings in pipeline.tables.items():
             table = _table_name(pipeline.source, text, f"pipelines.{name}.tables")
-            place = (pipeline.target, table_settings.target_name or table.table)
-            if place in targets and targets[place] != table:
-                raise ConfigError(
-                    f"{table} and {targets[place]} would both be loaded into {'.'.join(place)}",
-                    hint="give one of them a 'target_name'",
-                )
-            targets[place] = table
             if table in tables:
                 raise ConfigError(
                     f"{table} is listed by {tables[table][0]!r} and by {name!r}",

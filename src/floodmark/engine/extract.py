@@ -1,12 +1,12 @@
 """The driver's side of an extraction: one Spark task a window."""
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Iterator  # noqa: UP035 - Spark reads the hints, and wants this one
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 import pyarrow as pa
 from pyspark.errors import PySparkException, PythonException
-from pyspark.sql.pandas.functions import arrow_udf
+from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
 from pyspark.taskcontext import TaskContext
 
 from floodmark.engine.job import ExtractionJob
@@ -41,7 +41,7 @@ def extract(
 
     # An Arrow UDF rather than mapInArrow, which wants pandas for nothing. One row a partition, and
     # the windows inside the task: nothing is shuffled, and nothing is shown.
-    read = arrow_udf(task, "string").asNondeterministic()
+    read = arrow_udf(task, "string", ArrowUDFType.SCALAR_ITER).asNondeterministic()
     frame = spark.range(0, len(parts), 1, len(parts)).select(read("id"))
     with run_together(spark, f"{job.table} #{job.sequence}", progress):
         try:

@@ -18,7 +18,7 @@ from floodmark.model.manifest import Change, Chunk, Column
 from floodmark.model.position import START, Position
 from floodmark.model.run import Strategy
 from floodmark.model.table import TableName
-from floodmark.model.transitions import extract_failed, nothing_new
+from floodmark.model.transitions import extract_failed, extract_started, nothing_new
 from floodmark.model.watermark import Watermark
 from floodmark.sources.connection import connect
 from floodmark.state.lease import Lease
@@ -105,11 +105,14 @@ def extract_table(
                 for chunk in chunks:
                     run.read(chunk)
                 return run.finish()
+        # The position stays; what went wrong is there for whoever looks next.
         except FloodmarkError as error:
-            # The position stays; what went wrong is there for whoever looks next.
             if error.exit_code == ExitCode.FAILED:
                 message = error.message
                 store.update(table, lambda current: extract_failed(current, message))
+            raise
+        except KeyboardInterrupt:
+            store.update(table, lambda current: extract_failed(current, "stopped by hand"))
             raise
 
 
@@ -143,6 +146,8 @@ class _TableRun:
         began = time.monotonic()
         extraction = self._extraction
         self._lease.check()
+        if self._result.chunks == 0:
+            self._watermark = extraction.store.update(self._table, extract_started)
         sequence = self._watermark.standing.next_head.sequence if self._watermark else 1
         job = extraction.engine.job(extraction, self._plan, self._table, sequence)
         receipts = extraction.engine.extract(

@@ -72,7 +72,7 @@ def load_table(loading: Loading, table: TableName) -> LoadResult:
         watermark = store.get(table)
         if watermark is None or watermark.mysql_state.last_manifest is None:
             return LoadResult()
-        manifests = _manifests_behind(store, table, watermark)
+        manifests = manifests_behind(store, table, watermark)
         if not manifests and watermark.redshift_state.status == "success":
             return LoadResult()
         try:
@@ -85,7 +85,7 @@ def load_table(loading: Loading, table: TableName) -> LoadResult:
             raise
 
 
-def _manifests_behind(
+def manifests_behind(
     store: WatermarkStore, table: TableName, watermark: Watermark
 ) -> list[Manifest]:
     """The manifests that the watermark does not call loaded; the ledger may know more."""

@@ -1,0 +1,167 @@
+from collections.abc import Iterator
+
+import pymysql
+import pytest
+
+from floodmark.config.models import MysqlConnection
+from floodmark.config.secret import Secret
+from floodmark.embedded.mariadb import PrivateMariaDB
+from floodmark.errors import ConfigError, FloodmarkError, UsageError
+from floodmark.model.schema import SourceIndex, SourceTable
+from floodmark.model.table import TableName
+from floodmark.sources.catalog import read_table
+from floodmark.sources.connection import connect, connectorx_url
+
+SCHEMA = "catalog_test"
+
+
+@pytest.fixture(scope="module")
+def connection(mariadb: PrivateMariaDB) -> Iterator[MysqlConnection]:
+    mariadb.execute(f"CREATE OR REPLACE DATABASE {SCHEMA}")
+    yield MysqlConnection(
+        host=mariadb.host,
+        port=mariadb.port,
+        user=mariadb.user,
+        password=Secret(mariadb.password),
+    )
+    mariadb.execute(f"DROP DATABASE {SCHEMA}")
+
+
+def describe(mariadb: PrivateMariaDB, connection: MysqlConnection, columns: str) -> SourceTable:
+    mariadb.execute(f"CREATE OR REPLACE TABLE {SCHEMA}.orders ({columns})")
+    with connect(connection) as session:
+        return read_table(session, TableName("S", SCHEMA, "orders"))
+
+
+def test_columns_in_their_order_with_all_facts(
+    mariadb: PrivateMariaDB, connection: MysqlConnection
+) -> None:
+    table = describe(
+        mariadb,
+        connection,
+        "z BIGINT UNSIGNED NOT NULL, a DECIMAL(12,4), m DATETIME(3) NOT NULL,"
+        " t VARCHAR(7) COLLATE utf8mb4_bin, b BIT(9), j JSON, `j``2` JSON NOT NULL,"
+        " l LONGTEXT CHECK (LENGTH(l) > 2), e ENUM('unsigned', 'x')",
+    )
+    z, a, m, t, b, j, j2, plain, e = table.columns
+    assert [c.name for c in table.columns] == ["z", "a", "m", "t", "b", "j", "j`2", "l", "e"]
+    assert (z.data_type, z.unsigned, z.nullable) == ("bigint", True, False)
+    assert (a.data_type, a.precision, a.scale, a.nullable) == ("decimal", 12, 4, True)
+    assert (m.data_type, m.fraction, m.nullable) == ("datetime", 3, False)
+    assert (t.length, t.collation) == (7, "utf8mb4_bin")
+    assert b.precision == 9
+    assert [c.is_json for c in (j, j2, plain)] == [True, True, False]
+    assert not e.unsigned
+    assert table.primary_key == ()
+
+
+def test_indexes_that_can_serve_a_range(
+    mariadb: PrivateMariaDB, connection: MysqlConnection
+) -> None:
+    table = describe(
+        mariadb,
+        connection,
+        "a INT, b INT, t VARCHAR(50), at DATETIME, p POINT NOT NULL, PRIMARY KEY (b, a),"
+        " UNIQUE u (at, a), KEY k (t, at), KEY prefix (t(3)), FULLTEXT f (t), SPATIAL s (p),"
+        " KEY ignored (at) IGNORED",
+    )
+    assert table.primary_key == ("b", "a")
+    assert set(table.indexes) == {
+        SourceIndex(name="PRIMARY", columns=("b", "a"), unique=True),
+        SourceIndex(name="u", columns=("at", "a"), unique=True),
+        SourceIndex(name="k", columns=("t", "at"), unique=False),
+    }
+
+
+def test_generated_and_invisible_columns_are_columns(
+    mariadb: PrivateMariaDB, connection: MysqlConnection
+) -> None:
+    table = describe(
+        mariadb,
+        connection,
+        "a INT, double_a INT AS (a * 2) VIRTUAL, triple INT AS (a * 3) STORED, i INT INVISIBLE",
+    )
+    assert [c.name for c in table.columns] == ["a", "double_a", "triple", "i"]
+
+
+def test_size_is_estimated(mariadb: PrivateMariaDB, connection: MysqlConnection) -> None:
+    describe(mariadb, connection, "id INT PRIMARY KEY, t CHAR(100)")
+    mariadb.execute("INSERT INTO orders SELECT seq, 'x' FROM seq_1_to_10000", database=SCHEMA)
+    mariadb.execute(f"ANALYZE TABLE {SCHEMA}.orders")
+    with connect(connection) as session:
+        table = read_table(session, TableName("S", SCHEMA, "orders"))
+    assert 5_000 < table.estimated_rows < 20_000
+    assert 50 < table.average_row_bytes < 500
+
+
+def test_names_that_differ_only_in_case_are_two_tables(
+    mariadb: PrivateMariaDB, connection: MysqlConnection
+) -> None:
+    for name in ("Twin", "twin"):
+        mariadb.execute(f"CREATE OR REPLACE TABLE {SCHEMA}.{name} (in_{name} INT PRIMARY KEY)")
+    with connect(connection) as session:
+        for name in ("Twin", "twin"):
+            table = read_table(session, TableName("S", SCHEMA, name))
+            assert [c.name for c in table.columns] == [f"in_{name}"]
+            assert table.primary_key == (f"in_{name}",)
+        with pytest.raises(UsageError):
+            read_table(session, TableName("S", SCHEMA, "TWIN"))
+
+
+def test_a_missing_table_is_refused_with_what_comes_near(
+    mariadb: PrivateMariaDB, connection: MysqlConnection
+) -> None:
+    describe(mariadb, connection, "a INT")
+    with connect(connection) as session, pytest.raises(UsageError) as caught:
+        read_table(session, TableName("S", SCHEMA, "ordres"))
+    assert f"S:{SCHEMA}.ordres" in caught.value.message
+    assert f"{SCHEMA}.orders" in (caught.value.hint or "")
+
+
+def test_sessions_are_in_utc_and_neutral(connection: MysqlConnection) -> None:
+    with connect(connection) as session, session.cursor() as cursor:
+        cursor.execute(
+            "SELECT @@time_zone, @@sql_mode, @@character_set_results, @@autocommit,"
+            " @@sql_select_limit"
+        )
+        assert cursor.fetchone() == ("+00:00", "", "utf8mb4", 1, 2**64 - 1)
+
+
+def test_errors_are_ours_and_never_hold_the_password(connection: MysqlConnection) -> None:
+    wrong = MysqlConnection(
+        host=connection.host, port=connection.port, user="nobody", password=Secret("hunter2")
+    )
+    closed = MysqlConnection(host="127.0.0.1", port=1, user="nobody", password=Secret("hunter2"))
+    nowhere = MysqlConnection(
+        host="no-such-host.invalid", user="nobody", password=Secret("hunter2")
+    )
+    for broken, kind, words in (
+        (wrong, ConfigError, "refuses user 'nobody'"),
+        (closed, FloodmarkError, "127.0.0.1:1 does not answer"),
+        (nowhere, FloodmarkError, "no-such-host.invalid:3306 does not answer"),
+    ):
+        with pytest.raises(kind, match=words) as caught, connect(broken):
+            pass
+        assert caught.value.hint
+        assert "hunter2" not in f"{caught.value} {caught.value.hint} {caught.value.__cause__}"
+    assert "hunter2" not in f"{connectorx_url(wrong)} {connectorx_url(wrong)!r}"
+
+
+@pytest.mark.parametrize(
+    ("sql", "kind", "words"),
+    [
+        ("SELECT 1 FROM nope.nope", UsageError, "doesn't exist"),
+        ("USE nope", UsageError, "Unknown database"),
+        ("SELECT nope", FloodmarkError, r"Unknown column.*\(error 1054\)"),
+    ],
+)
+def test_errors_of_queries_are_ours(
+    connection: MysqlConnection, sql: str, kind: type[FloodmarkError], words: str
+) -> None:
+    with (
+        pytest.raises(kind, match=words) as caught,
+        connect(connection) as session,
+        session.cursor() as cursor,
+    ):
+        cursor.execute(sql)
+    assert isinstance(caught.value.__cause__, pymysql.MySQLError)

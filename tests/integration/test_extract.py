@@ -1,0 +1,321 @@
+"""Windows through real Spark into the lake, also when something dies on the way."""
+
+import hashlib
+import io
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from floodmark.config.models import LakeSettings, MysqlConnection, RetrySettings
+from floodmark.config.secret import Secret
+from floodmark.embedded.mariadb import PrivateMariaDB
+from floodmark.engine.extract import extract
+from floodmark.engine.job import ExtractionJob
+from floodmark.engine.session import spark_session
+from floodmark.errors import FloodmarkError
+from floodmark.model.cursor import Cursor
+from floodmark.model.extraction import Receipt, Window
+from floodmark.model.manifest import DataFile
+from floodmark.model.position import START, Position
+from floodmark.model.table import TableName
+from floodmark.sources.catalog import read_table
+from floodmark.sources.connection import connect, connectorx_url
+from floodmark.sources.projection import plan_columns
+from floodmark.storage.opening import open_lake
+from servers.seaweedfs import SeaweedFS
+
+SCHEMA = "extract_test"
+BUCKET = "extract-test"
+TABLE = TableName("S", SCHEMA, "orders")
+ROWS = 20_000
+# A password that means something to a URL, to SQL and to a shell.
+USER, PASSWORD = "reader", "p@ss:w/o?r%d#'$x"
+
+
+@pytest.fixture(scope="module")
+def spark_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("spark") / "spark.log"
+
+
+@pytest.fixture(scope="module")
+def spark(seaweedfs: SeaweedFS, spark_log: Path) -> Iterator[SparkSession]:
+    seaweedfs.create_bucket(BUCKET)
+    with pytest.MonkeyPatch.context() as patch:
+        # Workers find the credentials in the environment that Spark was started with.
+        patch.setenv("AWS_ACCESS_KEY_ID", seaweedfs.access_key)
+        patch.setenv("AWS_SECRET_ACCESS_KEY", seaweedfs.secret_key)
+        with spark_session(master="local[2,4]", log_file=str(spark_log)) as session:
+            yield session
+
+
+@pytest.fixture(scope="module")
+def connection(mariadb: PrivateMariaDB) -> Iterator[MysqlConnection]:
+    mariadb.execute(f"CREATE OR REPLACE DATABASE {SCHEMA}")
+    mariadb.execute(f"CREATE OR REPLACE USER {USER}@'127.0.0.1' IDENTIFIED BY %s", [PASSWORD])
+    mariadb.execute(f"GRANT SELECT ON {SCHEMA}.* TO {USER}@'127.0.0.1'")
+    mariadb.execute(
+        "CREATE TABLE orders (id INT PRIMARY KEY, update_at DATETIME NOT NULL, note VARCHAR(200),"
+        " KEY (update_at, id))",
+        database=SCHEMA,
+    )
+    mariadb.execute(
+        "INSERT INTO orders SELECT seq, '2025-01-01' + INTERVAL (seq DIV 10) SECOND,"
+        f" CONCAT(MD5(seq), MD5(seq + 1)) FROM seq_1_to_{ROWS}",
+        database=SCHEMA,
+    )
+    yield MysqlConnection(
+        host=mariadb.host, port=mariadb.port, user=USER, password=Secret(PASSWORD)
+    )
+    mariadb.execute(f"DROP DATABASE {SCHEMA}")
+    mariadb.execute(f"DROP USER {USER}@'127.0.0.1'")
+
+
+@pytest.fixture(params=["local", "seaweedfs"])
+def lake(request: pytest.FixtureRequest, tmp_path: Path, seaweedfs: SeaweedFS) -> LakeSettings:
+    if request.param == "local":
+        return LakeSettings(url=str(tmp_path))
+    return LakeSettings(url=f"s3://{BUCKET}/{tmp_path.name}", endpoint=seaweedfs.endpoint)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> LakeSettings:
+    return LakeSettings(url=str(tmp_path))
+
+
+def make_job(
+    connection: MysqlConnection,
+    lake: LakeSettings,
+    *,
+    order: str = "`update_at`, `id`",
+    file_bytes: int = 1 << 30,
+    row_group_bytes: int = 1 << 20,
+    batch_rows: int = 1000,
+) -> ExtractionJob:
+    with connect(connection) as session:
+        table = read_table(session, TABLE)
+    return ExtractionJob(
+        table=TABLE,
+        session_id="20250809_200001_abcd",
+        sequence=7,
+        url=connectorx_url(connection),
+        relation=f"`{SCHEMA}`.`orders`",
+        columns=plan_columns(table),
+        cursor=Cursor(kind="timestamp", timestamp="update_at", key=("id",)),
+        lake=lake,
+        order=order,
+        file_bytes=file_bytes,
+        row_group_bytes=row_group_bytes,
+        batch_rows=batch_rows,
+    )
+
+
+def window(part: int, first: int, last: int, *, slowly: bool = False) -> Window:
+    pause = " AND SLEEP(0.002) = 0" if slowly else ""
+    return Window(
+        part=part, start=START, end=START, predicate=f"id BETWEEN {first} AND {last}{pause}"
+    )
+
+
+def position(identity: int) -> Position:
+    moment = datetime(2025, 1, 1, tzinfo=UTC) + timedelta(seconds=identity // 10)
+    return Position(timestamp=moment, id=identity)
+
+
+def load(lake: LakeSettings, file: DataFile) -> pa.Table:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ACCESS_KEY_ID", SeaweedFS.access_key)
+        patch.setenv("AWS_SECRET_ACCESS_KEY", SeaweedFS.secret_key)
+        found = open_lake(lake, RetrySettings()).get(file.path)
+    assert (len(found.data), found.etag) == (file.bytes, file.etag)
+    assert file.checksum == f"sha256:{hashlib.sha256(found.data).hexdigest()}"
+    table = pq.read_table(io.BytesIO(found.data))
+    assert table.num_rows == file.rows
+    return table
+
+
+def ids(lake: LakeSettings, receipts: list[Receipt]) -> list[int]:
+    tables = [load(lake, file) for receipt in receipts for file in receipt.files]
+    return [identity for table in tables for identity in table.column("id").to_pylist()]
+
+
+def test_windows_become_files_with_receipts(
+    connection: MysqlConnection, spark: SparkSession, lake: LakeSettings
+) -> None:
+    windows = [window(3, 1, 7000), window(4, 7001, 7001), window(5, 7002, ROWS)]
+    receipts = extract(spark, make_job(connection, lake), windows)
+    assert [(r.part, r.rows, len(r.files)) for r in receipts] == [
+        (3, 7000, 1),
+        (4, 1, 1),
+        (5, ROWS - 7001, 1),
+    ]
+    assert ids(lake, receipts) == list(range(1, ROWS + 1))
+    file = receipts[0].files[0]
+    assert file.path.startswith(
+        f"incremental/S/{SCHEMA}.orders/year=2025/month=08/day=09/20250809_200001_abcd-000007-00003-"
+    )
+    assert (file.first, file.last) == (position(1), position(7000))
+    assert receipts[1].files[0].first == receipts[1].files[0].last == position(7001)
+    assert all(r.seconds > 0 and r.peak_memory_bytes > 1 << 20 for r in receipts)
+
+
+@pytest.mark.parametrize("order", ["", "`update_at`, `id`"])
+def test_large_windows_roll_over_to_further_files(
+    connection: MysqlConnection, spark: SparkSession, folder: LakeSettings, order: str
+) -> None:
+    job = make_job(connection, folder, order=order, file_bytes=100_000, row_group_bytes=100_000)
+    (receipt,) = extract(spark, job, [window(0, 1, ROWS)])
+    assert len(receipt.files) > 5
+    assert sorted(ids(folder, [receipt])) == list(range(1, ROWS + 1))
+    for file in receipt.files:
+        rows = load(folder, file).column("id").to_pylist()
+        assert (file.first, file.last) == (position(min(rows)), position(max(rows)))
+        assert 100_000 <= file.bytes < 250_000 or file is receipt.files[-1]
+
+
+def test_an_empty_window_writes_nothing(
+    connection: MysqlConnection, spark: SparkSession, lake: LakeSettings
+) -> None:
+    receipts = extract(spark, make_job(connection, lake), [window(0, -5, 0), window(1, 1, 2)])
+    assert [(r.part, r.rows, len(r.files)) for r in receipts] == [(0, 0, 0), (1, 2, 1)]
+    assert extract(spark, make_job(connection, lake), []) == []
+
+
+def test_progress_is_told(
+    connection: MysqlConnection, spark: SparkSession, folder: LakeSettings
+) -> None:
+    told: list[int] = []
+    windows = [window(n, n * 200 + 1, n * 200 + 200, slowly=True) for n in range(6)]
+    extract(spark, make_job(connection, folder), windows, progress=told.append)
+    assert told == sorted(told)
+    assert {n for n in told if 0 < n <= 6}
+
+
+def interrupted(
+    spark: SparkSession,
+    job: ExtractionJob,
+    mariadb: PrivateMariaDB,
+    lake: Path,
+    strike: Callable[[int], None],
+) -> list[Receipt]:
+    """Extract slowly; once a first file is finished, strike at the connection that reads."""
+    struck = threading.Event()
+
+    def wait_and_strike() -> None:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            reading = mariadb.execute(
+                "SELECT id FROM information_schema.processlist WHERE user = %s AND info LIKE"
+                " '%%BETWEEN 1 AND%%SLEEP%%'",
+                [USER],
+            )
+            if reading and list(lake.rglob("*.parquet")):
+                strike(reading[0][0])
+                struck.set()
+                return
+            time.sleep(0.02)
+
+    thread = threading.Thread(target=wait_and_strike)
+    thread.start()
+    try:
+        receipts = extract(spark, job, [window(0, 1, 2000, slowly=True), window(1, 2001, 2100)])
+    finally:
+        thread.join()
+    assert struck.is_set()
+    return receipts
+
+
+def strikes(mariadb: PrivateMariaDB) -> dict[str, Callable[[int], None]]:
+    return {
+        "connection": lambda number: mariadb.execute(f"KILL CONNECTION {number}") and None,
+        "query": lambda number: mariadb.execute(f"KILL QUERY {number}") and None,
+        "worker": lambda _: kill_workers(),
+    }
+
+
+def kill_workers() -> None:
+    """Kill the Python workers of our own Spark."""
+    for pid in [int(name) for name in os.listdir("/proc") if name.isdigit()]:
+        if is_worker(pid):
+            os.kill(pid, signal.SIGKILL)
+
+
+def is_worker(pid: int) -> bool:
+    """Whether a process was forked by the daemon that our Java started."""
+    daemon = parent(pid)
+    return "pyspark.daemon" in command(daemon) and parent(parent(daemon)) == os.getpid()
+
+
+def parent(pid: int) -> int:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    return int(stat.rpartition(")")[2].split()[1])
+
+
+def command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+@pytest.mark.parametrize("target", ["connection", "query", "worker"])
+def test_a_task_that_dies_is_done_again_and_nothing_is_doubled(
+    mariadb: PrivateMariaDB,
+    connection: MysqlConnection,
+    spark: SparkSession,
+    tmp_path: Path,
+    target: str,
+) -> None:
+    lake = LakeSettings(url=str(tmp_path))
+    job = make_job(connection, lake, file_bytes=1, row_group_bytes=1, batch_rows=100)
+    receipts = interrupted(spark, job, mariadb, tmp_path, strikes(mariadb)[target])
+    assert sorted(ids(lake, receipts)) == list(range(1, 2101))
+    named = {file.path for receipt in receipts for file in receipt.files}
+    there = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.parquet")}
+    assert named < there  # what the first try wrote lies there, and nobody names it
+
+
+def test_ctrl_c_ends_the_reading_and_leaves_spark_usable(
+    mariadb: PrivateMariaDB, connection: MysqlConnection, spark: SparkSession, tmp_path: Path
+) -> None:
+    job = make_job(connection, LakeSettings(url=str(tmp_path)), row_group_bytes=1, file_bytes=1)
+
+    def interrupt(_: int) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted(spark, job, mariadb, tmp_path, interrupt)
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline and mariadb.execute(
+        "SELECT 1 FROM information_schema.processlist WHERE user = %s AND info LIKE '%%SLEEP%%'",
+        [USER],
+    ):
+        time.sleep(0.1)
+    assert time.monotonic() < deadline
+    assert extract(spark, job, [window(0, 1, 10)])[0].rows == 10
+
+
+def test_what_fails_for_good_is_said_plainly_and_without_the_password(
+    connection: MysqlConnection, spark: SparkSession, folder: LakeSettings, spark_log: Path
+) -> None:
+    broken = Window(part=2, start=START, end=START, predicate="nope = 1")
+    with pytest.raises(FloodmarkError, match=r"window 2.*Unknown column 'nope'") as caught:
+        extract(spark, make_job(connection, folder), [window(1, 1, 2), broken])
+    quoted = connectorx_url(connection).reveal().split("@")[0].rpartition(":")[2]
+    commands = "".join(command(int(pid)) for pid in os.listdir("/proc") if pid.isdigit())
+    for secret in (PASSWORD, quoted):
+        assert secret not in str(caught.value)
+        assert secret not in spark_log.read_text()
+        assert secret not in commands
+        assert secret not in repr(make_job(connection, folder))
