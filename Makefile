@@ -22,6 +22,7 @@ check: setup ## Check formatting, style, types and layers
 
 bench: setup ## Measure speed, as ratios within one run
 	$(bin)/python bench/startup.py
+	$(bin)/python bench/extraction.py
 
 clean: ## Remove the virtual environment and caches
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,6 +1,7 @@
 """`floodmark sync`: bring the lake and the warehouse up to date."""
 
 import os
+import resource
 
 import click
 
@@ -97,7 +98,12 @@ def sync(
         progress.end()
         engine.stop()
     text = "\n".join(map(show_result, results))
-    app.print(text, {"session_id": app.run.session_id, "tables": results})
+    outcome = {
+        "session_id": app.run.session_id,
+        "driver_peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "tables": results,
+    }
+    app.print(text, outcome)
     explain(app, results)
     return exit_code(results)
 

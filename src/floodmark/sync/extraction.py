@@ -210,6 +210,9 @@ class _TableRun:
             chunks=result.chunks + 1,
             end=plan.end,
             zero_dates=zero_dates,
+            worker_peak_bytes=max(
+                [result.worker_peak_bytes, *(receipt.peak_memory_bytes for receipt in receipts)]
+            ),
         )
 
     def _tell(self, windows_done: int, windows: int) -> None:

@@ -19,6 +19,7 @@ class TableResult(Struct, frozen=True, kw_only=True):
     end: Position | None = None
     warnings: tuple[str, ...] = ()
     zero_dates: dict[str, int] = {}
+    worker_peak_bytes: int = 0
     loaded_rows: int = 0
     loaded_manifests: int = 0
     load_seconds: float = 0.0
