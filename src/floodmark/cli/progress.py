@@ -1,4 +1,4 @@
-"""Progress of long work: a live line on a terminal, a plain line now and then elsewhere."""
+"""Progress of long work: a live bar on a terminal, a plain line now and then elsewhere."""
 
 import shutil
 import sys
@@ -13,6 +13,7 @@ from floodmark.sync.extraction import Progress
 
 PLAIN_SECONDS = 5.0
 LIVE_SECONDS = 0.2
+BAR = 20
 
 
 class ProgressLine:
@@ -30,17 +31,23 @@ class ProgressLine:
             if now - self._shown < (LIVE_SECONDS if self._live else PLAIN_SECONDS):
                 return
             self._shown = now
-            text = f"{table}: {describe(progress)}"
             if self._live:
+                text = f"{table.unscoped} {bar(progress.share)} {describe(progress)}"
                 width = shutil.get_terminal_size().columns - 1
                 click.echo(f"\r\x1b[K{text[:width]}", err=True, nl=False)
             else:
-                click.echo(text, err=True)
+                click.echo(f"{table}: {describe(progress)}", err=True)
 
     def end(self) -> None:
         """Leave a clean line behind."""
         if self._live:
             click.echo("\r\x1b[K", err=True, nl=False)
+
+
+def bar(share: float) -> str:
+    """A share of the work as a bar."""
+    done = round(share * BAR)
+    return f"{'█' * done}{'░' * (BAR - done)} {share:4.0%}"
 
 
 def describe(progress: Progress) -> str:
@@ -50,8 +57,7 @@ def describe(progress: Progress) -> str:
         speed = progress.rows / progress.seconds
         parts.append(f"{speed:,.0f} rows/s")
         parts.append(f"{progress.bytes / 1_000_000:,.1f} MB")
-        left = max(0.0, progress.expected_rows - progress.rows) / speed
-        parts.append(f"about {left:,.0f} s left")
-    if progress.windows > 1:
-        parts.append(f"window {progress.windows_done}/{progress.windows}")
+        if 0 < progress.share < 1:
+            left = progress.seconds * (1 - progress.share) / progress.share
+            parts.append(f"about {left:,.0f} s left")
     return ", ".join(parts)

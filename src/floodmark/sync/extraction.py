@@ -40,6 +40,13 @@ class Progress(Struct, frozen=True, kw_only=True):
     windows_done: int
     windows: int
     seconds: float
+    chunk_rows: int = 0
+
+    @property
+    def share(self) -> float:
+        """How much of the expected rows is read, also in the chunk that is not committed yet."""
+        reading = self.chunk_rows * self.windows_done / max(1, self.windows)
+        return min(1.0, (self.rows + reading) / max(1, self.expected_rows))
 
 
 class Engine(Protocol):
@@ -150,16 +157,14 @@ class _TableRun:
             self._watermark = extraction.store.update(self._table, extract_started)
         sequence = self._watermark.standing.next_head.sequence if self._watermark else 1
         job = extraction.engine.job(extraction, self._plan, self._table, sequence)
-        receipts = extraction.engine.extract(
-            job, plan.windows, lambda done: self._tell(done, len(plan.windows))
-        )
+        receipts = extraction.engine.extract(job, plan.windows, lambda done: self._tell(done, plan))
         check_receipts(plan, receipts)
         self._lease.check()
         self._watermark = extraction.store.commit(
             self._table, lambda current: self._chunk(current, plan, receipts, began)
         )
         self._add(plan, receipts)
-        self._tell(len(plan.windows), len(plan.windows))
+        self._tell(0, plan)
 
     def finish(self) -> TableResult:
         """Say what was done, when there are no more chunks."""
@@ -215,7 +220,7 @@ class _TableRun:
             ),
         )
 
-    def _tell(self, windows_done: int, windows: int) -> None:
+    def _tell(self, windows_done: int, plan: ChunkPlan) -> None:
         self._extraction.progress(
             self._table,
             Progress(
@@ -223,7 +228,8 @@ class _TableRun:
                 bytes=self._result.bytes,
                 expected_rows=self._plan.expected_rows,
                 windows_done=windows_done,
-                windows=windows,
+                windows=len(plan.windows),
                 seconds=time.monotonic() - self._began,
+                chunk_rows=plan.rows,
             ),
         )

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from msgspec import Struct
 
 from floodmark.config.models import ExtractionSettings
-from floodmark.errors import ConfigError
+from floodmark.errors import ConfigError, UsageError
 from floodmark.model.bound import Bound
 from floodmark.model.cursor import CursorChoice
 from floodmark.model.extraction import ChunkPlan, ColumnPlan, Edge, Route
@@ -55,16 +55,18 @@ def plan_table(
 ) -> TablePlan:
     """Look at a table and decide how to read what is new behind its position.
 
-    A table with a time cursor and no position yet begins at `default_start`.
+    A table with a time cursor and no position yet begins at `default_start`, with rows of that very
+    moment.
     """
     source = read_table(session, table)
     choice = choose_cursor(source, cursor_columns)
     cursor = choice.cursor
     start = position
     if cursor.kind == "none":
+        _refuse_limit(table, limit)
         start = START
     elif position.is_start and cursor.kind == "timestamp":
-        start = default_start
+        start = _right_before(default_start)
     unusable = judge_unusable(
         table, cursor, count_unusable(session, source, cursor), settings.null_cursors
     )
@@ -118,6 +120,9 @@ def _edges(
 ) -> Iterator[Edge]:
     assert plan.bound is not None
     cursor, bound = plan.choice.cursor, plan.bound.position
+    if cursor.kind == "none":
+        yield from _reload_edges(session, plan, bound, stride)
+        return
     if plan.route.by == "cursor":
         yield from cursor_edges(
             session,
@@ -130,12 +135,38 @@ def _edges(
             limit=limit,
         )
         return
-    if limit is not None and not plan.route.chunked and cursor.kind != "none":
+    if limit is not None and not plan.route.chunked:
         bound = limited_bound(session, plan.source, cursor, plan.start, bound, limit=limit)
         limit = None
     yield from key_edges(
         session, plan.source, cursor, plan.start, bound, stride=stride, limit=limit
     )
+
+
+def _reload_edges(
+    session: MysqlSession, plan: TablePlan, bound: Position, stride: int
+) -> Iterator[Edge]:
+    """Cut a whole table along its key; what has no key, or no rows, is one window."""
+    if plan.route.by != "key":
+        yield Edge(bound, plan.source.estimated_rows)
+        return
+    edges = key_edges(session, plan.source, plan.choice.cursor, START, bound, stride=stride)
+    yield next(edges, Edge(bound, 0))
+    yield from edges
+
+
+def _refuse_limit(table: TableName, limit: int | None) -> None:
+    if limit is not None:
+        raise UsageError(
+            f"{table} is read whole each time: with --limit {limit} the rest of it would be lost",
+            hint="leave out --limit, or name a cursor for the table",
+        )
+
+
+def _right_before(moment: Position) -> Position:
+    """The position from which on the rows of a moment itself are read as well."""
+    assert moment.timestamp is not None
+    return Position(moment.timestamp - timedelta(microseconds=1))
 
 
 def _bound(

@@ -7,6 +7,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from floodmark.config.models import SparkSettings
+from floodmark.errors import FloodmarkError
 from floodmark.model.extraction import Receipt, Window
 from floodmark.model.notice import Notice, Report
 from floodmark.model.table import TableName
@@ -29,6 +30,7 @@ class SparkEngine:
         self._lock = Lock()
         self._running = ExitStack()
         self._session: Any = None
+        self._stopped = False
 
     def job(
         self, extraction: Extraction, plan: TablePlan, table: TableName, sequence: int
@@ -63,15 +65,18 @@ class SparkEngine:
     def stop(self) -> None:
         """End the session and whatever still runs in it."""
         with self._lock:
+            self._stopped = True
             self._session = None
             self._running.close()
 
     def _started(self) -> Any:
         with self._lock:
+            if self._stopped:  # a table that was between two chunks when the run was stopped
+                raise FloodmarkError("the run was stopped")
             if self._session is None:
                 from floodmark.engine.session import spark_session
 
-                self._report(Notice("debug", "starting Spark"))
+                self._report(Notice("info", "starting Spark"))
                 settings = self._settings
                 # Java and the workers talk a lot; what matters of it comes back as errors.
                 log_file = None if self._verbose else os.devnull

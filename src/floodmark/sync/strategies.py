@@ -10,12 +10,26 @@ from floodmark.sync.result import TableResult
 Work = Callable[[TableName], TableResult]
 
 
-def run_tables(tables: Sequence[TableName], work: Work, *, at_once: int = 1) -> list[TableResult]:
-    """Do the work for each table; one that fails leaves the others alone."""
+def run_tables(
+    tables: Sequence[TableName],
+    work: Work,
+    *,
+    at_once: int = 1,
+    stop: Callable[[], None] = lambda: None,
+) -> list[TableResult]:
+    """Do the work for each table; one that fails leaves the others alone.
+
+    If we are interrupted, `stop` ends what is running, and what waits does not begin.
+    """
     if at_once == 1 or len(tables) == 1:
         return [_guarded(table, work) for table in tables]
     with ThreadPoolExecutor(max_workers=at_once) as pool:
-        return list(pool.map(lambda table: _guarded(table, work), tables))
+        try:
+            return list(pool.map(lambda table: _guarded(table, work), tables))
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            stop()
+            raise
 
 
 def exit_code(results: Sequence[TableResult]) -> int:
