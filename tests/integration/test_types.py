@@ -73,6 +73,9 @@ COLUMNS: dict[str, tuple[str, str, str]] = {
     "stamp_6": ("TIMESTAMP(6) NULL", "timestamp[us, tz=UTC]", "'2038-01-19 03:14:07.999999'"),
     "time_": ("TIME", "string", "'-838:59:59', '838:59:59', '-00:00:01', '00:00:00'"),
     "time_6": ("TIME(6)", "string", "'-838:59:58.999999', '25:00:00.000001'"),
+    "uuid_": ("UUID", "string", "'123E4567-e89b-12d3-a456-426655440000'"),
+    "inet4_": ("INET4", "string", "'255.0.0.1'"),
+    "inet6_": ("INET6", "string", "'2001:DB8::ff00:42:8329', '::ffff:1.2.3.4'"),
     "char_": ("CHAR(10)", "string", "'abc  ', '', '😀👩‍👩‍👧'"),
     "varchar_": ("VARCHAR(100)", "string", "'tail  ', '日本', 'a\\0b', '\\'\"\\\\\\n'"),
     "latin": ("VARCHAR(9) CHARACTER SET latin1", "string", "'é€'"),
@@ -280,7 +283,7 @@ def what_mysql_says(
             user=connection.user,
             password=connection.password.reveal(),
             charset="utf8mb4",
-            conv={**pymysql.converters.encoders},
+            conv=dict(pymysql.converters.encoders),  # type: ignore[arg-type]
             init_command="SET time_zone = '+00:00'",
         ) as session,
         session.cursor(Cursor) as cursor,

@@ -124,6 +124,21 @@ def test_span_leaves_the_order_of_text_to_the_database() -> None:
     assert (span.first.id, span.last.id) == (("a", 2), ("B", 1))
 
 
+@pytest.mark.parametrize(
+    ("value", "identity"),
+    [
+        (Decimal(2**64 - 1), 2**64 - 1),
+        (Decimal("0.0000000001"), "0.0000000001"),
+        (b"\x00\xff", "0x00ff"),
+        (date(2024, 1, 2), "2024-01-02"),
+    ],
+)
+def test_keys_of_any_type_fit_a_position(value: object, identity: object) -> None:
+    span = Span(Cursor(kind="id", key=("v",)), ordered=False)
+    span.add(pa.record_batch([pa.array([value])], names=["v"]))
+    assert span.first.id == span.last.id == identity
+
+
 def test_only_repeating_columns_get_a_dictionary() -> None:
     batch = pa.record_batch(
         [list(range(64)), [n % 8 for n in range(64)], [None] * 63 + [1]],

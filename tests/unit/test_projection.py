@@ -57,6 +57,8 @@ CASES = [
     (column("datetime"), "CONCAT(`v`)", "timestamp[us]"),
     (column("timestamp"), "CONCAT(`v`)", "timestamp[us, UTC]"),
     (column("time"), "CONCAT(`v`)", "string"),
+    (column("uuid"), "CONCAT(`v`)", "string"),
+    (column("inet6"), "CONCAT(`v`)", "string"),
     (column("longtext"), "`v`", "string"),
     (column("enum"), "`v`", "string"),
     (column("set"), "`v`", "string"),

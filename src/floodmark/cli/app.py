@@ -147,7 +147,7 @@ def confirm(question: str, *, force: bool, refusal: str) -> None:
     """Ask on a terminal; elsewhere refuse unless forced."""
     if force:
         return
-    if not sys.stdin.isatty():
+    if sys.stdin is None or not sys.stdin.isatty():
         raise UsageError(refusal, hint="add --force if that is what you want")
     click.confirm(question, abort=True, err=True)
 

@@ -39,7 +39,7 @@ extraction: {{window_rows: 25000, windows_per_chunk: 2}}
 @click.option("--keep", is_flag=True, help="Leave the folder with lake and configuration behind.")
 @click.option("--rows", default=300_000, show_default=True, help="Deliveries in the source.")
 def demo(rows: int, *, keep: bool) -> None:
-    """Tell the story on a private MariaDB and a local lake, in about a minute."""
+    """Tell the story on a private MariaDB, a local lake and DuckDB, in about a minute."""
     folder = Path(tempfile.mkdtemp(prefix="floodmark-demo-"))
     try:
         with PrivateMariaDB(folder / "mariadb") as source:
@@ -64,21 +64,21 @@ class Story:
         config = CONFIG.format(port=self._source.port, user=self._source.user)
         (self._folder / "floodmark.yml").write_text(config)
         create_tables(self._source.execute, deliveries=rows)
-        chapter(f"A MySQL server with {rows:,} deliveries, an empty lake")
+        chapter(f"A MySQL server with {rows:,} deliveries, an empty lake, an empty warehouse")
         self._run("watermark get -t settlement.settlement_normal_delivery_detail")
-        self._run("sync -p settlement --backup-only --dry-run")
+        self._run("sync -p settlement --dry-run")
         chapter("The first sync")
-        self._run("sync -p settlement --backup-only")
+        self._run("sync -p settlement")
         self._run("watermark get -t settlement.settlement_normal_delivery_detail")
         chapter("Nothing new: no Spark is started")
-        self._run("sync -p settlement --backup-only")
+        self._run("sync -p settlement")
         chapter("Rows change; the next sync reads only those. It is killed in the middle")
         change_deliveries(self._source.execute, every=2)
         time.sleep(1.1)  # what carries the current second is not read before it is over
-        self._run_and_kill("sync -p settlement --backup-only")
+        self._run_and_kill("sync -p settlement")
         self._run("watermark list")
         chapter("Run again, it goes on behind the last chunk that was committed")
-        self._run("sync -p settlement --backup-only")
+        self._run("sync -p settlement")
         chapter("Somebody destroys the watermark")
         primary = self._folder / "lake" / layout.primary(DELIVERIES)
         say(f"$ echo garbage > lake/{layout.primary(DELIVERIES)}")

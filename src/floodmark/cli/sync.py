@@ -93,7 +93,7 @@ def sync(
 
     at_once = settings.extraction.tables_at_once if strategy == "inter-table" else 1
     try:
-        results = run_tables(tables, work, at_once=at_once)
+        results = run_tables(tables, work, at_once=at_once, stop=engine.stop)
     finally:
         progress.end()
         engine.stop()

@@ -70,7 +70,7 @@ def _reading(
             chunks_of(
                 session,
                 plan,
-                window_rows=settings.window_rows,
+                settings,
                 windows_per_chunk=settings.windows_per_chunk,
                 limit=limit,
             )

@@ -1,9 +1,11 @@
 """Commands that keep the state tidy: prune and validate."""
 
+from contextlib import suppress
+
 import click
 
 from floodmark.cli.app import App, command_options, table_option
-from floodmark.errors import DifferenceFound, UsageError
+from floodmark.errors import DifferenceFound, StateError, UsageError
 from floodmark.model.table import TableName
 from floodmark.state.validation import Findings
 from floodmark.state.validation import validate as find_differences
@@ -15,7 +17,7 @@ from floodmark.state.validation import validate as find_differences
 @command_options
 def prune(app: App, keep_days: str, *, dry_run: bool) -> None:
     """Remove old copies of watermarks; the newest copy of each table always stays."""
-    if not keep_days.isdecimal():
+    if not keep_days.isdecimal() or len(keep_days) > 5:
         raise UsageError(f"--keep-days {keep_days!r} is not a number of days")
     removed = app.store.copies.prune(keep_days=int(keep_days), dry_run=dry_run)
     done = "would remove" if dry_run else "removed"
@@ -34,7 +36,8 @@ def validate(app: App, names: tuple[str, ...], *, repair: bool) -> None:
     if repair:
         for table, findings in zip(tables, found, strict=True):
             if findings.differences:
-                app.store.repair(table)
+                with suppress(StateError):  # what cannot be mended is found again
+                    app.store.repair(table)
         found = [find_differences(app.store, table) for table in tables]
     app.print("\n".join(_show(findings) for findings in found) or "no tables", found)
     differing = [findings.table_name for findings in found if findings.differences]

@@ -76,7 +76,11 @@ class PostgresConnection(Struct, frozen=True, kw_only=True, tag_field="type", ta
 
 
 class RedshiftConnection(Struct, frozen=True, kw_only=True, tag_field="type", tag="redshift"):
-    """An Amazon Redshift cluster or workgroup."""
+    """An Amazon Redshift cluster or workgroup.
+
+    It reads the lake as `iam_role` (an ARN, or `default`), or else with a key of its own. Without
+    `ssl` the connection is not encrypted.
+    """
 
     host: str
     port: Port = 5439
@@ -85,6 +89,9 @@ class RedshiftConnection(Struct, frozen=True, kw_only=True, tag_field="type", ta
     password: Secret | None = None
     schema: str = "public"
     iam_role: str | None = None
+    access_key_id: Secret | None = None
+    secret_access_key: Secret | None = None
+    ssl: bool = True
 
 
 Connection = MysqlConnection | DuckdbConnection | PostgresConnection | RedshiftConnection
@@ -136,6 +143,7 @@ class ExtractionSettings(Struct, frozen=True, kw_only=True):
     """How tables are cut into windows, chunks and files, and how far they are read."""
 
     window_rows: Rows = 250_000
+    window_mb: Rows = 64
     windows_per_chunk: Rows = 8
     file_mb: Rows = 192
     lag_seconds: Annotated[float, Meta(ge=0)] | None = None

@@ -1,12 +1,12 @@
 """The driver's side of an extraction: one Spark task a window."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 import pyarrow as pa
 from pyspark.errors import PySparkException, PythonException
-from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
+from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.taskcontext import TaskContext
 
 from floodmark.engine.job import ExtractionJob
@@ -35,13 +35,12 @@ def extract(
         return []
     parts = tuple(windows)
 
-    def task(numbers: Iterator[pa.Array]) -> Iterator[pa.Array]:
-        for batch in numbers:
-            yield pa.array([_run(job, parts[number]) for number in batch.to_pylist()], pa.string())
+    def task(numbers: pa.Array) -> pa.Array:
+        return pa.array([_run(job, parts[number]) for number in numbers.to_pylist()], pa.string())
 
     # An Arrow UDF rather than mapInArrow, which wants pandas for nothing. One row a partition, and
     # the windows inside the task: nothing is shuffled, and nothing is shown.
-    read = arrow_udf(task, "string", ArrowUDFType.SCALAR_ITER).asNondeterministic()
+    read = arrow_udf(task, "string").asNondeterministic()  # type: ignore[call-overload]
     frame = spark.range(0, len(parts), 1, len(parts)).select(read("id"))
     with run_together(spark, f"{job.table} #{job.sequence}", progress):
         try:

@@ -10,6 +10,13 @@ from floodmark.model.run import session_day
 from floodmark.model.table import TableName
 
 MEBIBYTE = 1024 * 1024
+_MOST_BATCH_ROWS = 16_384
+_BATCH_BYTES = 8 * MEBIBYTE
+
+
+def batch_rows(average_row_bytes: int) -> int:
+    """How many rows to take at once, so that batches of wide rows do not grow large."""
+    return max(1, min(_MOST_BATCH_ROWS, _BATCH_BYTES // max(1, average_row_bytes)))
 
 
 class ExtractionJob(Struct, frozen=True, kw_only=True):
@@ -19,6 +26,9 @@ class ExtractionJob(Struct, frozen=True, kw_only=True):
     what stands behind ORDER BY, if the rows are to come in the cursor's order. `url` is the
     source's address with its password. A job travels to the workers inside the pickled task, which
     neither Spark's UI nor its event log nor a list of processes shows.
+
+    connectorx reads ahead without bounds, so a worker may hold a whole window: the size of windows
+    in bytes is what bounds its memory.
     """
 
     table: TableName
@@ -33,7 +43,7 @@ class ExtractionJob(Struct, frozen=True, kw_only=True):
     zero_dates: ZeroDates = "null"
     file_bytes: int = 192 * MEBIBYTE
     row_group_bytes: int = 32 * MEBIBYTE
-    batch_rows: int = 16_384
+    batch_rows: int = _MOST_BATCH_ROWS
     tries: int = 4
 
     def query(self, predicate: str) -> str:

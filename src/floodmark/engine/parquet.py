@@ -13,6 +13,7 @@ from floodmark.model.manifest import DataFile
 
 # A dictionary pays where a value comes again this often on average; it costs where it does not.
 _REPEATS = 8
+_SAMPLE_ROWS = 8192
 
 
 class ParquetLayout(Struct, frozen=True, kw_only=True):
@@ -66,7 +67,7 @@ class ParquetFiles:
         if not self._held:
             return
         if self._dictionaries is None:
-            self._dictionaries = repeating_columns(self._held[0])
+            self._dictionaries = repeating_columns(self._held[0].slice(0, _SAMPLE_ROWS))
         if self._open is None:
             name = self._layout.name(len(self._finished))
             self._open = _ParquetFile(self._layout, name, self._dictionaries)

@@ -67,6 +67,8 @@ def _settings(local: bool, memory: str | None, archive: ClassArchive | None) -> 
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
+        # connectorx starts threads anew for each window; with an arena each, memory would creep up.
+        "spark.executorEnv.MALLOC_ARENA_MAX": "2",
         # The one query there is needs no compiler; without it the first job starts a second sooner.
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",

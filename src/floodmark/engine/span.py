@@ -86,8 +86,8 @@ def _part(value: Any) -> int | str:
     """A key's value as a position can hold it."""
     if isinstance(value, int | str):
         return int(value) if isinstance(value, bool) else value
-    if isinstance(value, Decimal):  # without a fraction it is a BIGINT UNSIGNED
-        return int(value) if value.as_tuple().exponent == 0 else str(value)
+    if isinstance(value, Decimal):  # without a fraction, a whole number such as BIGINT UNSIGNED
+        return int(value) if value.as_tuple().exponent == 0 else format(value, "f")
     if isinstance(value, bytes):
         return "0x" + value.hex()
     return plain(value) if isinstance(value, datetime) else str(value)

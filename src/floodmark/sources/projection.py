@@ -44,6 +44,7 @@ _GEOMETRIES = {
     "geometrycollection",
     "geomcollection",
 }
+_SHOWN = {"time", "uuid", "inet4", "inet6"}
 _WIDEST_DECIMAL = 38
 _WIDEST_BIT = 64
 
@@ -75,7 +76,7 @@ def _plan(table: SourceTable, column: SourceColumn) -> ColumnPlan:
         expression, arrow = f"CONCAT({name})", _decimal(column)
     elif moment:
         expression, arrow = f"CONCAT({name})", _MOMENTS[kind]
-    elif kind == "time":
+    elif kind in _SHOWN:
         expression, arrow = f"CONCAT({name})", "string"
     elif kind == "json":
         expression, arrow = f"CAST({name} AS CHAR)", "string"

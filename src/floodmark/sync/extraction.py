@@ -104,7 +104,7 @@ def extract_table(
                 chunks = chunks_of(
                     session,
                     plan,
-                    window_rows=extraction.settings.window_rows,
+                    extraction.settings,
                     windows_per_chunk=extraction.windows_per_chunk,
                     limit=extraction.limit,
                 )

@@ -97,19 +97,20 @@ def plan_table(
 def chunks_of(
     session: MysqlSession,
     plan: TablePlan,
+    settings: ExtractionSettings,
     *,
-    window_rows: int,
     windows_per_chunk: int,
     limit: int | None,
 ) -> Iterator[ChunkPlan]:
     """Cut what a plan reads into chunks of windows, found one after another as they are needed."""
     if plan.bound is None:
         return iter(())
-    if limit is not None:
-        window_rows = min(window_rows, limit)
+    # The client reads ahead, so a task may hold its whole window: wide rows need short windows.
+    fitting = settings.window_mb * 1_000_000 // max(1, plan.source.average_row_bytes)
+    stride = max(1, min(settings.window_rows, fitting, limit or settings.window_rows))
     return plan_chunks(
         plan.start,
-        _edges(session, plan, window_rows, limit),
+        _edges(session, plan, stride, limit),
         windows_per_chunk=windows_per_chunk if plan.route.chunked else None,
         predicate=partial(window_predicate, plan.source, plan.choice.cursor),
     )

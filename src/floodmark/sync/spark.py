@@ -36,7 +36,7 @@ class SparkEngine:
         self, extraction: Extraction, plan: TablePlan, table: TableName, sequence: int
     ) -> "ExtractionJob":
         """Describe a chunk to the workers."""
-        from floodmark.engine.job import MEBIBYTE, ExtractionJob
+        from floodmark.engine.job import MEBIBYTE, ExtractionJob, batch_rows
 
         settings, cursor = extraction.settings, plan.choice.cursor
         in_order = plan.route.by == "cursor" and plan.route.index is not None
@@ -52,6 +52,7 @@ class SparkEngine:
             lake=extraction.lake,
             zero_dates=settings.zero_dates,
             file_bytes=settings.file_mb * MEBIBYTE,
+            batch_rows=batch_rows(plan.source.average_row_bytes),
         )
 
     def extract(
