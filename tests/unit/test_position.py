@@ -14,9 +14,7 @@ EARLY, LATE = datetime(2025, 8, 1, tzinfo=UTC), datetime(2025, 8, 2, tzinfo=UTC)
 numbers = st.integers(0, 5) | st.just(LARGEST_NUMBER)
 parts = numbers | st.sampled_from(["a", "B"])
 identities: st.SearchStrategy[Identity] = parts | st.tuples(parts, parts)
-bases = st.builds(
-    Position, st.none() | st.sampled_from([EARLY, LATE]), st.none() | identities
-)
+bases = st.builds(Position, st.none() | st.sampled_from([EARLY, LATE]), st.none() | identities)
 positions = bases | st.builds(
     Position,
     st.none() | st.just(EARLY),

@@ -26,7 +26,7 @@ class TargetTable(Struct, frozen=True, kw_only=True):
 
 
 class LoadChunk(Struct, frozen=True, kw_only=True):
-    """The data files of one manifest."""
+    """The data files of one manifest; `sizes` are their bytes, in the order of `paths`."""
 
     head: Head
     manifest: str
@@ -34,6 +34,7 @@ class LoadChunk(Struct, frozen=True, kw_only=True):
     rows: Count
     bytes: Count
     paths: tuple[str, ...]
+    sizes: tuple[Count, ...] = ()
     start: str
     end: str
 

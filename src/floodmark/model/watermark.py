@@ -146,10 +146,27 @@ def check_plausible(watermark: Watermark, *, name: str, now: datetime) -> None:
     ):
         if moment is not None and in_future(moment, now):
             raise CorruptDocument(f"{name} lies in the future: {key} is {moment.isoformat()}")
+    if not _last_manifest_fits(watermark):
+        raise CorruptDocument(
+            f"{name} stands at {watermark.head}, which does not follow from manifest"
+            f" {watermark.mysql_state.last_manifest}"
+        )
     if watermark.loaded_head > watermark.head:
         raise CorruptDocument(
             f"{name} says {watermark.loaded_head} is loaded, but only {watermark.head} extracted"
         )
+
+
+def _last_manifest_fits(watermark: Watermark) -> bool:
+    """Whether the last manifest is that of the last place, or the reset before the first one."""
+    known, head = watermark.mysql_state.last_manifest, watermark.head
+    if known is None:
+        return head.sequence == 0
+    try:
+        last = Head.parse(known)
+    except ValueError:
+        return False
+    return head in (last, Head(last.epoch + 1, 0))
 
 
 def in_future(moment: datetime, now: datetime) -> bool:

@@ -75,7 +75,12 @@ class WatermarkReader:
             problem = f"{primary.key} is an older state than {newer.key}"
         else:
             return self._rolled(table, primary, heads)
-        found = self._recovered(table, problem, primary)
+        try:
+            found = self._recovered(table, problem, primary)
+        except StateLost:
+            if primary is None and self._copies.read(table, layout.primary(table), "primary"):
+                return self.read(table)  # nothing is lost: a first run has just begun
+            raise
         return structs.replace(
             found,
             etag=primary.etag if primary else None,
@@ -96,7 +101,8 @@ class WatermarkReader:
         last = max(self._log.heads(table), default=None)
         if last is not None:
             return self._rebuilt(table, last)
-        if unusable or next(self._objects.list_objects(layout.data_files(table)), None):
+        files = self._objects.list_objects(layout.data_files(table))
+        if unusable or next(files, None) is not None:
             raise StateLost(
                 f"{problem}, and neither a usable copy nor a manifest is left to recover"
                 f" {table} from",

@@ -1,6 +1,7 @@
 """What operators do to a table's position: set it, reset it, go back to an earlier state."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import islice
 
 from floodmark.errors import CorruptDocument, StateError, UsageError
@@ -66,11 +67,14 @@ def history(store: WatermarkStore, table: TableName, most: int | None = None) ->
 def _restore(
     store: WatermarkStore, table: TableName, earlier: Standing, loaded: Loaded, *, origin: str
 ) -> Watermark:
-    def decide(current: Watermark) -> Change:
-        if earlier.head > current.head:
+    def refuse_unless_earlier(current: Watermark | None) -> None:
+        if current is not None and earlier.head > current.head:
             raise UsageError(
                 f"{origin} of {table} is not an earlier state: the lake ends at {current.head}"
             )
+
+    def decide(current: Watermark) -> Change:
+        refuse_unless_earlier(current)
         chunks = _counted_chunks(store, table, earlier.mysql_state.counted_from_epoch)
         return Restore(
             origin=origin,
@@ -82,7 +86,10 @@ def _restore(
             bytes=sum(chunk.bytes for chunk in chunks),
         )
 
+    with suppress(StateError):
+        refuse_unless_earlier(store.get(table))
     with store.lease(table):
+        _make_readable(store, table)
         return store.commit(table, decide)
 
 

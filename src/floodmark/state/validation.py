@@ -33,6 +33,7 @@ def validate(store: WatermarkStore, table: TableName) -> Findings:
         differences.append(error.message)
         current = None
     differences += _compare_watermark(current, folded)
+    differences += _missing_last(store, table)
     found = {info.key: info.size for info in store.objects.list_objects(layout.data_files(table))}
     files = _named_files(manifests)
     cleaned = 0
@@ -98,9 +99,36 @@ def _fold(table: TableName, manifests: list[Manifest], problems: list[str]) -> W
 def _compare_watermark(current: Watermark | None, folded: Watermark | None) -> list[str]:
     if current is None or folded is None:
         return []
-    differences = []
-    for name in ("total_rows", "s3_file_count", "chunk_count", "last_manifest", "position"):
-        tracked, real = getattr(current.mysql_state, name), getattr(folded.mysql_state, name)
-        if tracked != real:
-            differences.append(f"watermark says {name} is {tracked}, the manifests say {real}")
-    return differences
+    tracked, real = _comparable(current), _comparable(folded)
+    return [
+        f"watermark says {name} is {tracked[name]}, the manifests say {real[name]}"
+        for name in tracked
+        if tracked[name] != real[name]
+    ]
+
+
+def _missing_last(store: WatermarkStore, table: TableName) -> list[str]:
+    """The watermark may know a last manifest of which the log itself shows no trace."""
+    primary = store.copies.read(table, layout.primary(table), "primary")
+    known = primary.watermark.mysql_state.last_manifest if primary and primary.watermark else None
+    if known is None or Head.parse(known) in store.log.heads(table, since=Head.parse(known)):
+        return []
+    return [f"manifest {known} is missing, though the watermark was saved after it"]
+
+
+def _comparable(watermark: Watermark) -> dict[str, object]:
+    """What follows from the manifests alone, whatever became of the runs since."""
+    extract, standing = watermark.mysql_state, watermark.standing
+    return {
+        "position": extract.position,
+        "total_rows": extract.total_rows,
+        "s3_file_count": extract.s3_file_count,
+        "s3_bytes": extract.s3_bytes,
+        "chunk_count": extract.chunk_count,
+        "last_manifest": extract.last_manifest,
+        "last_sequence": extract.last_sequence,
+        "counted_from_epoch": extract.counted_from_epoch,
+        "epoch": standing.epoch,
+        "eligible_from_epoch": standing.eligible_from_epoch,
+        "load_epoch": standing.load_epoch,
+    }

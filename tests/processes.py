@@ -1,0 +1,120 @@
+"""Tests that need processes of their own: started quickly, and killed at chosen points."""
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from multiprocessing import get_context
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+from floodmark.storage import local
+from floodmark.storage.objects import ObjectInfo, ObjectStore, StoredObject
+from scenarios import KEYS, STRAY_KEYS
+
+_context = get_context("forkserver")
+# What is imported once here is not imported again by each process.
+_context.set_forkserver_preload(
+    [
+        "pytest",
+        "floodmark.state.steering",
+        "floodmark.state.validation",
+        "floodmark.embedded.process",
+        "floodmark.storage.memory",
+        "floodmark.storage.local",
+        "floodmark.storage.retrying",
+        "floodmark.storage.s3",
+        "multiprocessing.connection",
+        "urllib.request",
+        "runpy",
+    ]
+)
+
+LOCAL_STEPS = ("open", "makedirs", "fsync", "link", "replace", "unlink", "close")
+
+
+def start(work: Callable[..., None], *arguments: Any) -> BaseProcess:
+    """Run a function of a module in a new process, with the test servers' keys."""
+    process = _context.Process(target=_with_keys, args=(work, *arguments), daemon=True)
+    process.start()
+    return process
+
+
+def pipe() -> tuple[Any, Any]:
+    """Two ends of a conversation with a process."""
+    return _context.Pipe()
+
+
+class Doom:
+    """Kills this process before or after its n-th step."""
+
+    def __init__(self, step: int, moment: str) -> None:
+        self._step = step
+        self._moment = moment
+        self._count = 0
+
+    def around(self, work: Callable[..., Any]) -> Callable[..., Any]:
+        """The same function, as a step."""
+
+        def step(*arguments: Any, **options: Any) -> Any:
+            self._count += 1
+            doomed = self._count == self._step
+            if doomed and self._moment == "before":
+                os.kill(os.getpid(), signal.SIGKILL)
+            try:
+                return work(*arguments, **options)
+            finally:
+                if doomed and self._moment == "after":
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        return step
+
+
+def doom_local_steps(doom: Doom) -> None:
+    """Make each call that the local folder makes to the operating system a step."""
+
+    class Steps:
+        def __getattr__(self, name: str) -> Any:
+            found = getattr(os, name)
+            return doom.around(found) if name in LOCAL_STEPS else found
+
+    setattr(local, "os", Steps())  # noqa: B010 - which is not the module's to export
+
+
+class DoomedObjectStore(ObjectStore):
+    """Another store, each operation of which is a step."""
+
+    def __init__(self, store: ObjectStore, doom: Doom) -> None:
+        self._store = store
+        self._doom = doom
+
+    def get(self, key: str) -> StoredObject:
+        found: StoredObject = self._doom.around(self._store.get)(key)
+        return found
+
+    def put(self, key: str, data: bytes) -> str:
+        return str(self._doom.around(self._store.put)(key, data))
+
+    def put_if_absent(self, key: str, data: bytes) -> str:
+        return str(self._doom.around(self._store.put_if_absent)(key, data))
+
+    def put_if_match(self, key: str, data: bytes, etag: str) -> str:
+        return str(self._doom.around(self._store.put_if_match)(key, data, etag))
+
+    def list_objects(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
+        yield from self._doom.around(self._store.list_objects)(prefix, after=after)
+
+    def list_folders(self, prefix: str) -> list[str]:
+        return list(self._doom.around(self._store.list_folders)(prefix))
+
+    def delete(self, key: str) -> None:
+        self._doom.around(self._store.delete)(key)
+
+    def __str__(self) -> str:
+        return str(self._store)
+
+
+def _with_keys(work: Callable[..., None], *arguments: Any) -> None:
+    for name in STRAY_KEYS:
+        os.environ.pop(name, None)
+    os.environ.update(KEYS)
+    work(*arguments)
