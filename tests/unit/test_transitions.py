@@ -358,3 +358,23 @@ def test_loading_cannot_run_ahead_or_go_back() -> None:
     load(2)
     with pytest.raises(IllegalTransition, match="cannot go back"):
         load(1)
+
+
+def test_a_broken_log_has_a_way_out() -> None:
+    objects = MemoryObjectStore()
+    store = new_store(objects, "a")
+    store.commit(TABLE, lambda _: one_row(1))
+    store.commit(TABLE, lambda _: one_row(2))
+    objects.put(layout.manifest(TABLE, Head(1, 2)), b"garbage")
+    objects.delete(layout.primary(TABLE))
+    for info in list(objects.list_objects("watermarks/backups/")):
+        objects.delete(info.key)
+    with pytest.raises(CorruptLog, match="00000002"):
+        new_store(objects, "b").get(TABLE)
+    steering.set_position(new_store(objects, "c"), TABLE, Position(None, 1))
+    after = new_store(objects, "d")
+    watermark = after.get(TABLE)
+    assert watermark is not None
+    assert watermark.position == Position(None, 1)
+    assert watermark.epoch > 1000
+    assert after.commit(TABLE, lambda _: one_row(2)).position == Position(None, 2)

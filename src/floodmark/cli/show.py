@@ -5,7 +5,7 @@ from datetime import datetime
 import click
 
 from floodmark.model.manifest import Chunk, Import, Manifest, Reset, Restore, Set
-from floodmark.model.position import Position, show_id
+from floodmark.model.position import show_id
 from floodmark.model.table import TableName
 from floodmark.model.timestamps import stamped
 from floodmark.model.watermark import Watermark
@@ -52,11 +52,6 @@ def show_watermark(table: TableName, watermark: Watermark, start: str) -> str:
         lines.append(f"      Error: {load.error}")
     lines += ["", "   🔜 Next Incremental Backup:", f"      Will start from: {start}"]
     return "\n".join(lines)
-
-
-def show_start(position: Position, fallback: str, fallback_name: str) -> str:
-    """Where the next run of a table starts."""
-    return f"{fallback} ({fallback_name})" if position.is_start else str(position)
 
 
 def show_status(status: str) -> str:

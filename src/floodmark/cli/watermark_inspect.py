@@ -10,7 +10,6 @@ from floodmark.cli.show import (
     show_ago,
     show_change,
     show_rows,
-    show_start,
     show_status,
     show_watermark,
 )
@@ -179,10 +178,12 @@ def default_start(app: App) -> tuple[datetime, str]:
 
 
 def _as_text(app: App, table: TableName, watermark: Watermark | None) -> str:
+    if watermark is not None and not watermark.position.is_start:
+        return show_watermark(table, watermark, str(watermark.position))
     start, source = default_start(app)
     if watermark is None:
         return f"No watermark found, will start from {source}: {plain(start)}"
-    return show_watermark(table, watermark, show_start(watermark.position, plain(start), source))
+    return show_watermark(table, watermark, f"{plain(start)} ({source})")
 
 
 def _as_json(app: App, table: TableName, watermark: Watermark | None) -> dict[str, object]:

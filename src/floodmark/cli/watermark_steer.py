@@ -1,5 +1,6 @@
 """Commands that move a position: set, reset, restore."""
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import cast
 
@@ -7,7 +8,7 @@ import click
 import msgspec
 
 from floodmark.cli.app import App, command_options, confirm, table_option
-from floodmark.errors import StateError, UsageError
+from floodmark.errors import FloodmarkError, PartialFailure, StateError, UsageError
 from floodmark.model.position import LARGEST_NUMBER, Position
 from floodmark.model.presets import preset_moment
 from floodmark.model.run import Stage
@@ -58,11 +59,13 @@ def set_position(
     wanted = {table: _fitting(app, table, position, before[table]) for table in tables}
     for table in tables:
         _confirm_jump(table, before[table], wanted[table], force=force)
-    results = [
-        _moved(table, before[table], steering.set_position(app.store, table, wanted[table]))
-        for table in tables
-    ]
-    app.print("\n".join(text for text, _ in results), [value for _, value in results])
+    _steer(
+        app,
+        tables,
+        lambda table: _moved(
+            table, before[table], steering.set_position(app.store, table, wanted[table])
+        ),
+    )
 
 
 @click.command()
@@ -94,16 +97,16 @@ def reset(
     stages = ["extract"] if extract_only else ["load"] if load_only else ["extract", "load"]
     tables = app.tables(names)
     before = {table: _position_now(app, table) for table in tables}
-    results = [
-        _moved(
+    _steer(
+        app,
+        tables,
+        lambda table: _moved(
             table,
             before[table],
             steering.reset(app.store, table, cast("list[Stage]", stages)),
             note=f" ({' and '.join(stages)} reset)",
-        )
-        for table in tables
-    ]
-    app.print("\n".join(text for text, _ in results), [value for _, value in results])
+        ),
+    )
 
 
 @click.command()
@@ -130,6 +133,25 @@ def restore(app: App, names: tuple[str, ...], origin: str | None, path: str | No
         after = steering.restore_manifest(app.store, table, _head(str(origin)))
     text, value = _moved(table, before, after)
     app.print(text, [value])
+
+
+def _steer(
+    app: App, tables: list[TableName], move: Callable[[TableName], tuple[str, dict[str, object]]]
+) -> None:
+    """Move each table; one that cannot be moved leaves the others alone, and decides the end."""
+    results: list[tuple[str, dict[str, object]]] = []
+    failures: list[FloodmarkError] = []
+    for table in tables:
+        try:
+            results.append(move(table))
+        except FloodmarkError as error:
+            failures.append(error)
+    if results:
+        app.print("\n".join(text for text, _ in results), [value for _, value in results])
+    if failures and results:
+        raise PartialFailure("; ".join(error.message for error in failures), hint=failures[0].hint)
+    if failures:
+        raise failures[0]
 
 
 def _set_system(app: App, preset: str, *, force: bool) -> None:
@@ -199,7 +221,8 @@ def _fitting(app: App, table: TableName, wanted: Position, before: Position | No
             f"the cursor of {table} is ({', '.join(columns)}): an id alone is no position in it",
             hint="add --timestamp",
         )
-    if columns == ("id",) and wanted.id is None and before is not None:
+    by_id = columns == ("id",) or (before is not None and before.timestamp is None)
+    if before is not None and by_id and wanted.id is None:
         # Only which files are loaded depends on the timestamp then; extraction goes on by id.
         return Position(wanted.timestamp, before.id)
     return wanted

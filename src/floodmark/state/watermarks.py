@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
-from floodmark.errors import CorruptDocument, LostRace, StateLost, StorageError, WriteConflict
+from floodmark.errors import CorruptDocument, LostRace, StateError, StorageError, WriteConflict
 from floodmark.model.manifest import Change
 from floodmark.model.notice import Notice, Report
 from floodmark.model.rules import check_transition
 from floodmark.model.sealed import seal
+from floodmark.model.standing import MysqlState
 from floodmark.model.table import TableName
 from floodmark.model.transitions import Authorship, after, checkpoint, record
 from floodmark.model.watermark import (
     BackupMetadata,
+    RedshiftState,
     Watermark,
     check_plausible,
     decode_watermark,
@@ -147,11 +149,16 @@ class WatermarkStore:
         """
         try:
             self._cache[table] = self._reader.read(table)
-        except StateLost:
+        except StateError:
             now = self._run.clock()
+            epoch = int(now.timestamp()) // 60
             fresh = structs.replace(
                 empty_watermark(table, self._run.session_id, now),
-                epoch=int(now.timestamp()) // 60,
+                epoch=epoch,
+                mysql_state=MysqlState(counted_from_epoch=epoch),
+                redshift_state=RedshiftState(
+                    loaded_epoch=epoch, eligible_from_epoch=epoch, load_epoch=epoch
+                ),
             )
             primary = self.copies.read(table, layout.primary(table), "primary")
             etag = primary.etag if primary else None
