@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import pytest
 from floodmark.embedded.mariadb import PrivateMariaDB
 from servers.ministack import Ministack
 from servers.postgres import PrivatePostgres
+from servers.redshift import RedshiftStandIn
 from servers.seaweedfs import SeaweedFS
 
 if TYPE_CHECKING:
@@ -41,11 +43,23 @@ def ministack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ministack]:
 
 
 @pytest.fixture(scope="session")
+def redshift(postgres: PrivatePostgres, ministack: Ministack) -> Iterator[RedshiftStandIn]:
+    """A stand-in for Redshift that reads lakes in ministack."""
+    with RedshiftStandIn(postgres, ministack) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
     """One Spark for all tests that need a real one, but not one of their own."""
     from floodmark.engine.session import spark_session
+    from scenarios import use_test_keys
 
-    with spark_session(master="local[2,4]", memory="1g", log_file=os.devnull) as session:
+    with ExitStack() as running:
+        with pytest.MonkeyPatch.context() as patched:
+            use_test_keys(patched)  # the workers inherit them
+            start = spark_session(master="local[2,4]", memory="1g", log_file=os.devnull)
+            session = running.enter_context(start)
         yield session
 
 

@@ -61,6 +61,7 @@ class Lake:
     folder: str | None = None
     prefix: str = ""
     endpoint: str = ""
+    bucket: str = BUCKET
 
     def open(self) -> ObjectStore:
         """Open the lake as the program would, but wait less between tries."""
@@ -68,7 +69,7 @@ class Lake:
         if self.folder is not None:
             store = LocalObjectStore(self.folder)
         else:
-            store = S3ObjectStore(BUCKET, self.prefix, endpoint=self.endpoint)
+            store = S3ObjectStore(self.bucket, self.prefix, endpoint=self.endpoint or None)
         backoff = Backoff(tries=3, first_seconds=0.005)
         return RetryingObjectStore(store, backoff, sleep=_pause, random=Random())
 

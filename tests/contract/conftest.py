@@ -1,6 +1,7 @@
-"""Every kind of object store, each empty."""
+"""Every kind of object store and of target, each empty."""
 
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
@@ -14,6 +15,7 @@ from floodmark.storage.s3 import S3ObjectStore
 from servers import S3Server
 from servers.ministack import Ministack
 from servers.seaweedfs import SeaweedFS
+from warehouses import Warehouse, new_warehouse, real_redshift
 
 BUCKET = "contract"
 
@@ -62,3 +64,19 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, aws_keys: None) -> Obj
         case kind:
             server: S3Server = request.getfixturevalue(f"{kind}_with_bucket")
             return S3ObjectStore(BUCKET, f"some/{uuid.uuid4().hex}", endpoint=server.endpoint)
+
+
+WAREHOUSES = ["duckdb", "duckdb-s3", "postgres", "postgres-s3", "redshift"]
+REAL_REDSHIFT = pytest.param("real", marks=pytest.mark.real_redshift)
+
+
+@pytest.fixture(params=[*WAREHOUSES, REAL_REDSHIFT] if real_redshift() else WAREHOUSES)
+def warehouse(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Warehouse]:
+    if request.param == "real":
+        real = real_redshift()
+        assert real is not None
+        yield real
+        real.query("DROP SCHEMA IF EXISTS {schema} CASCADE")
+    else:
+        request.getfixturevalue("aws_keys")
+        yield new_warehouse(request.param, request, tmp_path)

@@ -32,6 +32,8 @@ HEAVY = {
     "connectorx": {"engine"},
     "pyarrow": {"engine", "warehouse"},
     "duckdb": {"warehouse"},
+    "psycopg": {"warehouse"},
+    "redshift_connector": {"warehouse"},
     "pymysql": {"sources", "embedded"},
     "boto3": {"storage"},
 }

@@ -1,6 +1,7 @@
 """`floodmark s3clean …`: data files in the lake."""
 
 import re
+from collections import Counter
 from datetime import timedelta
 
 import click
@@ -9,6 +10,7 @@ from floodmark.cli.app import App, command_options, table_option
 from floodmark.cli.show import show_rows
 from floodmark.errors import FloodmarkError, UsageError
 from floodmark.lake.files import LakeFile, choose_removable, describe_files
+from floodmark.model.notice import Notice
 from floodmark.model.table import TableName
 from floodmark.model.timestamps import stamped
 from floodmark.state import layout
@@ -54,7 +56,7 @@ def list_files(app: App, names: tuple[str, ...]) -> None:
 @click.option("--force", is_flag=True, help="Also remove files that are not loaded yet.")
 @command_options
 def clean(app: App, names: tuple[str, ...], age: str | None, *, dry_run: bool, force: bool) -> None:
-    """Remove a table's data files; what is not loaded yet is protected."""
+    """Remove a table's data files; what is not loaded yet, or may still be, is protected."""
     older_than = app.run.clock() - _age(age) if age else None
     texts, removed, refused = [], [], []
     for table in app.tables(names):
@@ -68,16 +70,22 @@ def clean(app: App, names: tuple[str, ...], age: str | None, *, dry_run: bool, f
         removed += removable
         refused += protected
     app.print("\n".join(texts), {"dry_run": dry_run, "removed": removed, "protected": refused})
-    if refused:
+    kept = Counter(file.protection for file in refused)
+    if recent := kept["perhaps being written"]:
+        app.report(Notice("info", f"{recent:,} files were kept, as a run may still commit them"))
+    if foreign := kept["not ours"]:
+        app.warn(f"{foreign:,} files were kept, as they are not Floodmark's")
+    if unloaded := kept["not loaded"]:
         raise FloodmarkError(
-            f"{len(refused):,} files are not loaded yet and were kept",
+            f"{unloaded:,} files are not loaded yet and were kept",
             hint="load them first, or add --force to lose them",
         )
 
 
 def _files(app: App, table: TableName) -> list[LakeFile]:
     found = app.store.objects.list_objects(layout.data_files(table))
-    return describe_files(found, history(app.store, table), app.store.get(table))
+    now = app.run.clock()
+    return describe_files(found, history(app.store, table), app.store.get(table), now=now)
 
 
 def _summary(files: list[LakeFile]) -> str:

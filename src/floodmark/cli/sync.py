@@ -126,9 +126,10 @@ def _tables(app: App, names: tuple[str, ...], pipelines: tuple[str, ...]) -> lis
 def _loading(app: App, table: TableName) -> Loading:
     connection, target_name = app.config.target_of(table)
     target = app.config.connection(connection)
+    _, settings = app.config.tables[table]
     return Loading(
         store=app.store,
-        open_target=lambda: open_target(target, app.store.objects, app.config.lake),
+        open_target=lambda: open_target(target, app.store.objects, app.config.lake, settings),
         target_name=target_name,
         session_id=app.run.session_id,
         batch_bytes=app.config.settings.loading.batch_mb * MEBIBYTE,

@@ -64,7 +64,8 @@ class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True):
             for other, (pipeline, found) in self.tables.items()
         }
         for other, place in places.items():
-            if other != table and place == places[table]:
+            # Warehouses do not tell names apart by upper and lower case.
+            if other != table and _folded(place) == _folded(places[table]):
                 raise ConfigError(
                     f"{table} and {other} would both be loaded into {'.'.join(place)}",
                     hint="give one of them a 'target_name'",
@@ -103,6 +104,10 @@ def load_config(path: str | None, environment: Mapping[str, str]) -> LoadedConfi
         tables=_tables(settings),
         unset=unset,
     )
+
+
+def _folded(place: tuple[str, str]) -> tuple[str, str]:
+    return place[0], place[1].lower()
 
 
 def _fill_in(raw: Any, path: str, environment: Mapping[str, str], unset: dict[str, str]) -> Any:

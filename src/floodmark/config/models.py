@@ -98,11 +98,23 @@ Connection = MysqlConnection | DuckdbConnection | PostgresConnection | RedshiftC
 
 
 class TableSettings(Struct, frozen=True, kw_only=True):
-    """How one table is read; what is not said is found from its schema."""
+    """How one table is read and loaded; what is not said is found from its schema.
+
+    `distkey` and `sortkey` are for Redshift, which takes them when the table is created.
+    """
 
     cursor: Column | Annotated[list[Column], Meta(min_length=1)] | None = None
 
     target_name: str | None = None
+    distkey: Column | None = None
+    sortkey: Column | Annotated[list[Column], Meta(min_length=1)] | None = None
+
+    @property
+    def sort_columns(self) -> tuple[str, ...]:
+        """The columns by which Redshift sorts the table, when it is created; may be none."""
+        if self.sortkey is None:
+            return ()
+        return (self.sortkey,) if isinstance(self.sortkey, str) else tuple(self.sortkey)
 
     @property
     def cursor_columns(self) -> tuple[str, ...] | None:

@@ -1,7 +1,8 @@
 """The data files of a table, and whether each may be removed."""
 
+import re
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Literal
 
 from msgspec import Struct
@@ -12,6 +13,13 @@ from floodmark.model.watermark import Watermark
 from floodmark.storage.objects import ObjectInfo
 
 FileState = Literal["loaded", "pending", "orphan"]
+Protection = Literal["not loaded", "perhaps being written", "not ours"]
+
+# A run that was paused may still commit what it wrote, as long as nobody has taken its number.
+PATIENCE = timedelta(days=1)
+
+# Session, sequence, part, attempt and number, as `engine.job` writes them.
+_OUR_NAME = re.compile(r"\d{8}_\d{6}_[^/-]+-(\d+)-\d+-\d+-\d+\.parquet")
 
 
 class LakeFile(Struct, frozen=True, kw_only=True):
@@ -20,6 +28,8 @@ class LakeFile(Struct, frozen=True, kw_only=True):
     loaded    its rows are in the target, or no longer wanted there
     pending   its rows are not yet in the target
     orphan    no manifest names it: left by a run that did not finish, or written right now
+
+    `protection` says why it is not to be removed without force.
     """
 
     path: str
@@ -28,10 +38,15 @@ class LakeFile(Struct, frozen=True, kw_only=True):
     state: FileState
     manifest: str | None = None
     rows: int | None = None
+    protection: Protection | None = None
 
 
 def describe_files(
-    found: Iterable[ObjectInfo], manifests: Iterable[Manifest], watermark: Watermark | None
+    found: Iterable[ObjectInfo],
+    manifests: Iterable[Manifest],
+    watermark: Watermark | None,
+    *,
+    now: datetime,
 ) -> list[LakeFile]:
     """Say of each file found what it belongs to."""
     named = {
@@ -43,14 +58,16 @@ def describe_files(
     files = []
     for info in found:
         head, rows = named.get(info.key, (None, None))
+        state = _state(head, watermark)
         files.append(
             LakeFile(
                 path=info.key,
                 bytes=info.size,
                 modified=info.modified,
-                state=_state(head, watermark),
+                state=state,
                 manifest=str(head) if head else None,
                 rows=rows,
+                protection=_protection(info, state, watermark, now),
             )
         )
     return files
@@ -61,8 +78,8 @@ def choose_removable(
 ) -> tuple[list[LakeFile], list[LakeFile]]:
     """Split the files that are old enough into those to remove and those that are protected."""
     old = [file for file in files if older_than is None or file.modified < older_than]
-    removable = [file for file in old if force or file.state != "pending"]
-    protected = [file for file in old if not force and file.state == "pending"]
+    removable = [file for file in old if force or not file.protection]
+    protected = [file for file in old if not force and file.protection]
     return removable, protected
 
 
@@ -70,3 +87,17 @@ def _state(head: Head | None, watermark: Watermark | None) -> FileState:
     if head is None:
         return "orphan"
     return "pending" if watermark is None or watermark.still_to_load(head) else "loaded"
+
+
+def _protection(
+    info: ObjectInfo, state: FileState, watermark: Watermark | None, now: datetime
+) -> Protection | None:
+    if state != "orphan":
+        return "not loaded" if state == "pending" else None
+    ours = _OUR_NAME.fullmatch(info.key.rpartition("/")[2])
+    if ours is None:
+        return "not ours"  # an older system's, perhaps: its rows may still be wanted
+    taken = watermark is not None and int(ours[1]) <= watermark.head.sequence
+    if taken or now - info.modified > PATIENCE:
+        return None
+    return "perhaps being written"

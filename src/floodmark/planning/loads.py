@@ -115,6 +115,7 @@ def _chunk(manifest: Manifest, key: str) -> LoadChunk:
         rows=change.rows,
         bytes=change.bytes,
         paths=tuple(file.path for file in change.files),
+        sizes=tuple(file.bytes for file in change.files),
         start=str(change.start),
         end=str(change.end),
     )

@@ -112,14 +112,11 @@ def extract_table(
                 for chunk in chunks:
                     run.read(chunk)
                 return run.finish()
-        # The position stays; what went wrong is there for whoever looks next.
         except FloodmarkError as error:
+            # The position stays; what went wrong is there for whoever looks next.
             if error.exit_code == ExitCode.FAILED:
                 message = error.message
                 store.update(table, lambda current: extract_failed(current, message))
-            raise
-        except KeyboardInterrupt:
-            store.update(table, lambda current: extract_failed(current, "stopped by hand"))
             raise
 
 

@@ -95,6 +95,14 @@ def manifests_behind(
     return [store.log.read(table, head) for head in heads]
 
 
+def _eligible_manifests(
+    store: WatermarkStore, table: TableName, watermark: Watermark
+) -> list[Manifest]:
+    """Every manifest that belongs into the target in this load epoch."""
+    first = Head(watermark.redshift_state.eligible_from_epoch, 0)
+    return [store.log.read(table, head) for head in store.log.heads(table, since=first)]
+
+
 def _load(
     loading: Loading,
     table: TableName,
@@ -106,13 +114,20 @@ def _load(
     began = time.monotonic()
     load_epoch = watermark.redshift_state.load_epoch
     ledger = {entry.head: entry for entry in target.ledger(str(table), load_epoch)}
-    total = sum(entry.rows for entry in ledger.values())
+    if sum(entry.rows for entry in ledger.values()) < watermark.redshift_state.total_rows:
+        # The target was lost or replaced: it is the ledger that says what is to be loaded.
+        manifests = _eligible_manifests(loading.store, table, watermark)
     pending = pending_manifests(manifests, ledger)
     changes: list[str] = []
     if pending:
         newest = pending[-1].change
         assert isinstance(newest, Chunk)
         changes = target.prepare(target_table(loading.target_name, newest))
+
+    def checkpoint(head: Head) -> None:
+        total = sum(entry.rows for entry in target.ledger(str(table), load_epoch))
+        _checkpoint(loading.store, table, max(head, watermark.loaded_head), total, rows)
+
     rows = 0
     batches = batches_of(
         pending,
@@ -126,9 +141,8 @@ def _load(
     for batch in batches:
         lease.check()
         rows += target.load(batch)
-        _checkpoint(loading.store, table, batch.chunks[-1].head, total + rows, rows)
-    if manifests:
-        _checkpoint(loading.store, table, manifests[-1].head, total + rows, rows)
+        checkpoint(batch.chunks[-1].head)
+    checkpoint(manifests[-1].head if manifests else watermark.loaded_head)
     return LoadResult(
         rows=rows,
         manifests=len(pending),

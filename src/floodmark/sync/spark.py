@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from floodmark.engine.job import ExtractionJob
 
 
+_STOPPED = "the run was stopped"
+
+
 class SparkEngine:
     """Starts Spark at the first chunk of the first table, and stops it with the run."""
 
@@ -61,19 +64,34 @@ class SparkEngine:
         """Read all windows of a chunk, one task each."""
         from floodmark.engine.extract import extract
 
-        return extract(self._started(), job, windows, progress=progress)
+        session = self._started()
+        try:
+            return extract(session, job, windows, progress=progress)
+        except Exception as error:
+            if self._stopped:  # then whatever Spark complains about is of our own making
+                raise FloodmarkError(_STOPPED) from error
+            if isinstance(error, FloodmarkError):
+                raise
+            # Java has gone away, most likely: killed for want of memory, or by hand.
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise FloodmarkError(
+                f"Spark broke down: {reason}", hint="run the command again, with --debug to see why"
+            ) from error
 
     def stop(self) -> None:
         """End the session and whatever still runs in it."""
         with self._lock:
             self._stopped = True
             self._session = None
-            self._running.close()
+            try:
+                self._running.close()
+            except Exception as error:  # noqa: BLE001 - a Spark that is gone cannot be stopped
+                self._report(Notice("debug", f"Spark did not stop in order: {error}"))
 
     def _started(self) -> Any:
         with self._lock:
             if self._stopped:  # a table that was between two chunks when the run was stopped
-                raise FloodmarkError("the run was stopped")
+                raise FloodmarkError(_STOPPED)
             if self._session is None:
                 from floodmark.engine.session import spark_session
 

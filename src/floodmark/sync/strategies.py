@@ -19,10 +19,9 @@ def run_tables(
 ) -> list[TableResult]:
     """Do the work for each table; one that fails leaves the others alone.
 
-    If we are interrupted, `stop` ends what is running, and what waits does not begin.
+    The work is done in threads, so that an interruption comes while nothing is done here but wait:
+    then `stop` ends what is running, and what waits does not begin.
     """
-    if at_once == 1 or len(tables) == 1:
-        return [_guarded(table, work) for table in tables]
     with ThreadPoolExecutor(max_workers=at_once) as pool:
         try:
             return list(pool.map(lambda table: _guarded(table, work), tables))

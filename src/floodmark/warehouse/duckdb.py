@@ -1,18 +1,17 @@
 """DuckDB: a database in a file, the embedded default."""
 
-import os
-from collections.abc import Sequence
-from io import BytesIO
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import duckdb
-import pyarrow.parquet as parquet
 
 from floodmark.errors import BusyError, FloodmarkError
 from floodmark.model.load import TargetTable
 from floodmark.model.manifest import Column
 from floodmark.storage.objects import ObjectStore
-from floodmark.warehouse.sql import NEWEST, STAGING, SqlTarget, quote
+from floodmark.warehouse.files import LakeFiles
+from floodmark.warehouse.sql import NEWEST, STAGING, PassingConflict, SqlTarget, quote
 
 _TYPES = {
     "bool": "BOOLEAN",
@@ -32,14 +31,14 @@ _WIDER = {
     "INTEGER": ("BIGINT",),
     "FLOAT": ("DOUBLE",),
 }
+_DIGITS = {"SMALLINT": 5, "INTEGER": 10, "BIGINT": 19}
 
 
 class DuckdbTarget(SqlTarget):
     """A DuckDB file. One process at a time may write to it, as DuckDB has it."""
 
     def __init__(self, path: str, objects: ObjectStore, *, local_root: str | None) -> None:
-        self._objects = objects
-        self._local_root = local_root
+        self._files = LakeFiles(objects, local_root)
         try:
             self._database = duckdb.connect(path)
         except duckdb.IOException as error:
@@ -62,8 +61,9 @@ class DuckdbTarget(SqlTarget):
 
     def widens(self, old: str, new: str) -> bool:
         """Whether every value of the old type is one of the new."""
-        if old.startswith("DECIMAL") and new.startswith("DECIMAL"):
-            (old_digits, old_scale), (new_digits, new_scale) = _decimal(old), _decimal(new)
+        if new.startswith("DECIMAL") and (old.startswith("DECIMAL") or old in _DIGITS):
+            old_digits, old_scale = (_DIGITS[old], 0) if old in _DIGITS else _decimal(old)
+            new_digits, new_scale = _decimal(new)
             return new_scale >= old_scale and new_digits - new_scale >= old_digits - old_scale
         return new in _WIDER.get(old, ())
 
@@ -72,20 +72,21 @@ class DuckdbTarget(SqlTarget):
             self._execute(f"DROP TABLE IF EXISTS temp.main.{name}")
         columns = ", ".join(f"{quote(c.name)} {self.column_type(c)}" for c in table.columns)
         self._execute(f"CREATE TEMPORARY TABLE {STAGING} ({columns})")
+        names = [column.name for column in table.columns]
         for path in paths:
-            self._stage_file(path)
+            self._stage_file(path, names)
         return int(self._query(f"SELECT COUNT(*) FROM {STAGING}")[0][0])  # noqa: S608
 
-    def _stage_file(self, path: str) -> None:
+    def _stage_file(self, path: str, names: Sequence[str]) -> None:
         insert = f"INSERT INTO {STAGING} BY NAME SELECT * FROM"
-        if self._local_root is not None:
-            file = os.path.join(self._local_root, path).replace("'", "''")
+        if (local := self._files.local_path(path)) is not None:
+            file = local.replace("'", "''")
             self._execute(f"{insert} read_parquet('{file}', hive_partitioning = false)")
             return
-        rows = parquet.read_table(BytesIO(self._objects.get(path).data))
-        self._database.register("floodmark_file", rows)
-        self._execute(f"{insert} floodmark_file")
-        self._database.unregister("floodmark_file")
+        for batch in self._files.batches(path, names):
+            self._database.register("floodmark_file", batch)
+            self._execute(f"{insert} floodmark_file")
+            self._database.unregister("floodmark_file")
 
     def _columns_of(self, name: str) -> dict[str, str]:
         rows = self._query(
@@ -99,7 +100,7 @@ class DuckdbTarget(SqlTarget):
         return quote(table)
 
     def _lock_ledger(self) -> None:
-        """Nobody else can write: the file belongs to this process."""
+        """Other processes cannot write; of this one's loaders, the ledger's key lets one commit."""
 
     def _widen(self, table: str, column: str, kind: str) -> None:
         self._execute(f"ALTER TABLE {self._name(table)} ALTER {quote(column)} TYPE {kind}")
@@ -108,16 +109,12 @@ class DuckdbTarget(SqlTarget):
         self._execute(statement)
 
     def _execute(self, statement: str) -> None:
-        try:
+        with _translated():
             self._database.execute(statement)
-        except duckdb.Error as error:
-            raise FloodmarkError(f"DuckDB: {error}") from error
 
     def _query(self, statement: str) -> list[tuple[Any, ...]]:
-        try:
+        with _translated():
             return self._database.execute(statement).fetchall()
-        except duckdb.Error as error:
-            raise FloodmarkError(f"DuckDB: {error}") from error
 
     def _begin(self) -> None:
         self._execute("BEGIN TRANSACTION")
@@ -130,6 +127,17 @@ class DuckdbTarget(SqlTarget):
             self._database.execute("ROLLBACK")
         except duckdb.Error:
             return  # the transaction is over already
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except (duckdb.TransactionException, duckdb.ConstraintException) as error:
+        # The only constraint is the ledger's key: another loader has committed the same.
+        raise PassingConflict(f"DuckDB: {error}") from error
+    except duckdb.Error as error:
+        raise FloodmarkError(f"DuckDB: {error}") from error
 
 
 def _decimal(kind: str) -> tuple[int, int]:

@@ -1,19 +1,42 @@
 """From the configuration to a target."""
 
-from floodmark.config.models import Connection, DuckdbConnection, LakeSettings
+from floodmark.config.models import (
+    Connection,
+    DuckdbConnection,
+    LakeSettings,
+    PostgresConnection,
+    RedshiftConnection,
+    TableSettings,
+)
 from floodmark.errors import ConfigError
 from floodmark.storage.objects import ObjectStore
 from floodmark.warehouse.target import Target
 
+_NO_SETTINGS = TableSettings()
 
-def open_target(connection: Connection, objects: ObjectStore, lake: LakeSettings) -> Target:
-    """Open a target. Only the kind that is asked for is imported."""
+
+def open_target(
+    connection: Connection,
+    objects: ObjectStore,
+    lake: LakeSettings,
+    settings: TableSettings = _NO_SETTINGS,
+) -> Target:
+    """Open a target for a table. Only the kind that is asked for is imported."""
+    local_root = None if lake.is_s3 else lake.url
     if isinstance(connection, DuckdbConnection):
         from floodmark.warehouse.duckdb import DuckdbTarget
 
-        local_root = None if lake.is_s3 else lake.url
         return DuckdbTarget(connection.path, objects, local_root=local_root)
+    if isinstance(connection, PostgresConnection):
+        from floodmark.warehouse.files import LakeFiles
+        from floodmark.warehouse.postgres import PostgresTarget
+
+        return PostgresTarget(connection, LakeFiles(objects, local_root))
+    if isinstance(connection, RedshiftConnection):
+        from floodmark.warehouse.redshift import RedshiftTarget
+
+        return RedshiftTarget(connection, objects, lake, settings)
     raise ConfigError(
-        f"loading into {type(connection).__struct_config__.tag} is not part of this version yet",
-        hint="use a duckdb connection, or add --backup-only to stop at the lake",
+        f"a {type(connection).__struct_config__.tag} connection cannot be loaded into",
+        hint="use a duckdb, postgres or redshift connection as the target",
     )

@@ -4,11 +4,14 @@ lock the ledger → what does it lack? → stage → keep the newest row of each
 is not newer in the target → insert → ledger → commit
 """
 
+import time
 from abc import abstractmethod
-from collections.abc import Sequence
-from typing import Any, final
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, final
 
-from floodmark.errors import FloodmarkError
+from msgspec import structs
+
+from floodmark.errors import CorruptLog, FloodmarkError
 from floodmark.model.load import LedgerEntry, LoadBatch, LoadChunk, TargetTable
 from floodmark.model.manifest import Column
 from floodmark.model.standing import Head
@@ -17,24 +20,42 @@ from floodmark.warehouse.target import SchemaConflict, Target
 LEDGER = "floodmark_ledger"
 STAGING = "floodmark_staging"
 NEWEST = "floodmark_newest"
+_RANK = "floodmark_rank"
 
+TRIES = 5
+
+Result = TypeVar("Result")
+
+_LEDGER_KEY = ("table_name", "load_epoch", "epoch", "sequence")
 _LEDGER_COLUMNS = {
-    "table_name": "VARCHAR(400) NOT NULL",
+    "table_name": "VARCHAR(1000) NOT NULL",
     "load_epoch": "BIGINT NOT NULL",
     "epoch": "BIGINT NOT NULL",
     "sequence": "BIGINT NOT NULL",
-    "manifest": "VARCHAR(1000) NOT NULL",
+    "manifest": "VARCHAR(4000) NOT NULL",
     "digest": "VARCHAR(64) NOT NULL",
     "row_count": "BIGINT NOT NULL",
-    "range_start": "VARCHAR(1000)",
-    "range_end": "VARCHAR(1000)",
+    "range_start": "VARCHAR(4000)",
+    "range_end": "VARCHAR(4000)",
     "session_id": "VARCHAR(40) NOT NULL",
     "loaded_at": "TIMESTAMP NOT NULL",
 }
+# Positions are for people to read, and may hold text keys of any length.
+_LONGEST_RANGE = 1000
+
+
+class PassingConflict(FloodmarkError):
+    """The target undid the transaction because of another one: worth another try, as a whole."""
 
 
 class SqlTarget(Target):
     """A target that speaks SQL. Backends say how to connect and stage, and name the types."""
+
+    now = "CURRENT_TIMESTAMP"
+    """What the time is, in SQL."""
+
+    pause = staticmethod(time.sleep)
+    """How to wait between tries; tests do not."""
 
     @final
     def ledger(self, table_name: str, load_epoch: int) -> list[LedgerEntry]:
@@ -43,7 +64,7 @@ class SqlTarget(Target):
             return []
         rows = self._query(
             f"SELECT epoch, sequence, digest, row_count, loaded_at FROM {self._name(LEDGER)}"  # noqa: S608
-            f" WHERE table_name = {_text(table_name)} AND load_epoch = {int(load_epoch)}"
+            f" WHERE table_name = {self._text(table_name)} AND load_epoch = {int(load_epoch)}"
         )
         return [
             LedgerEntry(head=Head(row[0], row[1]), digest=row[2], rows=row[3], loaded_at=row[4])
@@ -53,15 +74,47 @@ class SqlTarget(Target):
     @final
     def prepare(self, table: TargetTable) -> list[str]:
         """Create or widen what is needed, each step by itself."""
+        table = self._named(table)
+        return self._tried_again(lambda: self._prepare(table))
+
+    def _prepare(self, table: TargetTable) -> list[str]:
         done = []
         if not self._columns_of(LEDGER):
             columns = ", ".join(f"{name} {kind}" for name, kind in _LEDGER_COLUMNS.items())
-            self._create(f"CREATE TABLE IF NOT EXISTS {self._name(LEDGER)} ({columns})")
+            self._create(
+                f"CREATE TABLE IF NOT EXISTS {self._name(LEDGER)}"
+                f" ({columns}{self._ledger_key(_LEDGER_KEY)})"
+            )
             done.append(f"created {LEDGER}")
         found = self._columns_of(table.name)
         if not found:
             self._create(self._create_statement(table))
-            return [*done, f"created {table.name}"]
+            done.append(f"created {table.name}")
+        else:
+            self._refuse_conflicts(table, found)
+            done += self._adapt(table, found)
+        self._check_fit(table)
+        return done
+
+    def _refuse_conflicts(self, table: TargetTable, found: dict[str, str]) -> None:
+        """Raise SchemaConflict before anything is changed."""
+        for column in table.columns:
+            wanted = self.column_type(column)
+            if found.get(column.name, wanted) != wanted and not self.widens(
+                found[column.name], wanted
+            ):
+                raise _conflict(f"{table.name}.{column.name}", found[column.name], wanted)
+        wanted_names = {column.name for column in table.columns}
+        for name, kind in found.items():
+            if name not in wanted_names:
+                raise _conflict(f"{table.name}.{name}", kind, "nothing")
+        key = self._key_of(table.name)
+        if key is not None and set(key) != set(table.primary_key):
+            what = f"the primary key of {table.name}"
+            raise _conflict(what, _names(key), _names(table.primary_key))
+
+    def _adapt(self, table: TargetTable, found: dict[str, str]) -> list[str]:
+        done = []
         for column in table.columns:
             wanted = self.column_type(column)
             if column.name not in found:
@@ -70,22 +123,42 @@ class SqlTarget(Target):
                 )
                 done.append(f"added {table.name}.{column.name}")
             elif found[column.name] != wanted:
-                if not self.widens(found[column.name], wanted):
-                    raise _conflict(table, column.name, found[column.name], wanted)
                 self._widen(table.name, column.name, wanted)
                 done.append(f"widened {table.name}.{column.name} to {wanted}")
-        for name in found.keys() - {column.name for column in table.columns}:
-            raise _conflict(table, name, found[name], "nothing")
         return done
+
+    def _check_fit(self, table: TargetTable) -> None:
+        """SchemaConflict unless the target's table can hold all rows of a table as it was then.
+
+        A manifest may be older than the last change of the schema. Whoever else works on the
+        target may have changed it; and names that it does not tell apart are found here.
+        """
+        found = self._columns_of(table.name)
+        for column in table.columns:
+            kind, holds = self.column_type(column), found.get(column.name, "nothing")
+            if holds != kind and not self.widens(kind, holds):
+                raise _conflict(f"{table.name}.{column.name}", holds, kind)
 
     @final
     def load(self, batch: LoadBatch) -> int:
         """Load what the ledger lacks."""
+        batch = structs.replace(batch, table=self._named(batch.table))
+        return self._tried_again(lambda: self._load_once(batch))
+
+    def _tried_again(self, work: Callable[[], Result]) -> Result:
+        """Do something that may be repeated as a whole, until no conflict is in the way."""
+        for attempt in range(1, TRIES):
+            try:
+                return work()
+            except PassingConflict:
+                self.pause(0.1 * 2.0**attempt)
+        return work()
+
+    def _load_once(self, batch: LoadBatch) -> int:
         self._begin()
         try:
             self._lock_ledger()
-            known = {entry.head: entry for entry in self.ledger(batch.table_name, batch.load_epoch)}
-            chunks = [chunk for chunk in batch.chunks if chunk.head not in known]
+            chunks = self._unknown(batch)
             rows = sum(chunk.rows for chunk in chunks)
             if chunks:
                 self._load(batch, chunks, rows)
@@ -95,10 +168,22 @@ class SqlTarget(Target):
             raise
         return rows
 
+    def _unknown(self, batch: LoadBatch) -> list[LoadChunk]:
+        """The chunks that the ledger lacks; CorruptLog if it knows another under a number."""
+        known = {entry.head: entry for entry in self.ledger(batch.table_name, batch.load_epoch)}
+        for chunk in batch.chunks:
+            if chunk.head in known and known[chunk.head].digest != chunk.digest:
+                raise CorruptLog(
+                    f"manifest {chunk.head} of {batch.table_name} is not the one that was loaded",
+                    hint="somebody replaced it in the lake, or the target belongs to another lake",
+                )
+        return [chunk for chunk in batch.chunks if chunk.head not in known]
+
     def _load(self, batch: LoadBatch, chunks: Sequence[LoadChunk], rows: int) -> None:
         table = batch.table
         columns = ", ".join(quote(column.name) for column in table.columns)
-        staged = self._stage(table, [path for chunk in chunks for path in chunk.paths])
+        self._check_fit(table)
+        staged = self._stage_chunks(batch, chunks)
         if staged != rows:
             raise FloodmarkError(
                 f"{batch.table_name}: the manifests name {rows:,} rows, but {staged:,} were staged",
@@ -122,42 +207,74 @@ class SqlTarget(Target):
         order = f"{quote(table.version)} DESC NULLS LAST" if table.version else keys
         self._execute(
             f"CREATE TEMPORARY TABLE {NEWEST} AS SELECT {columns} FROM ("  # noqa: S608
-            f"SELECT {columns}, ROW_NUMBER() OVER (PARTITION BY {keys} ORDER BY {order}) AS place"
-            f" FROM {STAGING}) AS ranked WHERE place = 1"
+            f"SELECT {columns}, ROW_NUMBER() OVER (PARTITION BY {keys} ORDER BY {order}) AS {_RANK}"
+            f" FROM {STAGING}) AS ranked WHERE {_RANK} = 1"
         )
-        match = " AND ".join(f"t.{quote(k)} = {NEWEST}.{quote(k)}" for k in table.primary_key)
+        self._count_newest()
+        # Redshift takes no alias for the table that rows are deleted from.
+        t = quote(table.name)
+        match = " AND ".join(f"{t}.{quote(k)} = {NEWEST}.{quote(k)}" for k in table.primary_key)
         if table.version:
             version = quote(table.version)
             self._execute(
-                f"DELETE FROM {NEWEST} USING {target} AS t"  # noqa: S608
-                f" WHERE {match} AND t.{version} > {NEWEST}.{version}"
+                f"DELETE FROM {NEWEST} USING {target}"  # noqa: S608
+                f" WHERE {match} AND ({t}.{version} > {NEWEST}.{version}"
+                f" OR {t}.{version} IS NOT NULL AND {NEWEST}.{version} IS NULL)"
             )
         self._execute(
-            f"DELETE FROM {target} AS t USING {NEWEST} WHERE {match}"  # noqa: S608
+            f"DELETE FROM {target} USING {NEWEST} WHERE {match}"  # noqa: S608
         )
 
     def _create_statement(self, table: TargetTable) -> str:
         columns = ", ".join(
             f"{quote(column.name)} {self.column_type(column)}" for column in table.columns
         )
-        return f"CREATE TABLE IF NOT EXISTS {self._name(table.name)} ({columns})"
+        key = self._table_key(table.primary_key) if table.primary_key else ""
+        return f"CREATE TABLE IF NOT EXISTS {self._name(table.name)} ({columns}{key})"
 
     def _ledger_statement(self, batch: LoadBatch, chunk: LoadChunk) -> str:
         values = [
-            _text(batch.table_name),
+            self._text(batch.table_name),
             str(batch.load_epoch),
             str(chunk.head.epoch),
             str(chunk.head.sequence),
-            _text(chunk.manifest),
-            _text(chunk.digest),
+            self._text(chunk.manifest),
+            self._text(chunk.digest),
             str(chunk.rows),
-            _text(chunk.start),
-            _text(chunk.end),
-            _text(batch.session_id),
-            "CURRENT_TIMESTAMP",
+            self._text(chunk.start[:_LONGEST_RANGE]),
+            self._text(chunk.end[:_LONGEST_RANGE]),
+            self._text(batch.session_id),
+            self.now,
         ]
         names = ", ".join(_LEDGER_COLUMNS)
         return f"INSERT INTO {self._name(LEDGER)} ({names}) VALUES ({', '.join(values)})"  # noqa: S608
+
+    def _ledger_key(self, columns: Sequence[str]) -> str:
+        """What follows the ledger's columns so that it holds no manifest twice."""
+        return f", PRIMARY KEY ({', '.join(columns)})"
+
+    def _table_key(self, columns: Sequence[str]) -> str:  # noqa: ARG002
+        """What follows a table's columns to declare its key, if a target gains by that."""
+        return ""
+
+    def _key_of(self, name: str) -> tuple[str, ...] | None:  # noqa: ARG002
+        """The primary key that a table has in the target; None if the target keeps none."""
+        return None
+
+    def _named(self, table: TargetTable) -> TargetTable:
+        """The table under the names that the target keeps, where it does not keep ours."""
+        return table
+
+    def _text(self, value: str) -> str:
+        """A text as a literal."""
+        return "'" + value.replace("'", "''") + "'"
+
+    def _stage_chunks(self, batch: LoadBatch, chunks: Sequence[LoadChunk]) -> int:
+        """Stage the files of these chunks of a batch, and say how many rows they had."""
+        return self._stage(batch.table, [path for chunk in chunks for path in chunk.paths])
+
+    def _count_newest(self) -> None:
+        """Let the target see how large NEWEST is, where its plans depend on it."""
 
     @abstractmethod
     def column_type(self, column: Column) -> str:
@@ -217,12 +334,12 @@ def quote(name: str | None) -> str:
     return '"' + str(name).replace('"', '""') + '"'
 
 
-def _text(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"
+def _names(columns: Sequence[str]) -> str:
+    return f"({', '.join(columns)})" if columns else "nothing"
 
 
-def _conflict(table: TargetTable, column: str, found: str, wanted: str) -> SchemaConflict:
+def _conflict(what: str, found: str, wanted: str) -> SchemaConflict:
     return SchemaConflict(
-        f"{table.name}.{column} is {found} in the target, and {wanted} by the source's schema",
+        f"{what} is {found} in the target, and {wanted} by the source's schema",
         hint="change the target's table by hand, or load into another one with 'target_name'",
     )

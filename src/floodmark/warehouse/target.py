@@ -1,6 +1,7 @@
 """What every target promises."""
 
 from abc import ABC, abstractmethod
+from typing import Self
 
 from floodmark.errors import FloodmarkError
 from floodmark.model.load import LedgerEntry, LoadBatch, TargetTable
@@ -41,7 +42,7 @@ class Target(ABC):
     def close(self) -> None:
         """Let go of the connection."""
 
-    def __enter__(self) -> "Target":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -1,0 +1,41 @@
+"""The lake's data files, as rows."""
+
+import os
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from floodmark.errors import FloodmarkError
+from floodmark.storage.objects import ObjectStore
+
+_BATCH_ROWS = 32_768
+
+
+class LakeFiles:
+    """Data files in a local folder, if there is a `local_root`, or else in an object store."""
+
+    def __init__(self, objects: ObjectStore, local_root: str | None) -> None:
+        self._objects = objects
+        self._local_root = local_root
+
+    def local_path(self, path: str) -> str | None:
+        """Where a file lies on this machine; None if it does not."""
+        return None if self._local_root is None else os.path.join(self._local_root, path)
+
+    def batches(self, path: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Read a file's rows, so many at a time that memory does not grow with the file.
+
+        From an object store the file itself is fetched whole.
+        """
+        local = self.local_path(path)
+        try:
+            source = local or pa.BufferReader(self._objects.get(path).data)
+            with pq.ParquetFile(source) as file:
+                for batch in file.iter_batches(_BATCH_ROWS):
+                    yield batch.select(columns)
+        except (OSError, KeyError, pa.ArrowException) as error:
+            raise FloodmarkError(
+                f"{path}: {error}",
+                hint="'floodmark watermark validate' compares manifests and files",
+            ) from error

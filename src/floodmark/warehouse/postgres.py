@@ -1,0 +1,206 @@
+"""PostgreSQL."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import psycopg
+from psycopg import errors as postgres_errors
+
+from floodmark.config.models import PostgresConnection
+from floodmark.errors import FloodmarkError
+from floodmark.model.load import TargetTable
+from floodmark.model.manifest import Column
+from floodmark.warehouse import postgres_types
+from floodmark.warehouse.files import LakeFiles
+from floodmark.warehouse.postgres_copy import COPY_OPTIONS, copy_text
+from floodmark.warehouse.sql import LEDGER, NEWEST, STAGING, PassingConflict, SqlTarget, quote
+from floodmark.warehouse.target import SchemaConflict
+
+_LONGEST_NAME = 63  # bytes; PostgreSQL cuts what is longer
+
+# Whatever server, database and role prefer: text is read as we write it.
+_SETTINGS = {
+    "client_encoding": "UTF8",
+    "datestyle": "ISO, YMD",
+    "search_path": "pg_catalog",
+    "standard_conforming_strings": "on",
+    "timezone": "UTC",
+}
+_CONFLICTS = {"40001", "40P01"}
+_GONE = {"57P01", "57P02", "57P03", "57P05", "25P03"}  # shut down, crashed, starting, idle too long
+_HINTS = {
+    "42501": "grant the user USAGE and CREATE on the schema, and all rights on its tables",
+    "53100": "make room on the server's disk",
+    "53200": "give the server more memory, or load less at once with 'loading: {batch_mb: …}'",
+    "53300": "let the server take more connections, or use fewer tables at once",
+}
+# Somebody else was faster to create the same.
+_EXISTS = (
+    postgres_errors.DuplicateTable,
+    postgres_errors.DuplicateObject,
+    postgres_errors.DuplicateColumn,
+    postgres_errors.DuplicateSchema,
+    postgres_errors.UniqueViolation,
+)
+
+
+class PostgresTarget(SqlTarget):
+    """A schema of a PostgreSQL database; made when first needed."""
+
+    def __init__(self, settings: PostgresConnection, files: LakeFiles) -> None:
+        self._files = files
+        self._schema = settings.schema
+        self._place = f"{settings.host}:{settings.port}/{settings.database}"
+        try:
+            self._connection = psycopg.connect(
+                host=settings.host,
+                port=settings.port,
+                dbname=settings.database,
+                user=settings.user,
+                password=settings.password.reveal() if settings.password else None,
+                autocommit=True,
+                connect_timeout=15,
+                keepalives_idle=30,
+                keepalives_interval=10,
+                keepalives_count=3,
+                application_name="floodmark",
+            )
+        except psycopg.Error as error:
+            raise FloodmarkError(
+                f"cannot connect to PostgreSQL at {self._place} as {settings.user}: {error}",
+                hint="check address, user and password; 'floodmark doctor' tries every connection",
+            ) from error
+        for name, value in _SETTINGS.items():
+            self._execute(f"SET {name} = '{value}'")
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+    def column_type(self, column: Column) -> str:
+        """PostgreSQL's name for a column's type."""
+        return postgres_types.postgres_type(column)
+
+    def widens(self, old: str, new: str) -> bool:
+        """Whether every value of the old type is one of the new."""
+        return postgres_types.widens(old, new)
+
+    def _stage(self, table: TargetTable, paths: Sequence[str]) -> int:
+        for name in (STAGING, NEWEST):
+            self._execute(f"DROP TABLE IF EXISTS pg_temp.{name}")
+        columns = ", ".join(f"{quote(c.name)} {self.column_type(c)}" for c in table.columns)
+        self._execute(f"CREATE TEMPORARY TABLE {STAGING} ({columns}) ON COMMIT DROP")
+        return self._copy(STAGING, table, paths)
+
+    def _copy(self, into: str, table: TargetTable, paths: Sequence[str]) -> int:
+        """Copy data files into a table, which need not be of this session."""
+        names = [column.name for column in table.columns]
+        statement = f"COPY {into} ({', '.join(map(quote, names))}) FROM STDIN {COPY_OPTIONS}"
+        with self._translated(), self._connection.cursor() as cursor:
+            with cursor.copy(statement.encode()) as copy:
+                for path in paths:
+                    for batch in self._files.batches(path, names):
+                        copy.write(copy_text(batch, table))
+            return cursor.rowcount
+
+    def _count_newest(self) -> None:
+        self._execute(f"ANALYZE {NEWEST}")
+
+    def _columns_of(self, name: str) -> dict[str, str]:
+        rows = self._query(
+            "SELECT a.attname, format_type(a.atttypid, a.atttypmod)"  # noqa: S608
+            f" FROM pg_attribute a {self._of_table(name)}"
+            " WHERE a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum"
+        )
+        return dict(rows)
+
+    def _key_of(self, name: str) -> tuple[str, ...] | None:
+        rows = self._query(
+            "SELECT a.attname"  # noqa: S608
+            f" FROM pg_attribute a {self._of_table(name)}"
+            " JOIN pg_index i ON i.indrelid = c.oid AND i.indisprimary"
+            " WHERE a.attnum = ANY (i.indkey::int2[])"
+        )
+        return tuple(row[0] for row in rows) or None
+
+    def _of_table(self, name: str) -> str:
+        return (
+            f"JOIN pg_class c ON c.oid = a.attrelid AND c.relname = {_text(name)}"
+            " AND c.relkind IN ('r', 'p')"
+            f" JOIN pg_namespace n ON n.oid = c.relnamespace AND n.nspname = {_text(self._schema)}"
+        )
+
+    def _name(self, table: str) -> str:
+        return f"{quote(self._schema)}.{quote(table)}"
+
+    def _table_key(self, columns: Sequence[str]) -> str:
+        return f", PRIMARY KEY ({', '.join(map(quote, columns))})"
+
+    def _create_statement(self, table: TargetTable) -> str:
+        for name in (table.name, *(column.name for column in table.columns)):
+            if len(name.encode()) > _LONGEST_NAME:
+                raise SchemaConflict(
+                    f"the name {name!r} is longer than the {_LONGEST_NAME} bytes that PostgreSQL"
+                    " tells apart",
+                    hint="give the table a shorter 'target_name'",
+                )
+        return super()._create_statement(table)
+
+    def _lock_ledger(self) -> None:
+        self._execute(f"LOCK TABLE {self._name(LEDGER)} IN EXCLUSIVE MODE")
+
+    def _widen(self, table: str, column: str, kind: str) -> None:
+        self._execute(f"ALTER TABLE {self._name(table)} ALTER {quote(column)} TYPE {kind}")
+
+    def _create(self, statement: str) -> None:
+        with self._translated(), suppress(*_EXISTS):
+            try:
+                self._connection.execute(statement.encode())
+            except postgres_errors.InvalidSchemaName:
+                with suppress(*_EXISTS):
+                    self._connection.execute(f"CREATE SCHEMA {quote(self._schema)}".encode())
+                self._connection.execute(statement.encode())
+
+    def _execute(self, statement: str) -> None:
+        with self._translated():
+            self._connection.execute(statement.encode())
+
+    def _query(self, statement: str) -> list[tuple[Any, ...]]:
+        with self._translated():
+            return self._connection.execute(statement.encode()).fetchall()
+
+    def _begin(self) -> None:
+        # Only so does what we read after the lock include what its last holder committed.
+        self._execute("BEGIN ISOLATION LEVEL READ COMMITTED")
+
+    def _commit(self) -> None:
+        with self._translated():
+            done = self._connection.execute(b"COMMIT").statusmessage
+        if done != "COMMIT":  # a transaction that had failed answers ROLLBACK, and no error
+            raise FloodmarkError(f"PostgreSQL answered COMMIT with {done}")
+
+    def _rollback(self) -> None:
+        with suppress(psycopg.Error):
+            self._connection.execute(b"ROLLBACK")
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Turn PostgreSQL's errors into ours, by their code."""
+        try:
+            yield
+        except psycopg.Error as error:
+            code = error.sqlstate or ""
+            if self._connection.closed or code in _GONE or code.startswith("08"):
+                raise FloodmarkError(
+                    f"lost the connection to PostgreSQL at {self._place}: {error}",
+                    hint="run the command again: the ledger knows whether the load was committed",
+                ) from error
+            message = f"PostgreSQL: {error}" + (f" ({code})" if code else "")
+            if code in _CONFLICTS:
+                raise PassingConflict(message) from error
+            raise FloodmarkError(message, hint=_HINTS.get(code)) from error
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"

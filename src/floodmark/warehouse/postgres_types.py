@@ -1,0 +1,55 @@
+"""PostgreSQL's types, spelled as its catalog spells them."""
+
+import re
+
+from floodmark.model.manifest import Column
+
+_TYPES = {
+    "bool": "boolean",
+    "int16": "smallint",
+    "int32": "integer",
+    "int64": "bigint",
+    "float32": "real",
+    "float64": "double precision",
+    "string": "text",
+    "binary": "bytea",
+    "date32": "date",
+    "timestamp[us]": "timestamp without time zone",
+    "timestamp[us, UTC]": "timestamp with time zone",
+}
+_WIDER = {
+    "smallint": ("integer", "bigint"),
+    "integer": ("bigint",),
+    "real": ("double precision",),
+    "character varying": ("text",),
+}
+_DIGITS = {"smallint": 5, "integer": 10, "bigint": 19}
+_DECIMAL = re.compile(r"(?:decimal128|decimal|numeric)\((\d+), ?(\d+)\)")
+_VARYING = re.compile(r"character varying\((\d+)\)")
+
+
+def postgres_type(column: Column) -> str:
+    """The type of the column that holds every value of a source's column."""
+    # Decimals that are too wide for Arrow lie in the lake as text.
+    if decimal := _DECIMAL.match(column.arrow) or _DECIMAL.match(column.type):
+        return f"numeric({decimal[1]},{decimal[2]})"
+    return "jsonb" if column.type == "json" else _TYPES[column.arrow]
+
+
+def widens(old: str, new: str) -> bool:
+    """Whether every value of the old type is one of the new."""
+    if new in _WIDER.get(old, ()):
+        return True
+    if varying := _VARYING.fullmatch(old):
+        longer = _VARYING.fullmatch(new)
+        return new == "text" or (longer is not None and int(longer[1]) >= int(varying[1]))
+    wide = _decimal(new)
+    narrow = (_DIGITS[old], 0) if old in _DIGITS else _decimal(old)
+    if wide is None or narrow is None:
+        return False
+    return wide[1] >= narrow[1] and wide[0] - wide[1] >= narrow[0] - narrow[1]
+
+
+def _decimal(kind: str) -> tuple[int, int] | None:
+    match = _DECIMAL.fullmatch(kind)
+    return (int(match[1]), int(match[2])) if match else None

@@ -1,0 +1,265 @@
+"""Amazon Redshift: reads the lake itself, by one COPY a load.
+
+Nothing in Redshift keeps a row from being there twice: keys are declared, never enforced. So the
+ledger is locked before it is read, and that lock is the transaction's first statement.
+"""
+
+import json
+import re
+import secrets
+from collections.abc import Sequence
+from contextlib import suppress
+from string import ascii_uppercase
+from typing import Any
+
+from msgspec import structs
+
+from floodmark.config.models import LakeSettings, RedshiftConnection, TableSettings
+from floodmark.errors import ConfigError, FloodmarkError, StorageError
+from floodmark.model.load import LoadBatch, LoadChunk, TargetTable
+from floodmark.model.manifest import Column
+from floodmark.storage.objects import ObjectStore
+from floodmark.warehouse.redshift_session import RedshiftSession, StatementFailed
+from floodmark.warehouse.redshift_types import (
+    can_grow,
+    redshift_type,
+    shown_type,
+    staging_type,
+    widens,
+)
+from floodmark.warehouse.sql import LEDGER, NEWEST, STAGING, SqlTarget, quote
+
+_LOADS = "loads/"
+_NO_SETTINGS = TableSettings()
+_ERRORS_SHOWN = 3
+
+# Another loader defined it at the same moment: schema, table, column, or its catalog entry.
+_EXISTS = {"42P06", "42P07", "42701", "23505"}
+_NO_SCHEMA = "3F000"
+_UNSAFE = re.compile(r"[^A-Za-z0-9_.-]")
+_UPPER = {ord(letter): letter.lower() for letter in ascii_uppercase}
+
+
+class RedshiftTarget(SqlTarget):
+    """A Redshift cluster or workgroup, with the lake in S3."""
+
+    now = "SYSDATE"  # CURRENT_TIMESTAMP works on the leader node only
+
+    def __init__(
+        self,
+        connection: RedshiftConnection,
+        objects: ObjectStore,
+        lake: LakeSettings,
+        settings: TableSettings = _NO_SETTINGS,
+    ) -> None:
+        if not lake.is_s3:
+            raise ConfigError(
+                f"Redshift cannot read the lake in {lake.url}",
+                hint="Redshift needs a lake in S3: lake: s3://bucket/prefix",
+            )
+        self._objects = objects
+        self._lake = lake.url.rstrip("/")
+        self._schema = _folded(connection.schema)
+        self._authorization = _authorization(connection)
+        self._settings = settings
+        self._session = RedshiftSession(connection)
+
+    def close(self) -> None:
+        """Hang up."""
+        self._session.close()
+
+    def column_type(self, column: Column) -> str:
+        """Redshift's type for a column."""
+        return redshift_type(column)
+
+    def widens(self, old: str, new: str) -> bool:
+        """Whether every value of the old type is one of the new."""
+        return widens(old, new)
+
+    def _text(self, value: str) -> str:
+        return literal(value)
+
+    def _named(self, table: TargetTable) -> TargetTable:
+        # Redshift keeps names in lower case, also quoted ones: the letters of ASCII.
+        return structs.replace(
+            table,
+            name=_folded(table.name),
+            columns=tuple(structs.replace(c, name=_folded(c.name)) for c in table.columns),
+            primary_key=tuple(map(_folded, table.primary_key)),
+            version=_folded(table.version) if table.version else None,
+        )
+
+    def _stage_chunks(self, batch: LoadBatch, chunks: Sequence[LoadChunk]) -> int:
+        for name in (STAGING, NEWEST):
+            self._execute(f"DROP TABLE IF EXISTS {name}")
+        # COPY matches columns by position: the order here is that of the files.
+        columns = ", ".join(f"{quote(c.name)} {staging_type(c)}" for c in batch.table.columns)
+        self._execute(f"CREATE TEMPORARY TABLE {STAGING} ({columns})")
+        if any(chunk.paths for chunk in chunks):
+            self._copy(batch, chunks)
+        return int(self._query(f"SELECT COUNT(*) FROM {STAGING}")[0][0])  # noqa: S608
+
+    def _copy(self, batch: LoadBatch, chunks: Sequence[LoadChunk]) -> None:
+        name = _UNSAFE.sub("_", batch.table_name)
+        key = f"{_LOADS}{batch.session_id}/{name}/{secrets.token_hex(8)}.manifest"
+        source = literal(f"{self._lake}/{key}")
+        self._objects.put(key, copy_manifest(self._lake, chunks))
+        try:
+            self._execute(
+                f"COPY {STAGING} FROM {source} {self._authorization} FORMAT AS PARQUET MANIFEST"
+            )
+        except StatementFailed as error:
+            # The transaction is over, and only outside of it may something be asked.
+            self._rollback()
+            found = self._load_errors()
+            raise FloodmarkError(
+                "\n  ".join([f"COPY failed: {error.message}", *found]),
+                hint=error.hint or f"the files are named in {self._lake}/{key}",
+            ) from error
+        with suppress(StorageError):  # nobody needs it any more; it may as well stay
+            self._objects.delete(key)
+
+    def _load_errors(self) -> list[str]:
+        """What Redshift noted of this session's failed COPY; not of every failure it does."""
+        with suppress(FloodmarkError):
+            rows = self._query(
+                "SELECT TRIM(column_name), TRIM(column_type), TRIM(column_length),"  # noqa: S608
+                " TRIM(error_message), TRIM(file_name) FROM sys_load_error_detail"
+                " WHERE session_id = pg_backend_pid() ORDER BY start_time DESC"
+                f" LIMIT {_ERRORS_SHOWN}"
+            )
+            return [_load_error(*row) for row in rows]
+        return []
+
+    def _stage(self, table: TargetTable, paths: Sequence[str]) -> int:
+        raise NotImplementedError("COPY needs the files' sizes, too")
+
+    def _columns_of(self, name: str) -> dict[str, str]:
+        rows = self._query(
+            "SELECT a.attname, format_type(a.atttypid, a.atttypmod) FROM pg_attribute AS a"  # noqa: S608
+            " JOIN pg_class AS c ON c.oid = a.attrelid"
+            " JOIN pg_namespace AS n ON n.oid = c.relnamespace"
+            f" WHERE n.nspname = {literal(self._schema)} AND c.relname = {literal(name)}"
+            " AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum"
+        )
+        return {name: shown_type(kind) for name, kind in rows}
+
+    def _name(self, table: str) -> str:
+        return f"{quote(self._schema)}.{quote(table)}"
+
+    def _create_statement(self, table: TargetTable) -> str:
+        distribution = [self._settings.distkey] if self._settings.distkey else []
+        order = self._settings.sort_columns
+        statement = super()._create_statement(table)
+        for word, columns in (("DISTKEY", distribution), ("SORTKEY", order)):
+            names = [_folded(column) for column in columns]
+            for name in names:
+                if name not in [column.name for column in table.columns]:
+                    raise ConfigError(f"{word.lower()} of {table.name} names {name!r}, no column")
+            if names:
+                statement += f" {word} ({', '.join(map(quote, names))})"
+        return statement
+
+    def _ledger_key(self, columns: Sequence[str]) -> str:  # noqa: ARG002
+        return ""  # it would not be enforced: the lock keeps the ledger right
+
+    def _lock_ledger(self) -> None:
+        self._execute(f"LOCK TABLE {self._name(LEDGER)}")
+
+    def _widen(self, table: str, column: str, kind: str) -> None:
+        name, old = self._name(table), self._columns_of(table)[column]
+        if can_grow(old, kind):  # not allowed in a transaction
+            self._execute(f"ALTER TABLE {name} ALTER COLUMN {quote(column)} TYPE {kind}")
+            return
+        wider = f"floodmark_wider_{column}"[:120]
+        steps = (
+            f"ALTER TABLE {name} ADD COLUMN {quote(wider)} {kind}",
+            f"UPDATE {name} SET {quote(wider)} = {quote(column)}",  # noqa: S608
+            f"ALTER TABLE {name} DROP COLUMN {quote(column)}",
+            f"ALTER TABLE {name} RENAME COLUMN {quote(wider)} TO {quote(column)}",
+        )
+        self._begin()
+        try:
+            for step in steps:
+                self._execute(step)
+            self._commit()
+        except BaseException:
+            self._rollback()
+            raise
+
+    def _create(self, statement: str) -> None:
+        try:
+            self._define(statement)
+        except StatementFailed as error:
+            if error.code != _NO_SCHEMA:
+                raise
+            self._define(f"CREATE SCHEMA IF NOT EXISTS {quote(self._schema)}")
+            self._define(statement)
+
+    def _define(self, statement: str) -> None:
+        try:
+            self._execute(statement)
+        except StatementFailed as error:
+            if error.code not in _EXISTS:
+                raise
+
+    def _execute(self, statement: str) -> None:
+        self._session.run(statement)
+
+    def _query(self, statement: str) -> list[tuple[Any, ...]]:
+        return self._session.run(statement)
+
+    def _begin(self) -> None:
+        self._execute("BEGIN")
+
+    def _commit(self) -> None:
+        self._execute("COMMIT")
+
+    def _rollback(self) -> None:
+        self._session.roll_back()
+
+
+def copy_manifest(lake: str, chunks: Sequence[LoadChunk]) -> bytes:
+    """The list of files that a COPY reads: all of them, at the size that they were written with.
+
+    Without `mandatory` a missing file would be passed over in silence.
+    """
+    entries = [
+        {"url": f"{lake}/{path}", "mandatory": True, "meta": {"content_length": size}}
+        for chunk in chunks
+        for path, size in zip(chunk.paths, chunk.sizes, strict=True)
+    ]
+    return json.dumps({"entries": entries}, indent=1).encode()
+
+
+def _authorization(connection: RedshiftConnection) -> str:
+    """How a COPY says who reads the lake. Of keys, Parquet takes the older spelling only."""
+    key, secret = connection.access_key_id, connection.secret_access_key
+    if connection.iam_role and not (key or secret):
+        role = connection.iam_role
+        return "IAM_ROLE default" if role == "default" else f"IAM_ROLE {literal(role)}"
+    if key and secret and not connection.iam_role:
+        pair = f"aws_access_key_id={key.reveal()};aws_secret_access_key={secret.reveal()}"
+        return f"CREDENTIALS {literal(pair)}"
+    raise ConfigError(
+        f"Redshift at {connection.host} must know how to read the lake",
+        hint="set 'iam_role' of the connection, or else both 'access_key_id' and"
+        " 'secret_access_key'",
+    )
+
+
+def _load_error(
+    column: str | None, kind: str | None, length: str | None, message: str, file: str | None
+) -> str:
+    size = f"({length})" if length else ""
+    place = f"column {column} {kind or ''}{size}: " if column else ""
+    return f"{place}{message}" + (f" in {file}" if file else "")
+
+
+def _folded(name: str) -> str:
+    return name.translate(_UPPER)
+
+
+def literal(text: str) -> str:
+    """A text as a literal, in which Redshift takes a backslash for the start of an escape."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"

@@ -1,0 +1,127 @@
+"""A session with Redshift: statements, and errors translated by their code."""
+
+import struct
+from contextlib import suppress
+from typing import Any
+
+import redshift_connector
+from redshift_connector.core import Connection
+from redshift_connector.error import Error, InterfaceError, OperationalError
+
+from floodmark.config.models import RedshiftConnection
+from floodmark.errors import FloodmarkError
+from floodmark.warehouse.sql import PassingConflict
+
+# A server that closes the connection shows itself in many ways, the last being a cut-off message.
+_LOST = (InterfaceError, OperationalError, OSError, struct.error)
+
+_SERIALIZATION = "1023"  # Redshift's own number, which its message begins with
+_PASSING = {"40001", "40P01"}  # could not serialize, deadlock
+_HINTS = {
+    "28000": "check 'user' and 'password' of the connection",
+    "28P01": "check 'user' and 'password' of the connection",
+    "3D000": "check 'database' of the connection",
+    "3F000": "check 'schema' of the connection, or create it",
+    "42501": "grant the user what it lacks",
+}
+
+
+class StatementFailed(FloodmarkError):
+    """Redshift refused a statement. `code` is its SQLSTATE."""
+
+    def __init__(self, message: str, code: str, *, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.code = code
+
+
+class RedshiftSession:
+    """One connection, in autocommit: transactions begin and end by statements."""
+
+    def __init__(self, connection: RedshiftConnection) -> None:
+        self._place = f"Redshift at {connection.host}:{connection.port}"
+        keys = (connection.access_key_id, connection.secret_access_key)
+        self._secrets = tuple(secret.reveal() for secret in keys if secret is not None)
+        self._connection = self._connect(connection)
+        self._connection.autocommit = True
+        self.run("SET timezone TO 'UTC'")
+
+    def run(self, statement: str) -> list[tuple[Any, ...]]:
+        """Run a statement and return its rows.
+
+        PassingConflict if another transaction was in the way, StatementFailed if Redshift refuses.
+        """
+        try:
+            cursor = self._connection.cursor()
+            cursor.execute(statement)
+            return [tuple(row) for row in cursor.fetchall()] if cursor.description else []
+        except _LOST as error:
+            if (failure := self._failure(error)) is not None:
+                raise failure from error
+            raise FloodmarkError(
+                f"the connection to {self._place} was lost",
+                hint="run it again: what was committed is in the ledger, and is not loaded twice",
+            ) from error
+        except Error as error:
+            raise self._failure(error) or FloodmarkError(self._redacted(str(error))) from error
+
+    def roll_back(self) -> None:
+        """Undo the transaction, if there is one and the connection still stands."""
+        with suppress(FloodmarkError):
+            self.run("ROLLBACK")
+
+    def close(self) -> None:
+        """Hang up; no error if the connection is gone already."""
+        with suppress(*_LOST):
+            self._connection.close()
+
+    def _connect(self, connection: RedshiftConnection) -> Connection:
+        password = connection.password.reveal() if connection.password else ""
+        try:
+            return redshift_connector.connect(
+                host=connection.host,
+                port=connection.port,
+                database=connection.database,
+                user=connection.user,
+                password=password,
+                ssl=connection.ssl,
+                application_name="floodmark",
+                # None is ever repeated, and its tables may be others by then.
+                max_prepared_statements=0,
+            )
+        except (*_LOST, Error) as error:
+            if (failure := self._failure(error)) is not None:
+                raise failure from error
+            reason = error.args[-1] if error.args else error
+            raise FloodmarkError(
+                f"cannot connect to {self._place}: {reason}",
+                hint="check 'host' and 'port' of the connection, and the way there",
+            ) from error
+
+    def _failure(self, error: Exception) -> FloodmarkError | None:
+        """What the server's own answer means; None if there was none."""
+        answer = error.args[0] if error.args else None
+        if not isinstance(answer, dict):
+            return None
+        code, message = str(answer.get("C", "")), str(answer.get("M", ""))
+        parts = [message, *_context(str(answer.get("D", "")))]
+        text = self._redacted("; ".join(filter(None, parts)))
+        if code in _PASSING or message.split(maxsplit=1)[:1] == [_SERIALIZATION]:
+            return PassingConflict(
+                f"{self._place}: another transaction was in the way: {text}",
+                hint="run it again when fewer others write to the same tables",
+            )
+        return StatementFailed(f"{self._place}: {text}", code, hint=_HINTS.get(code))
+
+    def _redacted(self, text: str) -> str:
+        for secret in self._secrets:
+            text = text.replace(secret, "***")
+        return text
+
+
+def _context(detail: str) -> list[str]:
+    """What is worth reading of an error's detail: Redshift makes a table of it."""
+    lines = [line.strip() for line in detail.splitlines() if set(line.strip()) - {"-"}]
+    fields = dict(line.split(":", 1) for line in lines if ":" in line)
+    if "context" in fields:
+        return [fields["context"].strip()]
+    return lines[:1]

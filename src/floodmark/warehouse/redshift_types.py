@@ -1,0 +1,135 @@
+"""Redshift's types: which one holds a column, and which one grows into which.
+
+A VARCHAR counts bytes, and a character of MySQL may take four of them in UTF-8. There is nothing
+unsigned. Values are bounded: what is longer than the longest VARCHAR does not fit at all.
+"""
+
+import re
+
+from floodmark.model.manifest import Column
+
+LONGEST_VARCHAR = 65_535
+LONGEST_VARBYTE = 16_777_216
+_MOST_BYTES = 4  # of one character in UTF-8
+
+_TYPES = {
+    "bool": "BOOLEAN",
+    "int16": "SMALLINT",
+    "int32": "INTEGER",
+    "int64": "BIGINT",
+    "float32": "REAL",
+    "float64": "DOUBLE PRECISION",
+    "date32": "DATE",
+    "timestamp[us]": "TIMESTAMP",
+    "timestamp[us, UTC]": "TIMESTAMPTZ",
+}
+# By how much sign, point and leading zero lengthen a decimal's digits.
+_DECIMAL_MARKS = 3
+_TIME = "VARCHAR(17)"
+_BINARY_BYTES = {"tinyblob": 255, "blob": 65_535}
+_TEXT_CHARACTERS = {"tinytext": 255}
+
+_SOURCE = re.compile(r"(\w+)\s*(?:\((.*)\))?", re.DOTALL)
+_MEMBER = re.compile(r"'((?:[^']|'')*)'")
+
+# What Redshift's catalog calls a type, and what we call it.
+_SHOWN = {
+    "character varying": "VARCHAR",
+    "numeric": "DECIMAL",
+    "timestamp with time zone": "TIMESTAMPTZ",
+    "timestamp without time zone": "TIMESTAMP",
+    "binary varying": "VARBYTE",
+    "varbinary": "VARBYTE",
+}
+_WIDER = {
+    "SMALLINT": ("INTEGER", "BIGINT"),
+    "INTEGER": ("BIGINT",),
+    "REAL": ("DOUBLE PRECISION",),
+}
+_DIGITS = {"SMALLINT": 5, "INTEGER": 10, "BIGINT": 19}
+
+
+def redshift_type(column: Column) -> str:
+    """The type that holds every value of a column."""
+    if column.arrow.startswith("decimal128"):
+        return column.arrow.replace("decimal128", "DECIMAL").replace(" ", "")
+    if column.arrow == "string":
+        return _varchar(column.type)
+    if column.arrow == "binary":
+        return _varbyte(column.type)
+    return _TYPES[column.arrow]
+
+
+def staging_type(column: Column) -> str:
+    """The type of a column while it is staged.
+
+    COPY reads Parquet the way Spectrum does, which knows no TIMESTAMPTZ. Moments are staged in UTC,
+    the session's zone, and become TIMESTAMPTZ when they are inserted.
+    """
+    kind = redshift_type(column)
+    return "TIMESTAMP" if kind == "TIMESTAMPTZ" else kind
+
+
+def shown_type(text: str) -> str:
+    """Our name for a type as `format_type` shows it."""
+    name, bracket, size = text.partition("(")
+    return _SHOWN.get(name.strip(), name.strip().upper()) + bracket + size.replace(" ", "")
+
+
+def widens(old: str, new: str) -> bool:
+    """Whether every value of the old type is one of the new."""
+    (old_name, old_sizes), (new_name, new_sizes) = _parts(old), _parts(new)
+    if old_name in _DIGITS and new_name == "DECIMAL":
+        return new_sizes[0] - new_sizes[1] >= _DIGITS[old_name]
+    if old_name != new_name:
+        return new in _WIDER.get(old, ())
+    if old_name in ("VARCHAR", "VARBYTE"):
+        return new_sizes > old_sizes
+    if old_name == "DECIMAL":
+        (old_digits, old_scale), (new_digits, new_scale) = old_sizes, new_sizes
+        return new_scale >= old_scale and new_digits - new_scale >= old_digits - old_scale
+    return False
+
+
+def can_grow(old: str, new: str) -> bool:
+    """Whether Redshift can give a column of the old type the new one in place."""
+    return old.startswith("VARCHAR") and new.startswith("VARCHAR") and widens(old, new)
+
+
+def _varchar(source: str) -> str:
+    kind, argument = _source(source)
+    if kind == "time":
+        return _TIME
+    if kind == "decimal":
+        return f"VARCHAR({int(argument.partition(',')[0]) + _DECIMAL_MARKS})"
+    if kind in ("char", "varchar"):
+        characters = int(argument or 1)
+    elif kind == "enum":
+        characters = max(map(len, _members(argument)), default=0)
+    elif kind == "set":
+        characters = sum(len(member) + 1 for member in _members(argument))
+    else:
+        characters = _TEXT_CHARACTERS.get(kind, LONGEST_VARCHAR)
+    return f"VARCHAR({min(max(characters, 1) * _MOST_BYTES, LONGEST_VARCHAR)})"
+
+
+def _varbyte(source: str) -> str:
+    kind, argument = _source(source)
+    if kind in ("binary", "varbinary"):
+        return f"VARBYTE({max(int(argument or 1), 1)})"
+    return f"VARBYTE({_BINARY_BYTES.get(kind, LONGEST_VARBYTE)})"
+
+
+def _source(source: str) -> tuple[str, str]:
+    """A type's bare name, and what is in its brackets: `varchar(20)` has `20`."""
+    found = _SOURCE.match(source)
+    return (found[1].lower(), found[2] or "") if found else ("", "")
+
+
+def _members(argument: str) -> list[str]:
+    return [member.replace("''", "'") for member in _MEMBER.findall(argument)]
+
+
+def _parts(kind: str) -> tuple[str, tuple[int, ...]]:
+    name, _, sizes = kind.removesuffix(")").partition("(")
+    return name, tuple(int(size) for size in sizes.split(",") if size)

@@ -1,0 +1,658 @@
+"""What every target must keep, whatever happens to a load."""
+# ruff: noqa: DTZ001 - a DATETIME has no zone
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from floodmark.errors import CorruptLog, FloodmarkError
+from floodmark.model.load import TargetTable
+from floodmark.model.manifest import Column
+from floodmark.model.standing import Head
+from floodmark.warehouse.sql import LEDGER, PassingConflict, SqlTarget
+from floodmark.warehouse.target import SchemaConflict
+from warehouses import Loads, Warehouse, single
+
+ID = Column("id", "bigint", False, "int64")
+NOTE = Column("note", "varchar(50)", True, "string")
+UPDATED = Column("update_at", "datetime(6)", True, "timestamp[us]")
+AMOUNT = Column("amount", "decimal(10,2)", True, "decimal128(10, 2)")
+ORDERS = TargetTable(
+    name="orders", columns=(ID, NOTE, AMOUNT, UPDATED), primary_key=("id",), version="update_at"
+)
+EVENTS = TargetTable(name="events", columns=(NOTE, UPDATED), primary_key=(), version="update_at")
+NOON = datetime(2025, 8, 1, 12)
+
+
+def order(number: int, minute: int | None = 0, note: str = "first") -> dict[str, Any]:
+    """A row of ORDERS; `minute` is its version."""
+    version = None if minute is None else NOON + timedelta(minutes=minute)
+    return {"id": number, "note": note, "amount": Decimal(number) / 4, "update_at": version}
+
+
+def event(note: str) -> dict[str, Any]:
+    return {"note": note, "update_at": NOON}
+
+
+@pytest.fixture
+def orders(warehouse: Warehouse) -> Loads:
+    return Loads(warehouse, ORDERS)
+
+
+@pytest.fixture
+def events(warehouse: Warehouse) -> Loads:
+    return Loads(warehouse, EVENTS)
+
+
+def ledger(loads: Loads, load_epoch: int = 1) -> dict[Head, int]:
+    with loads.warehouse.open() as target:
+        return {e.head: e.rows for e in target.ledger(loads.source, load_epoch)}
+
+
+# Loading
+
+
+def test_a_table_is_created_and_loaded(orders: Loads) -> None:
+    rows = [order(number) for number in range(1, 1001)]
+    chunk = orders.chunk(rows[:400], rows[400:])
+    with orders.warehouse.open() as target:
+        assert target.ledger(orders.source, 1) == []
+        assert target.prepare(ORDERS) == [f"created {LEDGER}", "created orders"]
+        assert target.prepare(ORDERS) == []
+        assert target.load(orders.batch(chunk)) == 1000
+    assert orders.rows() == sorted(rows, key=repr)
+
+
+def test_a_manifest_is_loaded_once(orders: Loads, events: Loads) -> None:
+    for loads, rows in ((orders, [order(1), order(2)]), (events, [event("a"), event("a")])):
+        chunk = loads.chunk(rows)
+        assert loads.load(chunk) == 2
+        assert loads.load(chunk) == 0
+        assert loads.rows() == rows
+    assert ledger(orders) == {Head(1, 1): 2}
+
+
+def test_of_several_manifests_only_those_are_loaded_that_the_ledger_lacks(events: Loads) -> None:
+    first, second, third = (events.chunk([event(name)] * 3) for name in "abc")
+    assert events.load(second) == 3
+    assert events.load(first, second, third) == 6
+    assert events.rows() == [event(name) for name in "aaabbbccc"]
+    assert ledger(events) == {Head(1, number): 3 for number in (1, 2, 3)}
+
+
+def test_the_newest_row_of_a_key_counts_within_a_batch(orders: Loads) -> None:
+    early = orders.chunk([order(1, 5, "middle"), order(2, 1, "only")])
+    late = orders.chunk([order(1, 9, "newest")], [order(1, 7, "older"), order(3, None, "none")])
+    assert orders.load(early, late) == 5
+    assert orders.rows() == [order(1, 9, "newest"), order(2, 1, "only"), order(3, None, "none")]
+
+
+def test_an_older_row_never_replaces_a_newer_one(orders: Loads) -> None:
+    orders.load(orders.chunk([order(n, 5, "held") for n in (1, 2, 3, 4)] + [order(5, None, "x")]))
+    orders.load(
+        orders.chunk(
+            [
+                order(1, 4, "older"),
+                order(2, 5, "read again"),
+                order(3, 6, "newer"),
+                order(4, None, "of unknown age"),
+                order(5, 0, "now dated"),
+            ]
+        )
+    )
+    assert orders.rows() == [
+        order(1, 5, "held"),
+        order(2, 5, "read again"),
+        order(3, 6, "newer"),
+        order(4, 5, "held"),
+        order(5, 0, "now dated"),
+    ]
+
+
+def test_without_a_version_the_later_manifest_counts(warehouse: Warehouse) -> None:
+    loads = Loads(warehouse, structs.replace(ORDERS, version=None))
+    loads.load(loads.chunk([order(1, 5, "before"), order(2, 5, "stays")]))
+    loads.load(loads.chunk([order(1, 1, "after")]))
+    assert loads.rows() == [order(1, 1, "after"), order(2, 5, "stays")]
+
+
+def test_composite_and_text_keys(warehouse: Warehouse) -> None:
+    region = Column("region", "varchar(20)", False, "string")
+    table = TargetTable(
+        name="prices", columns=(region, ID, NOTE), primary_key=("region", "id"), version=None
+    )
+    loads = Loads(warehouse, table)
+    keys = [("a", 1), ("a ", 1), ("A", 1), ("", 1), ("a", 2), ("é", 1), ("e\u0301", 1)]
+
+    def rows(note: str) -> list[dict[str, Any]]:
+        return [{"region": region, "id": number, "note": note} for region, number in keys]
+
+    loads.load(loads.chunk(rows("before")))
+    assert loads.load(loads.chunk(rows("after"))) == len(keys)
+    assert loads.rows() == sorted(rows("after"), key=repr)
+
+
+def test_rows_without_a_key_are_all_kept(events: Loads) -> None:
+    same = [event("the same")] * 5
+    events.load(events.chunk(same, same))
+    events.load(events.chunk(same))
+    assert events.rows() == [event("the same")] * 15
+
+
+@pytest.mark.parametrize("table", [ORDERS, EVENTS], ids=["with a key", "without"])
+def test_a_reload_replaces_all_rows(warehouse: Warehouse, table: TargetTable) -> None:
+    def row(number: int, minute: int) -> dict[str, Any]:
+        full = order(number, minute, f"note {number}")
+        return {column.name: full[column.name] for column in table.columns}
+
+    loads = Loads(warehouse, table)
+    loads.load(loads.chunk([row(1, 5), row(2, 5)]), reload=True)
+    second = loads.chunk([row(2, 1), row(3, 1)])
+    assert loads.load(second, reload=True) == 2
+    assert loads.load(second, reload=True) == 0
+    assert loads.rows() == sorted([row(2, 1), row(3, 1)], key=repr)
+    assert loads.load(loads.chunk(), reload=True) == 0
+    assert loads.rows() == []
+
+
+def test_an_empty_chunk_is_noted(orders: Loads) -> None:
+    orders.load(orders.chunk([order(1)]))
+    assert orders.load(orders.chunk()) == 0
+    assert orders.load(orders.chunk([])) == 0
+    assert orders.rows() == [order(1)]
+    assert ledger(orders) == {Head(1, 1): 1, Head(1, 2): 0, Head(1, 3): 0}
+
+
+# The ledger
+
+
+def test_people_can_read_the_ledger(orders: Loads) -> None:
+    began = datetime.now(UTC).replace(tzinfo=None) - timedelta(minutes=1)
+    chunk = orders.chunk([order(1)])
+    orders.load(chunk)
+    (row,) = orders.warehouse.query(
+        "SELECT table_name, load_epoch, epoch, sequence, manifest, digest, row_count,"
+        f" range_start, range_end, session_id, loaded_at FROM {{schema}}.{LEDGER}"
+    )
+    expected = ("A:b.orders", 1, 1, 1, chunk.manifest, chunk.digest, 1, "id 1", "id 2")
+    assert row[:-1] == (*expected, "20250801_000000_abcdef")
+    assert began < row[-1] < began + timedelta(minutes=2)
+
+
+def test_positions_of_any_length_and_kind_are_noted(orders: Loads) -> None:
+    chunk = orders.chunk([order(1)])
+    odd = structs.replace(chunk, start="it's a \\ 'key'; --", end="é" * 5000)
+    assert orders.load(odd) == 1
+    ((start, end),) = orders.warehouse.query(
+        f"SELECT range_start, range_end FROM {{schema}}.{LEDGER}"
+    )
+    assert (start, end) == (odd.start, "é" * 1000)
+
+
+def test_the_ledgers_of_tables_are_apart(warehouse: Warehouse) -> None:
+    one = Loads(warehouse, ORDERS, "A:b.one")
+    two = Loads(warehouse, EVENTS, "A:b.it's two")
+    one.load(one.chunk([order(1)]))
+    two.load(two.chunk([event("a")] * 2))
+    assert (ledger(one), ledger(two)) == ({Head(1, 1): 1}, {Head(1, 1): 2})
+
+
+def test_a_new_load_epoch_loads_all_again_into_one_row_a_key(orders: Loads) -> None:
+    chunks = [orders.chunk([order(1, 1), order(2, 1)]), orders.chunk([order(1, 2, "newer")])]
+    for chunk in chunks:
+        orders.load(chunk)
+    for chunk in chunks:
+        assert orders.load(chunk, load_epoch=2) == chunk.rows
+        assert orders.rows() == [order(1, 2, "newer"), order(2, 1)]
+    assert orders.load(*chunks, load_epoch=2) == 0
+    assert orders.load(*chunks) == 0
+    assert ledger(orders, 2) == ledger(orders, 1)
+
+
+def test_another_manifest_under_a_loaded_number_is_refused(orders: Loads) -> None:
+    orders.load(orders.chunk([order(1)]))
+    other = orders.chunk([order(2)], head=Head(1, 1), digest="another")
+    with pytest.raises(CorruptLog, match="not the one that was loaded"):
+        orders.load(other, orders.chunk([order(3)]))
+    assert orders.rows() == [order(1)]
+
+
+# Failures
+
+
+@pytest.mark.parametrize("named", [1, 3])
+def test_another_number_of_rows_than_the_manifest_names_is_refused(
+    orders: Loads, named: int
+) -> None:
+    orders.load(orders.chunk([order(1)]))
+    with pytest.raises(FloodmarkError, match=f"name {named} rows, but 2 were staged"):
+        orders.load(orders.chunk([order(1, 9), order(2)], rows=named))
+    assert orders.rows() == [order(1)]
+    assert ledger(orders) == {Head(1, 1): 1}
+
+
+@pytest.mark.parametrize("content", [None, b"", b"not a Parquet file"])
+def test_a_file_that_is_missing_or_damaged_stops_the_load(
+    orders: Loads, content: bytes | None
+) -> None:
+    good, bad = orders.chunk([order(1)]), orders.chunk([order(2)])
+    objects = orders.warehouse.lake.open()
+    if content is None:
+        objects.delete(bad.paths[0])
+    else:
+        objects.put(bad.paths[0], content)
+    with pytest.raises(FloodmarkError, match=bad.paths[0].rpartition("/")[2]):
+        orders.load(good, bad)
+    assert orders.rows() == []
+    assert ledger(orders) == {}
+    assert orders.load(good) == 1
+
+
+STEPS = ("_begin", "_lock_ledger", "_stage", "_execute", "_commit")
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_failure_anywhere_leaves_nothing(
+    orders: Loads, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    orders.load(orders.chunk([order(1), order(2)]))
+    chunks = orders.chunk([order(1, 5, "newer")]), orders.chunk([order(3)])
+    for step in range(1, 100):
+        with orders.warehouse.open() as target:
+            count = fail_at(target, step, moment, monkeypatch)
+            try:
+                target.load(orders.batch(*chunks))
+            except FloodmarkError as error:
+                assert error.message == "struck", error  # noqa: PT017
+                committed = moment == "after" and "_commit" in count
+                if not committed:
+                    assert target.ledger(orders.source, 1)[1:] == []
+                    assert orders.rows() == [order(1), order(2)], f"{moment} {count[-1]}"
+                    continue
+        assert orders.rows() == [order(1, 5, "newer"), order(2), order(3)]
+        assert orders.load(*chunks) == 0
+        assert step > 8
+        return
+    raise AssertionError("the load never ended")
+
+
+def fail_at(
+    target: SqlTarget, number: int, moment: str, monkeypatch: pytest.MonkeyPatch
+) -> list[str]:
+    """Make the n-th step of a target fail; returns the steps taken, as they are taken."""
+    steps: list[str] = []
+
+    def struck(name: str, work: Callable[..., Any]) -> Callable[..., Any]:
+        def step(*arguments: Any) -> Any:
+            steps.append(name)
+            mine = len(steps)
+            if mine == number and moment == "before":
+                raise FloodmarkError("struck")
+            result = work(*arguments)
+            if mine == number:
+                raise FloodmarkError("struck")
+            return result
+
+        return step
+
+    for name in STEPS:
+        monkeypatch.setattr(target, name, struck(name, getattr(target, name)))
+    return steps
+
+
+def test_a_passing_conflict_is_tried_again_as_a_whole(
+    orders: Loads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chunk = orders.chunk([order(1)])
+    with orders.warehouse.open() as target:
+        target.prepare(ORDERS)
+        commit, conflicts = target._commit, iter(range(3))
+
+        def conflicted() -> None:
+            for _ in conflicts:
+                raise PassingConflict("another transaction was in the way")
+            commit()
+
+        monkeypatch.setattr(target, "_commit", conflicted)
+        assert target.load(orders.batch(chunk)) == 1
+        monkeypatch.setattr(target, "_begin", fail_always)
+        with pytest.raises(PassingConflict):
+            target.load(orders.batch(chunk))
+    assert orders.rows() == [order(1)]
+
+
+def fail_always() -> None:
+    raise PassingConflict("another transaction is always in the way")
+
+
+@pytest.mark.parametrize("table", [ORDERS, EVENTS], ids=["with a key", "without"])
+def test_four_loaders_at_once_load_once(warehouse: Warehouse, table: TargetTable) -> None:
+    loads = Loads(warehouse, table)
+    names = [column.name for column in table.columns]
+    rows = [{name: order(n)[name] for name in names} for n in range(3000)]
+    chunks = [loads.chunk(rows[start : start + 1000]) for start in (0, 1000, 2000)]
+    barrier = threading.Barrier(4)
+
+    def load(_: int) -> int:
+        with warehouse.open() as target:
+            barrier.wait()
+            target.prepare(table)
+            return target.load(loads.batch(*chunks))
+
+    with ThreadPoolExecutor(4) as pool:
+        assert sorted(pool.map(load, range(4))) == [0, 0, 0, 3000]
+    assert loads.rows() == sorted(rows, key=repr)
+
+
+# Schemas
+
+
+def with_columns(*columns: Column) -> TargetTable:
+    return structs.replace(ORDERS, columns=columns)
+
+
+def as_was(row: dict[str, Any], table: TargetTable) -> dict[str, Any]:
+    return {column.name: row.get(column.name) for column in table.columns}
+
+
+def test_a_new_column_is_added_and_older_rows_lack_it(orders: Loads) -> None:
+    city = Column("city", "varchar(20)", True, "string")
+    newer = with_columns(ID, city, NOTE, AMOUNT, UPDATED)
+    orders.load(orders.chunk([order(1)]))
+    older = orders.chunk([order(1, 2, "older schema"), order(2)])
+    latest = orders.chunk([{**order(3), "city": "Rome"}], table=newer)
+    with orders.warehouse.open() as target:
+        assert target.prepare(newer) == ["added orders.city"]
+        assert target.load(orders.batch(older)) == 2
+        assert target.load(orders.batch(latest, table=newer)) == 1
+        assert target.prepare(newer) == []
+    assert orders.rows(newer) == sorted(
+        [
+            {**as_was(order(1, 2, "older schema"), newer)},
+            {**as_was(order(2), newer)},
+            {**as_was(order(3), newer), "city": "Rome"},
+        ],
+        key=repr,
+    )
+
+
+WIDENINGS: dict[str, tuple[Column, Column, Any, Any]] = {
+    "smallint to int": (
+        Column("v", "smallint", True, "int16"),
+        Column("v", "int", True, "int32"),
+        -(2**15),
+        2**31 - 1,
+    ),
+    "int to bigint": (
+        Column("v", "int", True, "int32"),
+        Column("v", "bigint", True, "int64"),
+        -(2**31),
+        2**63 - 1,
+    ),
+    "bigint to unsigned": (
+        Column("v", "bigint", True, "int64"),
+        Column("v", "bigint unsigned", True, "decimal128(20, 0)"),
+        Decimal(-(2**63)),
+        Decimal(2**64 - 1),
+    ),
+    "decimal": (
+        Column("v", "decimal(10,2)", True, "decimal128(10, 2)"),
+        Column("v", "decimal(14,4)", True, "decimal128(14, 4)"),
+        Decimal("-99999999.99"),
+        Decimal("9999999999.9999"),
+    ),
+    "float to double": (
+        Column("v", "float", True, "float32"),
+        Column("v", "double", True, "float64"),
+        single(0.1),
+        0.1,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WIDENINGS)
+def test_a_wider_type_widens_the_column(warehouse: Warehouse, name: str) -> None:
+    narrow, wide, small, large = WIDENINGS[name]
+    older = TargetTable(name="w", columns=(ID, narrow), primary_key=("id",), version=None)
+    newer = structs.replace(older, columns=(ID, wide))
+    loads = Loads(warehouse, older)
+
+    def row(number: int, value: Any) -> dict[str, Any]:
+        return {"id": number, "v": value}
+
+    def narrow_row(number: int) -> dict[str, Any]:
+        return row(number, int(small) if narrow.arrow.startswith("int") else small)
+
+    loads.load(loads.chunk([narrow_row(1)]))
+    pending = loads.chunk([narrow_row(2)])
+    latest = loads.chunk([row(3, large)], table=newer)
+    with warehouse.open() as target:
+        (done,) = target.prepare(newer)
+        assert done.startswith("widened w.v to ")
+        target.load(loads.batch(pending))
+        target.load(loads.batch(latest, table=newer))
+        assert target.prepare(newer) == []
+        with pytest.raises(SchemaConflict, match=r"w\.v is"):
+            target.prepare(older)
+    assert loads.rows(newer) == [row(1, small), row(2, small), row(3, large)]
+
+
+REFUSALS: dict[str, tuple[Sequence[Column], str]] = {
+    "dropped": ((ID, NOTE, UPDATED), r"orders\.amount is .*10, ?2.* and nothing by the source"),
+    "renamed": (
+        (ID, Column("remark", "varchar(50)", True, "string"), AMOUNT, UPDATED),
+        r"orders\.note is .* and nothing by the source",
+    ),
+    "narrowed": (
+        (ID, NOTE, Column("amount", "decimal(8,2)", True, "decimal128(8, 2)"), UPDATED),
+        r"orders\.amount is .*10, ?2.* and .*8, ?2.* by the source",
+    ),
+    "fewer digits before the point": (
+        (ID, NOTE, Column("amount", "decimal(11,4)", True, "decimal128(11, 4)"), UPDATED),
+        r"orders\.amount is .*10, ?2.* and .*11, ?4.* by the source",
+    ),
+    "type changed": (
+        (ID, Column("note", "int", True, "int32"), AMOUNT, UPDATED),
+        r"orders\.note is (?i:text|varchar|character varying).* and (?i:integer) by the source",
+    ),
+    "zone added": (
+        (ID, NOTE, AMOUNT, Column("update_at", "timestamp", True, "timestamp[us, UTC]")),
+        r"orders\.update_at is (?i:timestamp)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_other_changes_are_refused_with_both_sides_shown(orders: Loads, name: str) -> None:
+    columns, message = REFUSALS[name]
+    changed = with_columns(Column("added", "int", True, "int32"), *columns)
+    orders.load(orders.chunk([order(1)]))
+    with orders.warehouse.open() as target:
+        before = target._columns_of("orders")
+        with pytest.raises(SchemaConflict, match=message):
+            target.prepare(changed)
+        assert target._columns_of("orders") == before, "changed before it was refused"
+    assert orders.rows() == [order(1)]
+    assert orders.load(orders.chunk([order(2)])) == 1
+
+
+@pytest.mark.parametrize("name", ["dropped", "renamed", "narrowed", "type changed"])
+def test_a_pending_manifest_that_no_longer_fits_is_refused(orders: Loads, name: str) -> None:
+    """The table is created by the newest schema, and rows of an older one are still to come."""
+    columns, _ = REFUSALS[name]
+    newer = with_columns(*columns)
+    older, latest = orders.chunk([order(1)]), orders.chunk(table=newer)
+    with orders.warehouse.open() as target:
+        target.prepare(newer)
+        with pytest.raises(SchemaConflict, match=r"orders\.(note|amount) is "):
+            target.load(orders.batch(older))
+        assert target.load(orders.batch(latest, table=newer)) == 0
+    assert orders.rows(newer) == []
+
+
+# Names and values
+
+ODD_NAMES = [
+    "select",
+    "Order",
+    'with "quotes"',
+    "it's; DROP TABLE t --",
+    "with space",
+    "ünïcode 表",
+    "back\\slash",
+    "per%cent %s",
+    "{braces}",
+    "a.b",
+    "t",
+    "place",
+    "x" * 63,
+]
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
+def test_odd_names_of_tables(warehouse: Warehouse, name: str) -> None:
+    loads = Loads(warehouse, structs.replace(ORDERS, name=name), f"A:b.{name}")
+    loads.load(loads.chunk([order(1)]))
+    loads.load(loads.chunk([order(1, 2, "newer"), order(2)]))
+    wider = structs.replace(
+        loads.table, columns=(*loads.table.columns, Column("n", "int", True, "int32"))
+    )
+    loads.load(loads.chunk([{**order(3), "n": 3}], table=wider), table=wider)
+    assert [row["id"] for row in loads.rows(wider)] == [1, 2, 3]
+    assert len(ledger(loads)) == 3
+
+
+def test_odd_names_of_columns(warehouse: Warehouse) -> None:
+    columns = [Column(name, "varchar(20)", True, "string") for name in ODD_NAMES]
+    key, version = ODD_NAMES[:2]
+    table = TargetTable(
+        name="odd", columns=tuple(columns), primary_key=(key, "a.b"), version=version
+    )
+    loads = Loads(warehouse, table)
+
+    def row(version: str, text: str) -> dict[str, Any]:
+        return {**dict.fromkeys(ODD_NAMES, text), "select": "k", "a.b": "k", "Order": version}
+
+    loads.load(loads.chunk([row("2", "newer")]))
+    loads.load(loads.chunk([row("1", "older")]))
+    assert loads.rows() == [row("2", "newer")]
+
+
+EVERY_TYPE: dict[Column, list[Any]] = {
+    Column("tiny", "tinyint(1)", True, "int16"): [-128, 127, 2],
+    Column("small", "smallint", True, "int16"): [-(2**15), 2**15 - 1, 0],
+    Column("year", "year(4)", True, "int16"): [1901, 2155, 0],
+    Column("medium", "mediumint unsigned", True, "int32"): [0, 2**24 - 1, 1],
+    Column("int", "int(11)", True, "int32"): [-(2**31), 2**31 - 1, 0],
+    Column("big", "bigint(20)", True, "int64"): [-(2**63), 2**63 - 1, 0],
+    Column("unsigned", "bigint(20) unsigned", True, "decimal128(20, 0)"): [
+        Decimal(0),
+        Decimal(2**64 - 1),
+        Decimal(1),
+    ],
+    Column("dec", "decimal(38,10)", True, "decimal128(38, 10)"): [
+        Decimal("9999999999999999999999999999.9999999999"),
+        Decimal("-9999999999999999999999999999.9999999999"),
+        Decimal("0.0000000001"),
+    ],
+    Column("scale", "decimal(38,38)", True, "decimal128(38, 38)"): [
+        Decimal("0." + "9" * 38),
+        Decimal("-0." + "0" * 37 + "1"),
+        Decimal("0." + "0" * 38),
+    ],
+    Column("wide", "decimal(65,30)", True, "string"): [
+        Decimal("9" * 35 + "." + "9" * 30),
+        Decimal("-" + "9" * 35 + "." + "9" * 30),
+        Decimal("0." + "0" * 29 + "1"),
+    ],
+    Column("float", "float", True, "float32"): [
+        single(3.4028234663852886e38),
+        single(1.401298464324817e-45),
+        single(0.1),
+    ],
+    Column("double", "double", True, "float64"): [
+        1.7976931348623157e308,
+        5e-324,
+        -0.1 - 0.2,
+    ],
+    Column("bit1", "bit(1)", True, "bool"): [True, False, True],
+    Column("bit8", "bit(63)", True, "int64"): [0, 2**63 - 1, 5],
+    Column("bit64", "bit(64)", True, "decimal128(20, 0)"): [
+        Decimal(2**64 - 1),
+        Decimal(0),
+        Decimal(2**63),
+    ],
+    Column("date", "date", True, "date32"): [date(1, 1, 1), date(9999, 12, 31), date(1969, 12, 31)],
+    Column("datetime", "datetime(6)", True, "timestamp[us]"): [
+        datetime(1, 1, 1),
+        datetime(9999, 12, 31, 23, 59, 59, 999999),
+        datetime(1969, 12, 31, 23, 59, 59, 999999),
+    ],
+    Column("timestamp", "timestamp(6)", True, "timestamp[us, UTC]"): [
+        datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC),
+        datetime(2038, 1, 19, 3, 14, 7, 999999, tzinfo=UTC),
+        datetime(2025, 3, 30, 1, 30, 0, 1, tzinfo=UTC),
+    ],
+    Column("time", "time(6)", True, "string"): ["-838:59:59.000000", "838:59:59.000000", "00:00"],
+    Column("char", "char(3)", True, "string"): ["", "a", "   "],
+    Column("varchar", "varchar(200)", True, "string"): [
+        "NULL",
+        '"\\N",\\.,\n\r\n\t,\'é\u0301🎈\\x41 {}"" ',
+        "\\.",
+    ],
+    Column("text", "longtext", True, "string"): ["x" * 60_000, "\n", ","],
+    Column("json", "json", True, "string"): [
+        {"a": [1, 2.5, None, "é\\u0000", "\\"], "b": {"": 12345678901234567890}},
+        [],
+        "text",
+    ],
+    Column("binary", "varbinary(300)", True, "binary"): [bytes(range(256)), b"", b"\\x00"],
+    Column("blob", "longblob", True, "binary"): [b"\0" * 50_000, b"\xff", b'",\n'],
+}
+
+
+def test_every_type_with_extreme_values(warehouse: Warehouse) -> None:
+    table = TargetTable(
+        name="every_type", columns=(ID, *EVERY_TYPE), primary_key=("id",), version=None
+    )
+    loads = Loads(warehouse, table)
+    rows = [
+        {"id": n, **{column.name: values[n] for column, values in EVERY_TYPE.items()}}
+        for n in range(3)
+    ]
+    rows.append({"id": 3, **{column.name: None for column in EVERY_TYPE}})
+    loads.load(loads.chunk(rows[:2], rows[2:]))
+    found = sorted(warehouse.rows(table), key=lambda row: int(row["id"]))
+    for expected, row in zip(rows, found, strict=True):
+        for name, value in expected.items():
+            assert row[name] == value, name
+            assert type(row[name]) is type(value), name
+    assert loads.load(loads.chunk(rows)) == 4  # as a merge
+    assert sorted(warehouse.rows(table), key=lambda row: int(row["id"])) == found
+
+
+def test_a_table_of_one_column_keeps_null_and_empty_apart(warehouse: Warehouse) -> None:
+    table = TargetTable(name="one", columns=(NOTE,), primary_key=(), version=None)
+    loads = Loads(warehouse, table)
+    rows: list[dict[str, Any]] = [{"note": None}, {"note": ""}, {"note": "\\N"}, {"note": None}]
+    loads.load(loads.chunk(rows))
+    assert loads.rows() == sorted(rows, key=repr)
+
+
+def test_more_rows_than_a_batch_of_memory(warehouse: Warehouse) -> None:
+    """Slices of one file's columns must each be cut right, bytes among them."""
+    blob = Column("blob", "varbinary(9)", True, "binary")
+    table = TargetTable(name="many", columns=(ID, blob), primary_key=("id",), version=None)
+    loads = Loads(warehouse, table)
+    rows = [
+        {"id": n, "blob": None if n % 7 == 0 else n.to_bytes(n % 5 + 3, "big")}
+        for n in range(100_000)
+    ]
+    loads.load(loads.chunk(rows))
+    assert sorted(warehouse.rows(table), key=lambda row: int(row["id"])) == rows

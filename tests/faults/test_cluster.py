@@ -1,0 +1,42 @@
+"""A sync on a Spark cluster, one worker of which is lost in the middle."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from pipelines import Pipeline, ask_once, finish, wait_until
+from servers.spark import SparkCluster
+
+SETTINGS = """\
+spark:
+  master: {address}
+  memory: 512m
+  options: {{spark.driver.host: 127.0.0.1, spark.driver.bindAddress: 127.0.0.1}}
+extraction: {{window_rows: 5000, windows_per_chunk: 6}}
+"""
+
+
+def test_a_worker_is_lost(pipeline: Callable[..., Pipeline], tmp_path: Path) -> None:
+    it = pipeline({"t": "{cursor: [update_at, id]}"})
+    ask_once(
+        it,
+        "CREATE TABLE t (id INT PRIMARY KEY, update_at DATETIME NOT NULL, v VARCHAR(200),"
+        " KEY by_change (update_at, id))",
+    )
+    ask_once(
+        it,
+        "INSERT INTO t SELECT seq, '2025-06-01' + INTERVAL seq DIV 50 SECOND, REPEAT(MD5(seq), 6)"
+        " FROM seq_1_to_120000",
+    )
+    with SparkCluster(tmp_path / "spark") as cluster:
+        it.write_config(SETTINGS.format(address=cluster.address))
+        process = it.start("sync", "-p", "main", "--backup-only", "--json")
+        try:
+            wait_until(lambda: len(it.files()) > 8, seconds=90)  # the second chunk is on its way
+            cluster.kill_worker()
+            committed = len(it.chunks())
+        finally:
+            ended = finish(process, seconds=120)
+    assert ended.code == 0, ended
+    assert committed < len(it.chunks()) == 4
+    assert it.ids() == dict.fromkeys(range(1, 120_001), 1)
+    it.check_tracking()

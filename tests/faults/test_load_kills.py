@@ -1,0 +1,265 @@
+"""A load dies, or loses its connection, at every step: run again, and all is there once."""
+
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+import processes
+from floodmark.config.models import PostgresConnection
+from floodmark.errors import FloodmarkError
+from floodmark.storage.objects import ObjectInfo, StoredObject
+from floodmark.warehouse.sql import LEDGER, SqlTarget
+from processes import Doom, DoomedObjectStore
+from scenarios import open_store, use_test_keys
+from servers.dropping import CommitDropper, Moment
+from servers.postgres import PrivatePostgres
+from sources import SourceTable, Struck, check_loaded, load, source_tables
+from warehouses import Warehouse, new_warehouse
+
+STEPS = ("_begin", "_lock_ledger", "_stage", "_execute", "_create", "_commit")
+ALONE = 1  # every manifest in a transaction of its own
+TOGETHER = 10**9
+
+
+@pytest.fixture(params=["duckdb", "postgres"])
+def warehouse(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Warehouse:
+    use_test_keys(monkeypatch)
+    return new_warehouse(request.param, request, tmp_path)
+
+
+@pytest.fixture
+def postgres_warehouse(request: pytest.FixtureRequest, tmp_path: Path) -> Warehouse:
+    return new_warehouse("postgres", request, tmp_path)
+
+
+def grow(warehouse: Warehouse, table: SourceTable, random: Random) -> None:
+    """Let the source change, and bring that into the lake in two chunks."""
+    table.change(random, inserts=20, updates=10)
+    table.extract(open_store(warehouse.lake.open()), chunk_rows=10)
+
+
+class DoomedWrites(DoomedObjectStore):
+    """Another store, each write of which is a step."""
+
+    def get(self, key: str) -> StoredObject:
+        return self._store.get(key)
+
+    def list_objects(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
+        return self._store.list_objects(prefix, after=after)
+
+    def list_folders(self, prefix: str) -> list[str]:
+        return self._store.list_folders(prefix)
+
+
+def load_and_die(
+    warehouse: Warehouse,
+    table: SourceTable,
+    step: int,
+    moment: str,
+    steps: Sequence[str],
+    batch_bytes: int,
+) -> None:
+    doom = Doom(step, moment)
+
+    def arm(target: SqlTarget) -> None:
+        for name in steps:
+            setattr(target, name, doom.around(getattr(target, name)))
+
+    objects = DoomedWrites(warehouse.lake.open(), doom)
+    load(warehouse, table, batch_bytes=batch_bytes, objects=objects, arm=arm)
+
+
+def die_everywhere(
+    warehouse: Warehouse, table: SourceTable, moment: str, steps: Sequence[str], batch_bytes: int
+) -> int:
+    """Die at the first step of one load, at the second of the next …; say how many there were."""
+    random = Random(1)
+    for step in range(1, 1000):
+        grow(warehouse, table, random)
+        process = processes.start(load_and_die, warehouse, table, step, moment, steps, batch_bytes)
+        process.join(timeout=60)
+        if process.exitcode != 0:
+            assert process.exitcode == -signal.SIGKILL, f"step {step}: {process.exitcode}"
+            load(warehouse, table, batch_bytes=batch_bytes)
+        check_loaded(warehouse, table)
+        if process.exitcode == 0:
+            return step - 1
+    raise AssertionError("the load never ended")
+
+
+def test_killed_before_any_step(warehouse: Warehouse) -> None:
+    single, *_ = source_tables()
+    assert die_everywhere(warehouse, single, "before", STEPS, TOGETHER) > 15
+
+
+def test_killed_after_any_write(warehouse: Warehouse) -> None:
+    """Above all: after the target's commit, before the watermark hears of it."""
+    *_, keyless = source_tables()
+    assert die_everywhere(warehouse, keyless, "after", ["_commit"], ALONE) > 8
+
+
+def failure_of(work: Callable[[], object]) -> FloodmarkError | None:
+    try:
+        work()
+    except FloodmarkError as error:
+        return error
+    return None
+
+
+def lose_at(step: int, lose: Callable[[SqlTarget], None]) -> tuple[Callable[..., None], list[str]]:
+    """Do something to a target's connection before its n-th step; returns the steps taken."""
+    steps: list[str] = []
+
+    def arm(target: SqlTarget) -> None:
+        def around(name: str, work: Callable[..., Any]) -> Callable[..., Any]:
+            def taken(*arguments: Any) -> Any:
+                steps.append(name)
+                if len(steps) == step:
+                    lose(target)
+                return work(*arguments)
+
+            return taken
+
+        for name in ("_begin", "_lock_ledger", "_stage", "_execute", "_query", "_commit"):
+            setattr(target, name, around(name, getattr(target, name)))
+
+    return arm, steps
+
+
+def test_the_connection_is_lost_before_any_step(
+    postgres_warehouse: Warehouse, postgres: PrivatePostgres
+) -> None:
+    warehouse, (single, *_, keyless) = postgres_warehouse, source_tables()
+    random = Random(1)
+
+    def terminate(target: Any) -> None:
+        pid = target._connection.info.backend_pid
+        postgres.execute("SELECT pg_terminate_backend(%s, 5000)", (pid,))
+
+    lost = 0
+    for step in range(1, 200):
+        table = (single, keyless)[step % 2]
+        grow(warehouse, table, random)
+        arm, steps = lose_at(step, terminate)
+        error = failure_of(partial(load, warehouse, table, batch_bytes=ALONE, arm=arm))
+        if error is not None:
+            lost += 1
+            assert "lost the connection" in error.message, steps[-1]
+            assert error.hint
+            watermark = open_store(warehouse.lake.open()).get(table.name)
+            assert watermark is not None
+            assert watermark.redshift_state.status == "failed"
+            load(warehouse, table, batch_bytes=ALONE)
+        check_loaded(warehouse, table)
+        if step > len(steps):
+            assert lost > 10
+            return
+    raise AssertionError("the load never ended")
+
+
+@pytest.mark.parametrize("moment", ["before the commit", "after the commit"])
+@pytest.mark.parametrize("number", [0, 3], ids=["with a key", "without"])
+def test_the_commit_is_lost_or_its_answer(
+    postgres_warehouse: Warehouse, postgres: PrivatePostgres, moment: Moment, number: int
+) -> None:
+    table = source_tables()[number]
+    random = Random(2)
+    grow(postgres_warehouse, table, random)
+    load(postgres_warehouse, table, batch_bytes=ALONE)
+    rows = len(table.rows)
+    grow(postgres_warehouse, table, random)
+    settings = postgres_warehouse.connection
+    assert isinstance(settings, PostgresConnection)
+    with CommitDropper(postgres.port) as proxy:
+        through = structs.replace(settings, port=proxy.port)
+        dropped = Warehouse(through, postgres_warehouse.lake)
+        proxy.drop = moment
+        with pytest.raises(FloodmarkError, match="lost the connection"):
+            load(dropped, table, batch_bytes=TOGETHER)
+        held = len(postgres_warehouse.rows(table.target))
+        assert held == (len(table.rows) if moment == "after the commit" else rows)
+        result = load(dropped, table, batch_bytes=TOGETHER)
+    assert (result.rows == 0) == (moment == "after the commit")
+    check_loaded(postgres_warehouse, table)
+
+
+def test_the_server_crashes_before_and_after_the_commit(
+    postgres_warehouse: Warehouse, postgres: PrivatePostgres
+) -> None:
+    *_, keyless = source_tables()
+    random = Random(3)
+    for moment in ("before", "after"):
+        grow(postgres_warehouse, keyless, random)
+
+        def arm(target: SqlTarget, moment: str = moment) -> None:
+            commit = target._commit
+
+            def crash() -> None:
+                if moment == "after":
+                    commit()
+                postgres.restart()
+                commit()
+
+            target._commit = crash  # type: ignore[method-assign]
+
+        with pytest.raises(FloodmarkError, match="lost the connection"):
+            load(postgres_warehouse, keyless, batch_bytes=TOGETHER, arm=arm)
+        load(postgres_warehouse, keyless, batch_bytes=TOGETHER)
+        check_loaded(postgres_warehouse, keyless)
+
+
+def test_another_process_takes_over_from_one_that_was_killed(warehouse: Warehouse) -> None:
+    """Stage 1 done, the load fails; the next run loads and reads nothing again."""
+    single, *_ = source_tables()
+    grow(warehouse, single, Random(4))
+    process = processes.start(load_and_die, warehouse, single, 6, "before", STEPS, ALONE)
+    process.join(timeout=60)
+    assert process.exitcode == -signal.SIGKILL
+    assert process.pid != os.getpid()
+    chunks = open_store(warehouse.lake.open()).get(single.name)
+    result = load(warehouse, single, batch_bytes=TOGETHER)
+    assert chunks is not None
+    assert result.rows == chunks.mysql_state.total_rows
+    check_loaded(warehouse, single)
+
+
+def test_a_target_that_was_lost_is_filled_again(warehouse: Warehouse) -> None:
+    single, *_ = source_tables()
+    random = Random(5)
+    grow(warehouse, single, random)
+    load(warehouse, single, batch_bytes=ALONE)
+    for name in (LEDGER, single.target.name):
+        warehouse.query(f'DROP TABLE {{schema}}."{name}"')
+    grow(warehouse, single, random)
+    load(warehouse, single, batch_bytes=ALONE)
+    check_loaded(warehouse, single)
+
+
+def test_a_failure_after_the_last_step_is_over_with_the_next_run(warehouse: Warehouse) -> None:
+    single, *_ = source_tables()
+    grow(warehouse, single, Random(6))
+
+    def arm(target: SqlTarget) -> None:
+        def fail() -> None:
+            raise Struck("the connection would not close")
+
+        close = target.close
+        target.close = fail  # type: ignore[method-assign]
+        closers.append(close)
+
+    closers: list[Callable[[], None]] = []
+    with pytest.raises(Struck):
+        load(warehouse, single, batch_bytes=TOGETHER, arm=arm)
+    for close in closers:
+        close()
+    assert load(warehouse, single, batch_bytes=TOGETHER).rows == 0
+    check_loaded(warehouse, single)

@@ -1,0 +1,477 @@
+"""Whatever fails around a sync: it ends cleanly, its position is true, and the next completes."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+import processes
+from floodmark.cli import app
+from floodmark.config.models import LakeSettings, RetrySettings
+from floodmark.embedded.mariadb import PrivateMariaDB
+from floodmark.state.lease import read_lease
+from floodmark.storage.objects import ObjectStore
+from floodmark.storage.opening import open_lake
+from pipelines import (
+    DirectEngine,
+    Ended,
+    Pipeline,
+    ask,
+    ask_once,
+    finish,
+    session,
+    wait_until,
+    warm_engine,
+)
+from processes import DoomedObjectStore
+from scenarios import Lake
+from servers.faults import FaultyProxy, random_faults
+from servers.seaweedfs import SeaweedFS
+
+New = Callable[..., Pipeline]
+
+SMALL = "extraction: {window_rows: 10, windows_per_chunk: 2}\n"
+
+
+def create(pipeline: Pipeline, rows: int, more: str = "", name: str = "t") -> None:
+    ask_once(
+        pipeline,
+        f"CREATE TABLE {name} (id INT PRIMARY KEY, update_at DATETIME NOT NULL{more},"
+        " KEY by_change (update_at, id))",
+    )
+    if rows:
+        add(pipeline, 1, rows, name)
+
+
+def add(pipeline: Pipeline, first: int, last: int, name: str = "t") -> None:
+    ask_once(
+        pipeline,
+        f"INSERT INTO {name} (id, update_at)"
+        f" SELECT seq, '2025-06-01' + INTERVAL seq DIV 7 SECOND FROM seq_{first}_to_{last}",
+    )
+
+
+def check_complete(pipeline: Pipeline, rows: int, name: str = "t") -> None:
+    assert pipeline.ids(name) == dict.fromkeys(range(1, rows + 1), 1)
+    pipeline.check_tracking(name)
+
+
+# Two runs of one table
+
+
+def sync_once(pipeline: Pipeline, *arguments: str) -> None:
+    """Runs in a process of its own, and ends it with the exit code."""
+    sys.exit(pipeline.sync(*arguments, engine=SlowEngine).code)
+
+
+class SlowEngine(DirectEngine):
+    """Takes its time for each chunk."""
+
+    def extract(self, job: Any, windows: Any, progress: Any) -> Any:
+        time.sleep(0.05)
+        return super().extract(job, windows, progress)
+
+
+@pytest.mark.parametrize("lake", ["local", "seaweedfs"])
+def test_syncs_of_one_table_started_together(pipeline: New, lake: str) -> None:
+    it = pipeline({"t": "{cursor: [update_at, id]}"}, settings=SMALL, lake=lake)
+    create(it, rows=0)
+    for number in range(3):
+        add(it, number * 100 + 1, number * 100 + 100)
+        runs = [processes.start(sync_once, it) for _ in range(3)]
+        for run in runs:
+            run.join(60)
+        assert sorted(run.exitcode or 0 for run in runs) == [0, 4, 4]
+        check_complete(it, number * 100 + 100)
+
+
+def stopping_sync(pipeline: Pipeline, key: str) -> None:
+    """A sync that stops itself right before it puts an object, as if the machine were suspended."""
+
+    class Stopping(DoomedObjectStore):
+        def put_if_absent(self, name: str, data: bytes) -> str:
+            if key in name:
+                os.kill(os.getpid(), signal.SIGSTOP)
+            return self._store.put_if_absent(name, data)
+
+    def stopping_lake(lake: LakeSettings, retries: RetrySettings) -> ObjectStore:
+        return Stopping(open_lake(lake, retries), processes.Doom(0, ""))
+
+    with patch.object(app, "open_lake", stopping_lake):
+        sys.exit(pipeline.sync().code)
+
+
+def is_stopped(pid: int | None) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
+@contextmanager
+def paused(pipeline: Pipeline, key: str) -> Iterator[Any]:
+    """A run that was stopped before it put an object, and whose lease has run out since."""
+    run = processes.start(stopping_sync, pipeline, key)
+    try:
+        wait_until(lambda: is_stopped(run.pid))
+        time.sleep(1.1)
+        yield run
+    finally:
+        run.kill()
+
+
+@pytest.mark.parametrize("lake", ["local", "seaweedfs"])
+def test_a_run_paused_before_its_commit_and_overtaken(pipeline: New, lake: str) -> None:
+    it = pipeline(
+        {"t": "{cursor: [update_at, id]}"}, settings=f"{SMALL}lease_seconds: 1\n", lake=lake
+    )
+    create(it, rows=45)
+    with paused(it, "/00000002.json") as run:  # one chunk is committed, the second is written
+        assert it.watermark().mysql_state.chunk_count == 1
+        assert it.synced()["rows"] == 25
+        assert run.pid
+        os.kill(run.pid, signal.SIGCONT)
+        run.join(60)
+        assert run.exitcode == 4
+    check_complete(it, 45)
+    assert len(it.files() - it.named_files()) == 2
+
+
+def test_a_run_paused_while_it_reads_and_overtaken(pipeline: New) -> None:
+    it = pipeline({"t": "{cursor: [update_at, id]}"}, settings=f"{SMALL}lease_seconds: 1\n")
+    create(it, rows=45)
+    run = processes.start(sync_once, it)
+    wait_until(lambda: it.files())
+    assert run.pid
+    os.kill(run.pid, signal.SIGSTOP)
+    time.sleep(1.2)
+    assert it.sync().code == 0
+    add(it, 46, 50)
+    os.kill(run.pid, signal.SIGCONT)
+    run.join(60)
+    assert run.exitcode in (0, 4)  # 0 if it was stopped after its last commit
+    it.synced()
+    check_complete(it, 50)
+
+
+def test_a_paused_run_that_nobody_overtook_goes_on(pipeline: New) -> None:
+    it = pipeline({"t": "{cursor: [update_at, id]}"}, settings=f"{SMALL}lease_seconds: 1\n")
+    create(it, rows=45)
+    with paused(it, "/00000002.json") as run:
+        assert run.pid
+        os.kill(run.pid, signal.SIGCONT)
+        run.join(60)
+        assert run.exitcode in (0, 4)
+    it.synced()
+    check_complete(it, 45)
+
+
+def test_a_paused_run_whose_files_were_cleaned_away(pipeline: New) -> None:
+    """It must not commit files that are no longer there."""
+    it = pipeline({"t": "{cursor: [update_at, id]}"}, settings=f"{SMALL}lease_seconds: 1\n")
+    create(it, rows=45)
+    with paused(it, "/00000002.json") as run:
+        it.call("s3clean", "clean", "-t", f"{it.schema}.t")
+        assert run.pid
+        os.kill(run.pid, signal.SIGCONT)
+        run.join(60)
+    it.sync()
+    check_complete(it, 45)
+
+
+# MySQL fails
+
+
+BIG = "extraction: {window_rows: 1500, windows_per_chunk: 2}\n"
+
+
+def create_big(pipeline: Pipeline, rows: int) -> None:
+    """Rows of 16 kB each, so that a window takes a while."""
+    create(pipeline, 0, ", noise MEDIUMTEXT NOT NULL")
+    ask_once(
+        pipeline,
+        "INSERT INTO t SELECT seq, '2025-06-01' + INTERVAL seq DIV 7 SECOND,"
+        f" REPEAT(MD5(seq), 500) FROM seq_1_to_{rows}",
+    )
+
+
+class Killer(threading.Thread):
+    """Kills connections while they stream a window."""
+
+    def __init__(self, pipeline: Pipeline, times: int) -> None:
+        super().__init__()
+        self._pipeline = pipeline
+        self._times = times
+        self._over = threading.Event()
+        self.killed: set[int] = set()
+
+    def run(self) -> None:
+        with session(self._pipeline) as connection:
+            while len(self.killed) < self._times and not self._over.wait(0.005):
+                reading = ask(
+                    connection,
+                    "SELECT ID FROM information_schema.PROCESSLIST"
+                    " WHERE ID <> CONNECTION_ID() AND TIME_MS > 15"
+                    f" AND INFO LIKE 'SELECT%noise%`{self._pipeline.schema}`.`t`%'",
+                )
+                for (thread,) in reading:
+                    if thread not in self.killed:
+                        ask(connection, f"KILL {thread}")
+                        self.killed.add(thread)
+
+    def __enter__(self) -> "Killer":
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self.join()
+
+
+def test_connections_killed_in_mid_stream(pipeline: New, spark: Any) -> None:
+    it = pipeline({"t": "{cursor: [update_at, id]}"}, settings=BIG, engine=warm_engine(spark))
+    create_big(it, rows=6000)
+    with Killer(it, 3) as killer:
+        assert it.synced()["rows"] == 6000  # what was killed was tried again
+    assert killer.killed
+    check_complete(it, 6000)
+
+
+def test_every_try_killed(pipeline: New, spark: Any) -> None:
+    it = pipeline({"t": "{cursor: [update_at, id]}"}, settings=BIG, engine=warm_engine(spark))
+    create_big(it, rows=3000)
+    with Killer(it, 1000) as killer:
+        ended = it.sync()
+    assert len(killer.killed) >= 4
+    assert ended.code == 1
+    assert "Traceback" not in ended.err
+    state = it.watermark().mysql_state
+    assert (state.status, state.total_rows) == ("failed", 0)
+    assert state.error
+    it.synced()
+    check_complete(it, 3000)
+
+
+@pytest.mark.parametrize("how", ["restart", "kill"])
+def test_the_server_restarted_during_a_sync(
+    pipeline: New, mariadb: PrivateMariaDB, how: str
+) -> None:
+    it = pipeline({"t": "{cursor: [update_at, id]}"}, settings=SMALL)
+    create(it, rows=100)
+
+    class Restarting(DirectEngine):
+        chunks = 0
+
+        def extract(self, job: Any, windows: Any, progress: Any) -> Any:
+            self.chunks += 1
+            if self.chunks == 3 and how == "kill":
+                mariadb.kill()
+                mariadb.start()
+            elif self.chunks == 3:
+                mariadb.restart()
+            return super().extract(job, windows, progress)
+
+    ended = it.sync(engine=Restarting)
+    assert ended.code == 1
+    assert "ended the connection" in ended.out
+    assert it.watermark().mysql_state.status == "failed"
+    assert it.ids() == dict.fromkeys(range(1, 61), 1)
+    it.check_tracking()
+    it.synced()
+    assert it.watermark().mysql_state.status == "success"
+    check_complete(it, 100)
+
+
+def test_nobody_listens(pipeline: New) -> None:
+    it = pipeline({"t": "{cursor: [update_at, id]}"}, settings=SMALL)
+    create(it, rows=20)
+    it.synced("--limit", "5")
+    away = replace(it, source={**it.source, "port": 1}).write_config()
+    ended = away.sync()
+    assert ended.code == 1
+    assert "does not answer" in ended.out
+    assert it.watermark().mysql_state.total_rows == 5
+    it.write_config()
+    it.synced()
+    check_complete(it, 20)
+
+
+# The lake fails
+
+
+def test_a_lake_with_random_errors(pipeline: New, seaweedfs: SeaweedFS, tmp_path: Path) -> None:
+    it = pipeline(
+        {"t": "{cursor: [update_at, id]}"},
+        settings=f"{SMALL}retries: {{first_seconds: 0.01}}\n",
+        lake="seaweedfs",
+    )
+    create(it, rows=100)
+    failures = 0
+    with FaultyProxy(seaweedfs.endpoint) as proxy:
+        faulty = replace(
+            it, folder=tmp_path / "faulty", lake=replace(it.lake, endpoint=proxy.endpoint)
+        )
+        faulty.write_config()
+        for seed in range(12):
+            proxy.plan = random_faults(seed, 0.15)
+            ended = faulty.sync()
+            assert ended.code in (0, 1, 4), ended
+            assert "Traceback" not in ended.err
+            failures += ended.code != 0
+            assert it.findings().differences == ()
+            add(it, 100 + seed * 10 + 1, 110 + seed * 10)
+        assert sum(proxy.faults.values()) > 50
+    it.synced()
+    check_complete(it, 220)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("no right to mount a small disk")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_disk_that_is_full(pipeline: New, small_disk: Path) -> None:
+    it = pipeline({"t": "{cursor: [update_at, id]}"}, settings=SMALL)
+    it = replace(it, lake=Lake(folder=str(small_disk / "lake"))).write_config()
+    create(it, 60, ", noise LONGBLOB")
+    ended = it.sync("--limit", "20")
+    assert ended.code == 0
+    filler = small_disk / "filler"
+    with filler.open("wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(b"." * 4096)
+    ended = it.sync()
+    assert ended.code == 1, ended
+    assert "make room" in ended.err
+    assert "Traceback" not in ended.err
+    assert it.watermark().mysql_state.total_rows == 20
+    filler.unlink()
+    assert it.synced()["rows"] == 40
+    check_complete(it, 60)
+    assert list((small_disk / "lake" / ".tmp").iterdir()) == []
+
+
+# Ctrl-C
+
+
+@pytest.mark.parametrize("strategy", ["intra-table", "inter-table"])
+def test_an_interrupted_run_ends_within_seconds(pipeline: New, strategy: str) -> None:
+    it = pipeline(
+        dict.fromkeys(["t", "u"], "{cursor: [update_at, id]}"),
+        settings="extraction: {window_rows: 2000, windows_per_chunk: 2}",
+    )
+    for name in ("t", "u"):
+        create(it, 60_000, name=name)
+    process = it.start("sync", "-p", "main", "--backup-only", "--strategy", strategy)
+    wait_until(lambda: len(it.chunks("t")) >= 2, seconds=60)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    began = time.monotonic()
+    ended = finish(process, seconds=30)
+    assert time.monotonic() - began < 8
+    assert ended.code == 130, ended
+    assert "Traceback" not in ended.err
+    assert "stopped" in ended.err
+    _nothing_is_left_of(process.pid)
+    store = it.lake.open()
+    for name in ("t", "u"):
+        lease = read_lease(store, it.table(name))
+        assert lease is None or lease.released
+        if lease is not None:
+            it.check_tracking(name)
+    state = it.watermark("t").mysql_state
+    assert 0 < state.total_rows < 60_000
+    assert (state.status, state.error) == ("failed", "the run was stopped")
+    it.write_config("extraction: {window_rows: 100000}")
+    assert it.sync().code == 0
+    for name in ("t", "u"):
+        check_complete(it, 60_000, name)
+
+
+def _nothing_is_left_of(group: int) -> None:
+    """All processes of the group end, or have ended."""
+
+    def gone() -> bool:
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return True
+        return False
+
+    wait_until(gone, seconds=10)
+
+
+def test_what_an_error_says(pipeline: New) -> None:
+    """A window that cannot be read names the table, the column and the way out."""
+    it = pipeline({"t": "{cursor: [update_at, id]}"}, settings="extraction: {zero_dates: error}")
+    create(it, 5, ", day DATE NOT NULL DEFAULT '2025-01-01'")
+    ask_once(it, "SET STATEMENT sql_mode='' FOR UPDATE t SET day = '2025-00-00' WHERE id = 3")
+    ended: Ended = it.sync()
+    assert ended.code == 1
+    assert "'day'" in ended.out
+    assert it.watermark().mysql_state.error
+
+
+def test_java_is_killed(pipeline: New) -> None:
+    it = pipeline(
+        {"t": "{cursor: [update_at, id]}"},
+        settings="extraction: {window_rows: 1000, windows_per_chunk: 2}",
+    )
+    create(it, rows=60_000)
+    process = it.start("sync", "-p", "main", "--backup-only")
+    wait_until(lambda: len(it.chunks()) >= 2, seconds=60)
+    children = Path(f"/proc/{process.pid}/task")
+    java = [
+        int(child)
+        for task in children.iterdir()
+        for child in (task / "children").read_text().split()
+        if Path(f"/proc/{child}/comm").read_text().strip() == "java"
+    ]
+    os.kill(java[0], signal.SIGKILL)
+    ended = finish(process, seconds=30)
+    assert ended.code == 1, ended
+    assert "✗" in ended.out
+    assert it.watermark().mysql_state.status == "failed"
+    it.check_tracking()
+    it.write_config("extraction: {window_rows: 100000}")
+    it.synced()
+    check_complete(it, 60_000)
+
+
+@pytest.mark.parametrize("command", [["set", "--timestamp", "2025-06-01 00:00:03"], ["reset"]])
+def test_an_operator_moves_the_position_during_a_run(pipeline: New, command: list[str]) -> None:
+    """What the operator said counts, and the run that did not know it cannot commit."""
+    it = pipeline({"t": "{cursor: [update_at, id]}"}, settings=SMALL)
+    create(it, rows=45)
+    said: list[Ended] = []
+
+    class Moved(DirectEngine):
+        chunks = 0
+
+        def extract(self, job: Any, windows: Any, progress: Any) -> Any:
+            self.chunks += 1
+            if self.chunks == 2:
+                verb, *rest = command
+                arguments = ("watermark", verb, "-t", f"{it.schema}.t", *rest)
+                said.append(finish(it.start(*arguments)))
+            return super().extract(job, windows, progress)
+
+    ended = it.sync(engine=Moved)
+    if said[0].code == 0:
+        assert ended.code == 4, ended
+        assert len(it.chunks()) == 1
+    else:
+        assert (said[0].code, ended.code) == (4, 0)
+    assert it.findings().differences == ()

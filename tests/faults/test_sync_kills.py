@@ -1,0 +1,197 @@
+"""A sync is killed at every step of a chunk's way: the next run ends where one alone would have."""
+
+import os
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import processes
+from floodmark.cli import app
+from floodmark.config.models import LakeSettings, RetrySettings
+from floodmark.engine import files, uploads
+from floodmark.storage.objects import ObjectInfo, ObjectStore, StoredObject
+from floodmark.storage.opening import open_lake
+from pipelines import DirectEngine, Pipeline, ask_once, finish, wait_until
+from processes import Doom, DoomedObjectStore
+from scenarios import Lake
+
+New = Callable[..., Pipeline]
+
+SMALL = "extraction: {window_rows: 3, windows_per_chunk: 2}"
+FILE_STEPS = ("makedirs", "fsync", "replace", "close")
+
+
+def create(pipeline: Pipeline, rows: int) -> None:
+    ask_once(
+        pipeline,
+        "CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, v INT NOT NULL,"
+        " update_at DATETIME NOT NULL, KEY by_change (update_at, id))",
+    )
+    add(pipeline, 1, rows)
+
+
+def add(pipeline: Pipeline, first: int, last: int) -> None:
+    """Rows of which three and three have one stamp."""
+    ask_once(
+        pipeline,
+        "INSERT INTO t SELECT seq, 0, '2025-06-01' + INTERVAL seq DIV 3 SECOND"
+        f" FROM seq_{first}_to_{last}",
+    )
+
+
+class DoomedWrites(DoomedObjectStore):
+    """Another store, each write to which is a step: between writes nothing changes."""
+
+    def get(self, key: str) -> StoredObject:
+        return self._store.get(key)
+
+    def list_objects(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
+        return self._store.list_objects(prefix, after=after)
+
+    def list_folders(self, prefix: str) -> list[str]:
+        return self._store.list_folders(prefix)
+
+
+class CountedDoom(Doom):
+    """Writes down how many steps there were."""
+
+    def __init__(self, step: int, moment: str, tally: Path) -> None:
+        super().__init__(step, moment)
+        self._tally = tally
+
+    def write(self) -> None:
+        self._tally.write_text(str(self._count))
+
+
+def doom_files(doom: Doom) -> None:
+    """Make what a task does to its data files steps, in a folder and in S3."""
+
+    class Steps:
+        def __getattr__(self, name: str) -> Any:
+            found = getattr(os, name)
+            return doom.around(found) if name in FILE_STEPS else found
+
+    files.os = Steps()  # type: ignore[assignment,attr-defined]
+    for name in ("start", "append", "finish"):
+        original = getattr(uploads.S3Uploads, name)
+        setattr(uploads.S3Uploads, name, doom.around(original))
+
+
+def doomed_sync(pipeline: Pipeline, step: int, moment: str, tally: Path) -> None:
+    """Runs in a process of its own."""
+    doom = CountedDoom(step, moment, tally)
+
+    def doomed_lake(lake: LakeSettings, retries: RetrySettings) -> ObjectStore:
+        return DoomedWrites(open_lake(lake, retries), doom)
+
+    class DoomedEngine(DirectEngine):
+        extract = doom.around(DirectEngine.extract)
+
+    doom_files(doom)
+    with patch.object(app, "open_lake", doomed_lake):
+        ended = pipeline.sync(engine=DoomedEngine)
+    assert ended.code == 0, ended
+    doom.write()
+
+
+def run_doomed(pipeline: Pipeline, step: int, moment: str = "before") -> int | None:
+    """The exit code of a sync that is killed at a step."""
+    process = processes.start(doomed_sync, pipeline, step, moment, pipeline.folder / "tally")
+    process.join(60)
+    return process.exitcode
+
+
+def copies_of(pipeline: Pipeline, number: int) -> Pipeline:
+    """The same tables and the same state, in a lake of its own."""
+    folder = pipeline.folder.with_name(f"{pipeline.folder.name}-{number}")
+    lake = pipeline.lake
+    if lake.folder is not None:
+        if Path(lake.folder).exists():
+            shutil.copytree(lake.folder, folder / "lake")
+        lake = Lake(folder=str(folder / "lake"))
+    else:
+        objects, lake = lake.open(), replace(lake, prefix=f"{lake.prefix}-{number}")
+        for info in objects.list_objects(""):
+            lake.open().put(info.key, objects.get(info.key).data)
+    return replace(pipeline, folder=folder, lake=lake).write_config()
+
+
+def kill_everywhere(pipeline: Pipeline, moments: tuple[str, ...], every: int = 1) -> list[Pipeline]:
+    """Kill a sync at each step; returns the lakes that are left."""
+    whole = copies_of(pipeline, 0)
+    assert run_doomed(whole, 0) == 0
+    steps = int((whole.folder / "tally").read_text())
+    assert steps > 20
+    points = [(step, moment) for step in range(1, steps + 1, every) for moment in moments]
+    left = [copies_of(pipeline, number) for number in range(1, len(points) + 1)]
+    with ThreadPoolExecutor(3) as pool:
+        codes = list(pool.map(lambda one, point: run_doomed(one, *point), left, points))
+    assert set(codes) == {-signal.SIGKILL}
+    return left
+
+
+def check_resumed(pipeline: Pipeline, rows: int) -> None:
+    committed = pipeline.manifests()
+    ended = pipeline.sync()
+    assert ended.code == 0, ended
+    assert pipeline.ids() == dict.fromkeys(range(1, rows + 1), 1)
+    pipeline.check_tracking()
+    assert pipeline.manifests()[: len(committed)] == committed
+    assert "nothing new" in pipeline.sync().out
+
+
+def test_the_first_sync_killed_at_every_step(pipeline: New) -> None:
+    it = pipeline({"t": "{cursor: [update_at, id]}"}, settings=SMALL)
+    create(it, rows=10)
+    for left in kill_everywhere(it, ("before",)):
+        check_resumed(left, 10)
+
+
+def test_a_later_sync_killed_at_every_step(pipeline: New) -> None:
+    it = pipeline({"t": "{cursor: [update_at, id]}"}, settings=SMALL)
+    create(it, rows=5)
+    it.synced()
+    add(it, 6, 13)
+    for left in kill_everywhere(it, ("after",), every=2):
+        check_resumed(left, 13)
+
+
+def test_killed_on_s3(pipeline: New) -> None:
+    it = pipeline({"t": "{cursor: [update_at, id]}"}, settings=SMALL, lake="seaweedfs")
+    create(it, rows=7)
+    for left in kill_everywhere(it, ("before",), every=3):
+        check_resumed(left, 7)
+
+
+def test_a_walk_along_the_primary_key_killed_at_every_step(pipeline: New) -> None:
+    settings = "extraction: {window_rows: 3, windows_per_chunk: 1, walk_from_rows: 1}"
+    it = pipeline({"t": "{cursor: [update_at, id]}"}, settings=settings)
+    create(it, rows=10)
+    ask_once(it, "ANALYZE TABLE t")
+    for left in kill_everywhere(it, ("before",), every=3):
+        check_resumed(left, 10)
+        assert any(chunk.end.walk for chunk in left.chunks())
+
+
+def test_the_whole_program_killed_while_it_works(pipeline: New) -> None:
+    """With Spark and its workers: nothing is left to clean up behind them."""
+    it = pipeline(
+        {"t": "{cursor: [update_at, id]}"},
+        settings="extraction: {window_rows: 3000, windows_per_chunk: 2}",
+    )
+    create(it, rows=60_000)
+    for chunks in (1, 3):
+        process = it.start("sync", "-p", "main", "--backup-only")
+        wait_until(lambda: len(it.files()) > 2 * chunks, seconds=60)  # noqa: B023
+        process.kill()
+        finish(process)
+        it.check_tracking()
+    ended = it.command("sync", "-p", "main", "--backup-only", "--json")
+    assert ended.code == 0, ended
+    assert it.ids() == dict.fromkeys(range(1, 60_001), 1)
+    it.check_tracking()

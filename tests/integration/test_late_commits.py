@@ -1,0 +1,266 @@
+"""Transactions that commit late: rows that appear behind where others have already been read."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from random import Random
+
+import pymysql
+import pytest
+
+from pipelines import Pipeline, Session, ask, ask_once, session
+
+New = Callable[..., Pipeline]
+
+STAMP = "NOT NULL DEFAULT CURRENT_TIMESTAMP{0} ON UPDATE CURRENT_TIMESTAMP{0}"
+
+
+def create(pipeline: Pipeline, kind: str = "DATETIME") -> None:
+    """A table of 100 rows that changed yesterday."""
+    digits = "(" + kind.partition("(")[2] if "(" in kind else ""
+    ask_once(
+        pipeline,
+        "CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, v INT NOT NULL,"
+        f" update_at {kind} {STAMP.format(digits)}, KEY by_change (update_at, id))",
+    )
+    ask_once(
+        pipeline,
+        "INSERT INTO t SELECT seq, 0, NOW() - INTERVAL 1 DAY + INTERVAL seq SECOND"
+        " FROM seq_1_to_100",
+    )
+
+
+def live(pipeline: Pipeline) -> dict[int, int]:
+    return dict(ask_once(pipeline, "SELECT id, v FROM t"))
+
+
+def seen(pipeline: Pipeline) -> dict[int, int]:
+    return {key: row["v"] for key, row in pipeline.newest().items()}
+
+
+def next_second() -> None:
+    """Wait until what was just committed can be read: its second must be over."""
+    time.sleep(1.1 - time.time() % 1)
+
+
+@pytest.mark.parametrize("lake", ["local", "seaweedfs"])
+@pytest.mark.parametrize("kind", ["DATETIME", "DATETIME(6)", "TIMESTAMP(3)"])
+def test_a_transaction_that_was_open_during_a_sync_is_in_the_next(
+    pipeline: New, kind: str, lake: str
+) -> None:
+    it = pipeline({"t": "{cursor: [update_at, id]}"}, lake=lake)
+    create(it, kind)
+    with session(it) as late, session(it) as other:
+        late.begin()
+        ask(late, "INSERT INTO t (v) VALUES (1), (2), (3)")  # small ids, an old stamp
+        ask(late, "UPDATE t SET v = 50 WHERE id BETWEEN 40 AND 60")  # behind the cursor
+        next_second()
+        ask(other, "INSERT INTO t (v) VALUES (9), (9)")  # greater ids, a later stamp
+        ask(other, "UPDATE t SET v = 9 WHERE id = 7")
+        next_second()
+        assert it.synced()["rows"] == 99  # what changed since waits for the open transaction
+        assert it.synced()["rows"] == 0
+        late.commit()
+    next_second()
+    assert it.synced()["rows"] == 3 + 21 + 2 + 1
+    assert seen(it) == live(it)
+    it.check_tracking()
+    assert it.synced()["rows"] == 0
+
+
+def test_within_one_second(pipeline: New) -> None:
+    """One row of a second is read, another of the same second is still to be committed."""
+    it = pipeline({"t": "{cursor: [update_at, id]}"})
+    create(it)
+    with session(it) as late, session(it) as other:
+        time.sleep(1.05 - time.time() % 1)
+        late.begin()
+        ask(late, "INSERT INTO t (v) VALUES (1)")
+        ask(other, "INSERT INTO t (v) VALUES (2)")
+        ask(other, "UPDATE t SET v = 3 WHERE id = 5")
+        assert it.synced()["rows"] == 99
+        late.commit()
+        ask(other, "INSERT INTO t (v) VALUES (4)")  # perhaps still in the same second
+    next_second()
+    it.synced()
+    assert seen(it) == live(it)
+
+
+def test_a_second_that_is_not_over_is_not_read(pipeline: New) -> None:
+    it = pipeline({"t": "{cursor: [update_at, id]}"})
+    create(it, "DATETIME(6)")
+    for _ in range(5):
+        ask_once(it, "INSERT INTO t (v) VALUES (1)")
+        it.synced()
+        # NOW() has no digits: it writes the beginning of this second, behind the row above.
+        ask_once(it, "INSERT INTO t (v, update_at) VALUES (2, NOW())")
+        it.synced()
+    next_second()
+    it.synced()
+    assert seen(it) == live(it)
+    assert set(it.ids().values()) == {1}
+
+
+def test_rolled_back_transactions_leave_nothing(pipeline: New) -> None:
+    it = pipeline({"t": "{cursor: [update_at, id]}"})
+    create(it)
+    with session(it) as late:
+        late.begin()
+        ask(late, "INSERT INTO t (v) VALUES (1)")
+        ask(late, "UPDATE t SET v = 1")
+        assert it.synced()["rows"] == 100
+        late.rollback()
+    next_second()
+    assert it.synced()["rows"] == 0
+    assert seen(it) == live(it)
+
+
+def test_an_id_that_is_committed_late_is_read(pipeline: New) -> None:
+    it = pipeline({"t": "{cursor: id}"})
+    create(it)
+    with session(it) as late, session(it) as other:
+        late.begin()
+        ask(late, "INSERT INTO t (v) VALUES (1), (2)")  # 101 and 102
+        ask(other, "INSERT INTO t (v) VALUES (3)")
+        assert ask(other, "SELECT MAX(id) FROM t") == [(103,)]
+        assert it.synced()["rows"] == 100
+        assert it.watermark().position.id == 100
+        assert it.synced("--limit", "5")["rows"] == 0
+        late.commit()
+        ask(other, "INSERT INTO t (v) VALUES (4)")
+    assert it.synced()["rows"] == 4
+    assert seen(it) == live(it)
+
+
+def test_an_id_that_never_comes_holds_nothing_back(pipeline: New) -> None:
+    it = pipeline({"t": "{cursor: id}"})
+    create(it)
+    with session(it) as late, session(it) as other:
+        late.begin()
+        ask(late, "INSERT INTO t (v) VALUES (1)")
+        ask(other, "INSERT INTO t (v) VALUES (2)")
+        late.rollback()
+    assert it.synced()["rows"] == 101
+    assert it.watermark().position.id == 102
+
+
+def test_a_statement_that_runs_for_long_is_waited_for(pipeline: New) -> None:
+    """It takes its time at its start, and is committed by itself at its end."""
+    it = pipeline({"t": "{cursor: [update_at, id]}"})
+    create(it)
+    with session(it) as slow:
+        thread = threading.Thread(
+            target=ask, args=(slow, "INSERT INTO t (v) SELECT seq + SLEEP(1.5) FROM seq_1_to_2")
+        )
+        thread.start()
+        time.sleep(1.2)
+        ask_once(it, "INSERT INTO t (v) VALUES (77)")
+        time.sleep(1.2)
+        assert it.synced()["rows"] == 100
+        thread.join()
+    next_second()
+    assert it.synced()["rows"] == 3
+    assert seen(it) == live(it)
+
+
+class Writer(threading.Thread):
+    """Changes a table without pause: most statements by themselves, some in transactions."""
+
+    def __init__(self, pipeline: Pipeline, seed: int) -> None:
+        super().__init__()
+        self._pipeline = pipeline
+        self._random = Random(seed)
+        self._over = threading.Event()
+        self.statements = 0
+        self.transactions = 0
+
+    def run(self) -> None:
+        with session(self._pipeline) as connection:
+            ask(connection, "SET innodb_lock_wait_timeout = 1")
+            while not self._over.wait(self._random.uniform(0, 0.04)):
+                try:
+                    if self._random.random() < 0.03:
+                        self._transact(connection)
+                    else:
+                        self._change(connection)
+                except pymysql.err.OperationalError:  # a deadlock with another writer
+                    connection.rollback()
+
+    def stop(self) -> None:
+        self._over.set()
+        self.join()
+
+    def _transact(self, connection: Session) -> None:
+        connection.begin()
+        for _ in range(self._random.randint(1, 4)):
+            self._change(connection)
+            self._over.wait(self._random.choice([0, 0.02, 0.3]))
+        if self._random.random() < 0.2:
+            connection.rollback()
+        else:
+            connection.commit()
+        self.transactions += 1
+
+    def _change(self, connection: Session) -> None:
+        target = self._random.randint(1, 400)
+        statement = self._random.choice(
+            [
+                f"INSERT INTO t (v) VALUES ({target}), (1)",
+                f"INSERT INTO t (v) VALUES ({target})",
+                f"UPDATE t SET v = v + 1 WHERE id = {target}",
+                f"UPDATE t SET v = v + 1 WHERE id BETWEEN {target} AND {target + 2}",
+                f"DELETE FROM t WHERE id = {target}",
+            ]
+        )
+        ask(connection, statement)
+        self.statements += 1
+
+
+@contextmanager
+def writers_at_work(pipeline: Pipeline) -> Iterator[list[Writer]]:
+    writers = [Writer(pipeline, seed) for seed in (1, 2, 3)]
+    for writer in writers:
+        writer.start()
+    try:
+        yield writers
+    finally:
+        for writer in writers:
+            writer.stop()
+
+
+@pytest.mark.parametrize("kind", ["DATETIME", "DATETIME(3)"])
+def test_the_newest_version_of_every_row_under_a_hammering_writer(pipeline: New, kind: str) -> None:
+    it = pipeline(
+        {"t": "{cursor: [update_at, id]}"},
+        settings="extraction: {window_rows: 40, windows_per_chunk: 3}",
+    )
+    create(it, kind)
+    brought = []
+    with writers_at_work(it) as writers:
+        for number in range(20):
+            strategy = ("intra-table", "sequential", "inter-table")[number % 3]
+            brought.append(it.synced("--strategy", strategy)["rows"])
+            time.sleep(0.3)
+    next_second()
+    it.synced()
+    now, then = live(it), seen(it)
+    assert {key: then.get(key) for key in now} == now
+    it.check_tracking()
+    versions = [(row["id"], row["update_at"], row["v"]) for row in it.rows()]
+    assert len(set(versions)) == len(versions)  # no version came twice
+    # It would be no test if the writers had stood still, or the syncs had waited for their end.
+    assert sum(writer.statements for writer in writers) > 300
+    assert sum(writer.transactions for writer in writers) > 5
+    assert sum(map(bool, brought)) > 3
+
+
+def test_ids_of_a_hammering_writer(pipeline: New) -> None:
+    it = pipeline({"t": "{cursor: id}"}, settings="extraction: {window_rows: 50}")
+    create(it)
+    with writers_at_work(it):
+        brought = [it.synced()["rows"] for _ in range(6)]
+    it.synced()
+    assert live(it).keys() <= it.ids().keys()
+    assert set(it.ids().values()) == {1}
+    assert sum(map(bool, brought)) > 3

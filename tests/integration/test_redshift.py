@@ -1,0 +1,338 @@
+"""Loading into Redshift: what is its own, beside what every target keeps."""
+
+import json
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from floodmark.config.models import LakeSettings, RedshiftConnection, TableSettings
+from floodmark.config.secret import Secret
+from floodmark.errors import ConfigError, FloodmarkError
+from floodmark.model.load import TargetTable
+from floodmark.model.manifest import Column
+from floodmark.storage.memory import MemoryObjectStore
+from floodmark.warehouse.redshift import RedshiftTarget
+from floodmark.warehouse.redshift_types import redshift_type, shown_type, widens
+from pipelines import Pipeline, ask_once
+from scenarios import BUCKET, new_lake, use_test_keys
+from servers import S3Server
+from servers.postgres import PrivatePostgres
+from servers.redshift import RedshiftStandIn
+from servers.redshift.faults import Fail, first
+from servers.seaweedfs import SeaweedFS
+from warehouses import Loads, Warehouse, new_redshift
+
+ID = Column("id", "bigint", False, "int64")
+NAME = Column("name", "varchar(10)", True, "string")
+PEOPLE = TargetTable(name="people", columns=(ID, NAME), primary_key=("id",), version=None)
+
+
+@pytest.fixture
+def people(
+    redshift: RedshiftStandIn,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Loads:
+    use_test_keys(monkeypatch)
+    return Loads(new_redshift(redshift, new_lake("ministack", request, tmp_path)), PEOPLE)
+
+
+def lake_of(warehouse: Warehouse) -> LakeSettings:
+    return LakeSettings(url=f"s3://{BUCKET}/{warehouse.lake.prefix}")
+
+
+def test_a_load_is_one_copy_behind_the_ledgers_lock(
+    redshift: RedshiftStandIn, people: Loads
+) -> None:
+    chunks = people.chunk([row(1)], [row(2)]), people.chunk([row(3)])
+    with people.warehouse.open() as target:
+        target.prepare(PEOPLE)
+        redshift.forget()
+        target.load(people.batch(*chunks))
+    kinds = [execution.kind for execution in redshift.executed]
+    assert kinds[:2] == ["BEGIN", "LOCK"]
+    assert kinds.count("COPY") == 1
+    assert kinds[-1] == "COMMIT"
+    assert people.rows() == [row(1), row(2), row(3)]
+
+
+def test_the_copys_manifest_is_gone_after_it_and_stays_if_it_fails(people: Loads) -> None:
+    lake = people.warehouse.lake.open()
+    people.load(people.chunk([row(1)]))
+    assert list(lake.list_objects("loads/")) == []
+    with pytest.raises(FloodmarkError):
+        people.load(people.chunk([row(2, "x" * 41)]))
+    (left,) = lake.list_objects("loads/")
+    entry = json.loads(lake.get(left.key).data)["entries"][0]
+    assert entry["mandatory"] is True
+    assert entry["meta"]["content_length"] > 0
+
+
+def test_a_failed_copy_names_the_column(people: Loads) -> None:
+    with pytest.raises(FloodmarkError) as caught:
+        people.load(people.chunk([row(1, "ok")], [row(2, "é" * 21)]))
+    lines = caught.value.message.splitlines()
+    assert lines[0].startswith("COPY failed: Redshift at 127.0.0.1")
+    assert "column name" in lines[1]
+    assert "Table: 40, Data: 42" in lines[1]
+    assert "loads/" in str(caught.value.hint)
+    assert people.rows() == []
+
+
+def test_text_longer_than_the_longest_fails_and_says_where(people: Loads) -> None:
+    story = Column("story", "longtext", True, "string")
+    table = structs.replace(PEOPLE, name="stories", columns=(ID, story))
+    loads = Loads(people.warehouse, table)
+    loads.load(loads.chunk([{"id": 1, "story": "x" * 65_535}]))
+    with pytest.raises(FloodmarkError, match=r"column story .*Table: 65535, Data: 65536"):
+        loads.load(loads.chunk([{"id": 2, "story": "x" * 65_536}]))
+    assert len(loads.rows()) == 1
+
+
+def test_text_grows_in_place(redshift: RedshiftStandIn, people: Loads) -> None:
+    people.load(people.chunk([row(1, "x" * 10)]))
+    longer = structs.replace(PEOPLE, columns=(ID, Column("name", "varchar(20)", True, "string")))
+    redshift.forget()
+    people.load(people.chunk([row(2, "x" * 20)], table=longer), table=longer)
+    altered = [e.sql for e in redshift.executed if e.kind == "ALTER"]
+    assert len(altered) == 1
+    assert altered[0].endswith('ALTER COLUMN "name" TYPE VARCHAR(80)')
+    assert people.rows(longer) == [row(1, "x" * 10), row(2, "x" * 20)]
+
+
+def test_names_in_capitals_become_small(redshift: RedshiftStandIn, people: Loads) -> None:
+    table = TargetTable(
+        name="PrePaid",
+        columns=(Column("ID", "bigint", False, "int64"), Column("updateAt", "int", True, "int32")),
+        primary_key=("ID",),
+        version="updateAt",
+    )
+    loads = Loads(people.warehouse, table)
+    assert loads.load(loads.chunk([{"ID": 1, "updateAt": 2}])) == 1
+    assert loads.load(loads.chunk([{"ID": 1, "updateAt": 1}])) == 1
+    assert people.warehouse.query("SELECT id, updateat FROM {schema}.prepaid") == [(1, 2)]
+
+
+def test_distribution_and_sort_keys(redshift: RedshiftStandIn, people: Loads) -> None:
+    settings = TableSettings(distkey="ID", sortkey=["name", "id"])
+    with target(people.warehouse, settings) as opened:
+        redshift.forget()
+        opened.prepare(PEOPLE)
+    made = [e.sql for e in redshift.executed if e.kind == "CREATE" and "people" in e.sql]
+    assert made[-1].endswith('DISTKEY ("id") SORTKEY ("name", "id")')
+    wrong = TableSettings(sortkey="nmae")
+    with target(people.warehouse, wrong) as opened, pytest.raises(ConfigError, match="'nmae'"):
+        opened.prepare(structs.replace(PEOPLE, name="others"))
+
+
+def target(warehouse: Warehouse, settings: TableSettings) -> RedshiftTarget:
+    assert isinstance(warehouse.connection, RedshiftConnection)
+    return RedshiftTarget(warehouse.connection, warehouse.lake.open(), lake_of(warehouse), settings)
+
+
+# Authorization
+
+
+def test_keys_may_be_given_instead_of_a_role_and_are_not_logged(
+    redshift: RedshiftStandIn, people: Loads, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG")
+    right = with_keys(redshift, people, S3Server.secret_key)
+    assert right.load(right.chunk([row(1)])) == 1
+    assert right.rows() == [row(1)]
+    logged = [record.getMessage() for record in caplog.records]
+    assert logged, "the driver logs much at this level"
+    assert not any(S3Server.secret_key in message for message in logged)
+
+
+def test_keys_that_redshift_repeats_in_an_error_are_not_shown(
+    redshift: RedshiftStandIn, people: Loads
+) -> None:
+    secret = "hidden0123456789"
+    wrong = with_keys(redshift, people, secret)
+    redshift.plan = first(1, "COPY", Fail(f'syntax error at or near "{secret}"', "42601"))
+    with pytest.raises(FloodmarkError, match=r'near "\*\*\*"') as caught:
+        wrong.load(wrong.chunk([row(1)]))
+    assert secret not in f"{caught.value!r} {caught.value.hint}"
+    assert secret not in repr(wrong.warehouse.connection)
+
+
+def with_keys(redshift: RedshiftStandIn, people: Loads, secret: str) -> Loads:
+    connection = redshift.connection(
+        iam_role=None,
+        access_key_id=Secret(S3Server.access_key),
+        secret_access_key=Secret(secret),
+        schema=f"s_{uuid.uuid4().hex[:8]}",
+    )
+    return Loads(Warehouse(connection, people.warehouse.lake), PEOPLE)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"iam_role": None},
+        {"iam_role": None, "access_key_id": Secret("k")},
+        {"access_key_id": Secret("k"), "secret_access_key": Secret("s")},
+    ],
+)
+def test_the_way_to_read_the_lake_must_be_clear(changes: dict[str, Any]) -> None:
+    settings = {"host": "nowhere", "database": "d", "user": "u", "iam_role": "default", **changes}
+    with pytest.raises(ConfigError, match="must know how to read the lake"):
+        RedshiftTarget(
+            RedshiftConnection(**settings), MemoryObjectStore(), LakeSettings(url="s3://b")
+        )
+
+
+def test_the_lake_must_be_in_s3() -> None:
+    connection = RedshiftConnection(host="nowhere", database="d", user="u", iam_role="default")
+    with pytest.raises(ConfigError, match="cannot read the lake in /tmp/lake"):
+        RedshiftTarget(connection, MemoryObjectStore(), LakeSettings(url="/tmp/lake"))
+
+
+def test_a_server_that_does_not_answer() -> None:
+    connection = RedshiftConnection(
+        host="127.0.0.1", port=1, database="d", user="u", iam_role="default", ssl=False
+    )
+    with pytest.raises(FloodmarkError, match=r"cannot connect to Redshift at 127\.0\.0\.1:1"):
+        RedshiftTarget(connection, MemoryObjectStore(), LakeSettings(url="s3://b"))
+
+
+# Types
+
+TYPES = {
+    ("tinyint(1)", "int16"): "SMALLINT",
+    ("bigint unsigned", "decimal128(20, 0)"): "DECIMAL(20,0)",
+    ("bit(1)", "bool"): "BOOLEAN",
+    ("float", "float32"): "REAL",
+    ("datetime(6)", "timestamp[us]"): "TIMESTAMP",
+    ("timestamp", "timestamp[us, UTC]"): "TIMESTAMPTZ",
+    ("varchar(100)", "string"): "VARCHAR(400)",
+    ("varchar(20000)", "string"): "VARCHAR(65535)",
+    ("char(0)", "string"): "VARCHAR(4)",
+    ("enum('a','it''s','日本')", "string"): "VARCHAR(16)",
+    ("set('a','bc')", "string"): "VARCHAR(20)",
+    ("tinytext", "string"): "VARCHAR(1020)",
+    ("text", "string"): "VARCHAR(65535)",
+    ("json", "string"): "VARCHAR(65535)",
+    ("time(6)", "string"): "VARCHAR(17)",
+    ("decimal(65,30)", "string"): "VARCHAR(68)",
+    ("varbinary(300)", "binary"): "VARBYTE(300)",
+    ("blob", "binary"): "VARBYTE(65535)",
+    ("longblob", "binary"): "VARBYTE(16777216)",
+    ("point", "binary"): "VARBYTE(16777216)",
+}
+
+
+@pytest.mark.parametrize(("source", "arrow"), TYPES)
+def test_the_type_of_a_column(source: str, arrow: str) -> None:
+    assert redshift_type(Column("c", source, True, arrow)) == TYPES[source, arrow]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "fits"),
+    [
+        ("VARCHAR(40)", "VARCHAR(80)", True),
+        ("VARCHAR(80)", "VARCHAR(40)", False),
+        ("VARBYTE(1)", "VARBYTE(2)", True),
+        ("SMALLINT", "BIGINT", True),
+        ("BIGINT", "INTEGER", False),
+        ("BIGINT", "DECIMAL(20,0)", True),
+        ("BIGINT", "DECIMAL(20,2)", False),
+        ("DECIMAL(10,2)", "DECIMAL(12,4)", True),
+        ("DECIMAL(10,2)", "DECIMAL(11,4)", False),
+        ("INTEGER", "VARCHAR(40)", False),
+        ("TIMESTAMP", "TIMESTAMPTZ", False),
+    ],
+)
+def test_which_type_is_wider(old: str, new: str, fits: bool) -> None:
+    assert widens(old, new) is fits
+
+
+def test_types_as_the_catalog_shows_them() -> None:
+    shown = ["character varying(40)", "numeric(20,0)", "binary varying(9)", "double precision"]
+    assert [shown_type(text) for text in shown] == [
+        "VARCHAR(40)",
+        "DECIMAL(20,0)",
+        "VARBYTE(9)",
+        "DOUBLE PRECISION",
+    ]
+
+
+# From MySQL on
+
+
+@pytest.fixture
+def on_seaweedfs(postgres: PrivatePostgres, seaweedfs: SeaweedFS) -> Iterator[RedshiftStandIn]:
+    with RedshiftStandIn(postgres, seaweedfs) as server:
+        yield server
+
+
+def test_mysql_to_redshift(
+    on_seaweedfs: RedshiftStandIn, pipeline: Callable[..., Pipeline]
+) -> None:
+    """The whole way, with a lake that checks signatures: every value as MySQL has it."""
+    synced = pipeline({"t": "{cursor: [update_at, id], sortkey: update_at}"}, lake="seaweedfs")
+    use_redshift(synced, on_seaweedfs)
+    ask_once(
+        synced,
+        "CREATE TABLE t (id BIGINT UNSIGNED PRIMARY KEY, name VARCHAR(20), kind ENUM('a','b'),"
+        " amount DECIMAL(38,20), moment TIMESTAMP(6) NULL, data BLOB, doc JSON, flag BIT(1),"
+        " spent TIME(3), update_at DATETIME(6), KEY (update_at, id))",
+    )
+    ask_once(
+        synced,
+        "INSERT INTO t SELECT 18446744073709551615 - seq, CONCAT('é', seq), 'b', seq / 7,"
+        " '2025-03-30 01:30:00.000001', CHAR(seq, 0, 255), '{\"a\": [1]}', seq % 2, '-25:00:00.5',"
+        " '2025-02-01 00:00:00' + INTERVAL seq SECOND FROM seq_1_to_500",
+    )
+    first = synced.call("sync", "-p", "main", "--json")
+    assert first.code == 0, first
+    assert first.table["loaded_rows"] == 500
+    ask_once(synced, "UPDATE t SET name = 'new', update_at = '2025-03-01' WHERE id % 5 = 0")
+    assert synced.call("sync", "-p", "main", "--json").table["loaded_rows"] == 100
+    names = "id, name, kind, amount, data, doc, flag + 0, update_at"
+    expected = ask_once(synced, f"SELECT {names} FROM t ORDER BY id")
+    found = on_seaweedfs.look(
+        f"SELECT {names.replace('flag + 0', 'flag::int')} FROM public.t ORDER BY id"
+    )
+    assert [tuple(map(_plain, line)) for line in found] == [
+        tuple(map(_plain, line)) for line in expected
+    ]
+    moments = on_seaweedfs.look("SELECT DISTINCT moment AT TIME ZONE 'UTC', spent FROM public.t")
+    (utc,) = ask_once(
+        synced, "SELECT DISTINCT CONVERT_TZ(moment, @@session.time_zone, '+00:00') FROM t"
+    )
+    assert moments == [(utc[0], "-25:00:00.500")]
+    assert synced.call("sync", "-p", "main", "--json").table["loaded_rows"] == 0
+
+
+def use_redshift(synced: Pipeline, server: RedshiftStandIn) -> None:
+    """Have the configuration name the stand-in as its target."""
+    connection = server.connection()
+    assert connection.password is not None
+    settings = {
+        **{name: getattr(connection, name) for name in ("host", "port", "database", "user")},
+        "password": connection.password.reveal(),
+        "iam_role": connection.iam_role,
+        "ssl": False,
+        "type": "redshift",
+    }
+    path = Path(synced.config)
+    old = "{type: duckdb, path: ./warehouse.duckdb}"
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, json.dumps(settings)))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, memoryview | bytes):
+        return bytes(value)
+    return value
+
+
+def row(number: int, name: str = "somebody") -> dict[str, Any]:
+    return {"id": number, "name": name}

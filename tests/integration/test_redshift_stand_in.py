@@ -1,0 +1,403 @@
+"""The stand-in for Redshift: it does what Redshift does, and refuses what Redshift refuses."""
+
+import gc
+import json
+import socket
+import struct
+import uuid
+from collections.abc import Iterator
+from io import BytesIO
+from typing import Any
+
+import obstore
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import redshift_connector
+from obstore.store import S3Store
+from redshift_connector.core import Connection
+from redshift_connector.error import InterfaceError, ProgrammingError
+
+from floodmark.config.secret import Secret
+from floodmark.errors import FloodmarkError
+from floodmark.warehouse.redshift_session import RedshiftSession
+from servers import REGION, S3Server
+from servers.ministack import Ministack
+from servers.postgres import PrivatePostgres
+from servers.redshift import ROLE, RedshiftStandIn
+from servers.redshift.faults import SERIALIZATION_VIOLATION, DropAfter, DropBefore, first
+
+BUCKET = "stand-in"
+AUTHORIZED = f"IAM_ROLE '{ROLE}'"
+PARQUET = "FORMAT AS PARQUET MANIFEST"
+
+
+@pytest.fixture(scope="module")
+def stand_in(postgres: PrivatePostgres, ministack: Ministack) -> Iterator[RedshiftStandIn]:
+    ministack.create_bucket(BUCKET)
+    with RedshiftStandIn(postgres, ministack) as server:
+        yield server
+
+
+def connect(server: RedshiftStandIn, **options: Any) -> Connection:
+    connection = server.connection()
+    assert connection.password is not None
+    made = redshift_connector.connect(
+        host=connection.host,
+        port=connection.port,
+        database=connection.database,
+        user=connection.user,
+        password=connection.password.reveal(),
+        ssl=False,
+        **options,
+    )
+    made.autocommit = True
+    return made
+
+
+@pytest.fixture
+def session(stand_in: RedshiftStandIn) -> Iterator["Asking"]:
+    stand_in.forget()
+    with Asking(connect(stand_in, max_prepared_statements=0)) as asking:
+        yield asking
+
+
+class Asking:
+    """A client with the real driver, that remembers nothing of its statements."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+
+    def __call__(self, sql: str) -> list[Any]:
+        cursor = self.connection.cursor()
+        cursor.execute(sql)
+        return [tuple(row) for row in cursor.fetchall()] if cursor.description else []
+
+    def refused(self, sql: str) -> dict[str, str]:
+        with pytest.raises(ProgrammingError) as caught:
+            self(sql)
+        answer = caught.value.args[0]
+        assert isinstance(answer, dict)
+        return answer
+
+    def __enter__(self) -> "Asking":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.connection.close()
+
+
+@pytest.fixture
+def table(session: Asking) -> str:
+    name = f"t_{uuid.uuid4().hex[:8]}"
+    session(f"CREATE TABLE {name} (id INTEGER NOT NULL, name VARCHAR(10))")
+    return name
+
+
+class Bucket:
+    """Files for COPY."""
+
+    def __init__(self, server: S3Server) -> None:
+        self._prefix = uuid.uuid4().hex
+        self._store = S3Store(
+            BUCKET,
+            endpoint=server.endpoint,
+            region=REGION,
+            access_key_id=server.access_key,
+            secret_access_key=server.secret_key,
+            virtual_hosted_style_request=False,
+            client_options={"allow_http": True},
+        )
+
+    def put(self, name: str, data: bytes) -> str:
+        obstore.put(self._store, f"{self._prefix}/{name}", data)
+        return f"s3://{BUCKET}/{self._prefix}/{name}"
+
+    def entry(self, rows: pa.Table, **options: Any) -> dict[str, Any]:
+        """Write a Parquet file, and say how a manifest names it."""
+        buffer = BytesIO()
+        pq.write_table(rows, buffer, **options)
+        data = buffer.getvalue()
+        url = self.put(f"{uuid.uuid4().hex}.parquet", data)
+        return {"url": url, "mandatory": True, "meta": {"content_length": len(data)}}
+
+    def manifest(self, *entries: dict[str, Any]) -> str:
+        return self.put(f"{uuid.uuid4().hex}.manifest", json.dumps({"entries": entries}).encode())
+
+
+@pytest.fixture
+def bucket(stand_in: RedshiftStandIn, ministack: Ministack) -> Bucket:
+    return Bucket(ministack)
+
+
+def people(*names: str | None) -> pa.Table:
+    ids = pa.array(range(1, len(names) + 1), pa.int32())
+    return pa.table({"id": ids, "name": pa.array(names, pa.string())})
+
+
+def copy(table: str, manifest: str, options: str = PARQUET) -> str:
+    return f"COPY {table} FROM '{manifest}' {AUTHORIZED} {options}"
+
+
+def test_it_says_that_it_is_redshift(session: Asking) -> None:
+    assert (b"server_version", b"8.0.2") in session.connection.parameter_statuses
+    assert session("SHOW transaction_isolation") == [("serializable",)]
+
+
+def test_encryption_is_refused_as_it_has_none(stand_in: RedshiftStandIn) -> None:
+    with socket.create_connection((stand_in.host, stand_in.port)) as client:
+        client.sendall(struct.pack("!ii", 8, 80877103))
+        assert client.recv(1) == b"N"
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_wrong_password_is_refused(stand_in: RedshiftStandIn) -> None:
+    connection = stand_in.connection(password=Secret("wrong"))
+    with pytest.raises(FloodmarkError, match="password authentication failed") as caught:
+        RedshiftSession(connection)
+    assert "'password'" in str(caught.value.hint)
+    del caught
+    gc.collect()  # the driver leaves its socket behind
+
+
+def test_copy_loads_what_the_manifest_names(session: Asking, table: str, bucket: Bucket) -> None:
+    manifest = bucket.manifest(bucket.entry(people("a", "", None)), bucket.entry(people('"é\n,')))
+    session(copy(table, manifest))
+    assert session("SELECT pg_last_copy_count()") == [(4,)]
+    rows = session(f"SELECT id, name FROM {table} ORDER BY id, name")
+    assert rows == [(1, '"é\n,'), (1, "a"), (2, ""), (3, None)]
+
+
+def test_copy_is_part_of_the_transaction(session: Asking, table: str, bucket: Bucket) -> None:
+    session("BEGIN")
+    session(copy(table, bucket.manifest(bucket.entry(people("a")))))
+    assert session(f"SELECT COUNT(*) FROM {table}") == [(1,)]
+    session("ROLLBACK")
+    assert session(f"SELECT COUNT(*) FROM {table}") == [(0,)]
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["MAXERROR 5", "REGION 'us-east-1'", "COMPUPDATE OFF", "TRUNCATECOLUMNS", "ACCEPTANYDATE"],
+)
+def test_copy_refuses_options_that_parquet_has_not(
+    session: Asking, table: str, option: str
+) -> None:
+    answer = session.refused(copy(table, "s3://b/k", f"{PARQUET} {option}"))
+    assert f"{option.split()[0]} argument is not supported for PARQUET" in answer["M"]
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("COPY {t} FROM 's3://b/k' FORMAT AS PARQUET MANIFEST", "CREDENTIALS"),
+        ("COPY {t} FROM 's3://b/k' IAM_ROLE 'me' FORMAT PARQUET MANIFEST", "not an ARN"),
+        ("COPY {t} (id) FROM 's3://b/k' IAM_ROLE default PARQUET MANIFEST", "Column list"),
+        ("COPY {t} FROM 's3://b/k' IAM_ROLE default MANIFEST CSV", "CSV argument"),
+        ("COPY {t} FROM 's3://b/k' IAM_ROLE default FORMAT PARQUET", "MANIFEST names"),
+        ("COPY {t} FROM STDIN", "source is not supported"),
+        (
+            "COPY {t} FROM 's3://b/k' IAM_ROLE 'arn:aws:iam::999999999999:role/x' PARQUET MANIFEST",
+            "not authorized",
+        ),
+        (f"COPY {{t}} FROM 's3://{BUCKET}/none' {AUTHORIZED} PARQUET MANIFEST", "NoSuchKey"),
+    ],
+)
+def test_copy_refuses_what_is_said_wrongly(
+    session: Asking, table: str, statement: str, message: str
+) -> None:
+    assert message in session.refused(statement.format(t=table))["M"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"meta": {}}, "'meta'"),
+        ({"meta": {"content_length": 7}}, "the manifest says 7 bytes"),
+        ({"url": f"s3://{BUCKET}/gone.parquet"}, "does not exist"),
+    ],
+)
+def test_copy_refuses_a_manifest_that_is_not_right(
+    session: Asking, table: str, bucket: Bucket, change: dict[str, Any], message: str
+) -> None:
+    entry = {**bucket.entry(people("a")), **change}
+    answer = session.refused(copy(table, bucket.manifest(entry)))
+    assert message in answer["M"] + answer.get("D", "")
+
+
+def test_a_missing_file_is_passed_over_unless_mandatory(
+    session: Asking, table: str, bucket: Bucket
+) -> None:
+    gone = {"url": f"s3://{BUCKET}/gone.parquet", "meta": {"content_length": 7}}
+    session(copy(table, bucket.manifest(gone, bucket.entry(people("a")))))
+    assert session("SELECT pg_last_copy_count()") == [(1,)]
+
+
+MISFITS = {
+    "nanoseconds": ("TIMESTAMP", pa.array([1], pa.timestamp("ns")), "nanoseconds"),
+    "with time zone": ("TIMESTAMPTZ", pa.array([1], pa.timestamp("us", "UTC")), "TIMESTAMPTZ"),
+    "unsigned": ("BIGINT", pa.array([1], pa.uint32()), "unsigned"),
+    "precision": ("DECIMAL(12,2)", pa.array([1], pa.decimal128(10, 2)), "not decimal(12, 2)"),
+    "scale": ("DECIMAL(12,2)", pa.array([1], pa.decimal128(12, 3)), "not decimal(12, 2)"),
+    "wider": ("INTEGER", pa.array([1], pa.int64()), "int64 is not int32"),
+    "narrower": ("BIGINT", pa.array([1], pa.int32()), "int32 is not int64"),
+    "text": ("INTEGER", pa.array(["1"]), "string is not int32"),
+}
+
+
+@pytest.mark.parametrize("case", MISFITS)
+def test_copy_refuses_types_that_do_not_fit(session: Asking, bucket: Bucket, case: str) -> None:
+    kind, values, message = MISFITS[case]
+    session(f"CREATE TEMPORARY TABLE misfit (v {kind})")
+    options = {"version": "2.6"} if case == "nanoseconds" else {}
+    answer = session.refused(
+        copy("misfit", bucket.manifest(bucket.entry(pa.table([values], ["v"]), **options)))
+    )
+    assert "incompatible Parquet schema for column 'v'" in answer["D"]
+    assert message in answer["D"]
+
+
+def test_copy_refuses_a_decimal_of_another_width(session: Asking, bucket: Bucket) -> None:
+    session("CREATE TEMPORARY TABLE misfit (v DECIMAL(5,0))")
+    rows = pa.table([pa.array([1], pa.decimal128(5, 0))], ["v"])
+    session(copy("misfit", bucket.manifest(bucket.entry(rows))))
+    wide = bucket.entry(rows, store_decimal_as_integer=True)
+    assert "of another width" in session.refused(copy("misfit", bucket.manifest(wide)))["D"]
+
+
+def test_copy_refuses_another_number_of_columns(
+    session: Asking, table: str, bucket: Bucket
+) -> None:
+    manifest = bucket.manifest(bucket.entry(people("a").select(["id"])))
+    assert "Unmatched number of columns" in session.refused(copy(table, manifest))["D"]
+
+
+def test_text_is_measured_in_bytes_and_the_error_is_noted(
+    session: Asking, table: str, bucket: Bucket
+) -> None:
+    session(copy(table, bucket.manifest(bucket.entry(people("é" * 5)))))
+    session.refused(copy(table, bucket.manifest(bucket.entry(people("é" * 6)))))
+    rows = session(
+        "SELECT TRIM(column_name), TRIM(column_length), TRIM(error_message)"
+        " FROM sys_load_error_detail WHERE session_id = pg_backend_pid()"
+    )
+    assert [(name, length) for name, length, _ in rows] == [("name", "10")]
+    assert "Data: 12" in rows[0][2]
+
+
+REFUSED = {
+    "on conflict": "INSERT INTO {t} (id) VALUES (1) ON CONFLICT DO NOTHING",
+    "returning": "INSERT INTO {t} (id) VALUES (1) RETURNING id",
+    "index": "CREATE INDEX i ON {t} (id)",
+    "unique index": "CREATE UNIQUE INDEX i ON {t} (id)",
+    "several columns": "ALTER TABLE {t} ADD COLUMN a INTEGER, ADD COLUMN b INTEGER",
+    "bytea": "CREATE TABLE x (v BYTEA)",
+    "jsonb": "CREATE TABLE x (v JSONB)",
+    "serial": "CREATE TABLE x (v SERIAL)",
+    "uuid": "ALTER TABLE {t} ADD COLUMN v UUID",
+    "long varchar": "CREATE TABLE x (v VARCHAR(65536))",
+    "long varbyte": "CREATE TABLE x (v VARBYTE(16777217))",
+    "many digits": "CREATE TABLE x (v DECIMAL(39,0))",
+    "other types": "ALTER TABLE {t} ALTER COLUMN id TYPE BIGINT",
+    "not text": "ALTER TABLE {t} ALTER COLUMN id TYPE VARCHAR(20)",
+    "unknown key": "CREATE TABLE x (v INTEGER) DISTKEY (w)",
+    "two distkeys": "CREATE TABLE x (v INTEGER, w INTEGER) DISTKEY (v, w)",
+    "tablespace": "CREATE TABLE x (v INTEGER) TABLESPACE y",
+    "alias": "DELETE FROM {t} AS a USING {t} WHERE a.id = {t}.id",
+    "alias in using": "DELETE FROM {t} USING pg_class AS c WHERE c.oid = {t}.id",
+    "lock mode": "LOCK TABLE {t} IN SHARE MODE",
+    "leader": "INSERT INTO {t} (name) VALUES (CURRENT_TIMESTAMP)",
+    "two statements": "DELETE FROM {t}; DELETE FROM {t}",
+    "do": "DO $$ BEGIN END $$",
+    "vacuum": "VACUUM {t}",
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_it_refuses_what_redshift_has_not(session: Asking, table: str, case: str) -> None:
+    answer = session.refused(REFUSED[case].format(t=table))
+    assert answer["C"] in ("0A000", "42601", "22023", "42703")
+
+
+def test_a_refusal_ends_the_transaction_as_any_error_does(session: Asking, table: str) -> None:
+    session("BEGIN")
+    session(f"INSERT INTO {table} (id) VALUES (1)")
+    session.refused(REFUSED["returning"].format(t=table))
+    assert session.refused(f"SELECT * FROM {table}")["C"] == "25P02"
+    session("ROLLBACK")
+    assert session(f"SELECT COUNT(*) FROM {table}") == [(0,)]
+
+
+def test_text_grows_but_not_in_a_transaction(session: Asking, table: str) -> None:
+    grow = f"ALTER TABLE {table} ALTER COLUMN name TYPE VARCHAR(20)"
+    session("BEGIN")
+    assert session.refused(grow)["C"] == "25001"
+    session("ROLLBACK")
+    session(grow)
+    assert ("name", "character varying(20)") in shown(session, table)
+
+
+def test_keys_are_not_enforced(session: Asking) -> None:
+    session(
+        "CREATE TABLE IF NOT EXISTS keyed (id INTEGER PRIMARY KEY ENCODE AZ64, v INTEGER UNIQUE,"
+        " PRIMARY KEY (id)) DISTSTYLE KEY DISTKEY (id) COMPOUND SORTKEY (id, v)"
+    )
+    for _ in range(2):
+        session("INSERT INTO keyed (id, v) VALUES (1, 1)")
+    assert session("SELECT COUNT(*) FROM keyed") == [(2,)]
+
+
+def test_truncate_commits(session: Asking, table: str) -> None:
+    session(f"INSERT INTO {table} (id) VALUES (1)")
+    session("BEGIN")
+    session(f"TRUNCATE TABLE {table}")
+    session("ROLLBACK")
+    assert session(f"SELECT COUNT(*) FROM {table}") == [(0,)]
+
+
+def test_types_are_shown_as_redshift_shows_them(session: Asking) -> None:
+    session(
+        'CREATE TABLE "Shown" ("Id" INT, "a b" TEXT, c VARCHAR, d DECIMAL, e VARBYTE,'
+        " f VARBYTE(9), g SUPER, h TIMESTAMP, i TIMESTAMPTZ, j DOUBLE PRECISION, k VARCHAR(MAX))"
+    )
+    assert shown(session, "shown") == [
+        ("id", "integer"),
+        ("a b", "character varying(256)"),
+        ("c", "character varying(256)"),
+        ("d", "numeric(18,0)"),
+        ("e", "binary varying(64000)"),
+        ("f", "binary varying(9)"),
+        ("g", "super"),
+        ("h", "timestamp without time zone"),
+        ("i", "timestamp with time zone"),
+        ("j", "double precision"),
+        ("k", "character varying(65535)"),
+    ]
+
+
+def test_a_connection_is_dropped_before_or_after_the_commit(
+    stand_in: RedshiftStandIn, table: str
+) -> None:
+    for fault, rows in ((DropBefore(), 0), (DropAfter(), 1)):
+        with Asking(connect(stand_in)) as session:
+            session("BEGIN")
+            session(f"INSERT INTO {table} (id) VALUES (1)")
+            stand_in.plan = first(1, "COMMIT", fault)
+            with pytest.raises((InterfaceError, ConnectionError)):
+                session("COMMIT")
+        assert stand_in.look(f"SELECT COUNT(*) FROM {table}") == [(rows,)]
+
+
+def test_it_raises_1023(stand_in: RedshiftStandIn, session: Asking, table: str) -> None:
+    stand_in.plan = first(1, "INSERT", SERIALIZATION_VIOLATION)
+    answer = session.refused(f"INSERT INTO {table} (id) VALUES (1)")
+    assert answer["M"] == "1023"
+    session(f"INSERT INTO {table} (id) VALUES (1)")
+
+
+def shown(session: Asking, table: str) -> list[Any]:
+    return session(
+        "SELECT a.attname, format_type(a.atttypid, a.atttypmod) FROM pg_attribute a"
+        f" JOIN pg_class c ON c.oid = a.attrelid WHERE c.relname = '{table}' AND a.attnum > 0"
+        " ORDER BY a.attnum"
+    )

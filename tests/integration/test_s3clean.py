@@ -1,0 +1,176 @@
+"""`s3clean`: what a table's data files are, and which of them may go."""
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from floodmark.model.timestamps import utc_now
+from floodmark.model.transitions import loaded
+from floodmark.state.lease import take_lease
+from pipelines import DirectEngine, Ended, Pipeline, ask_once
+from scenarios import open_store, snapshot
+
+New = Callable[..., Pipeline]
+
+LAKES = pytest.mark.parametrize("lake", ["local", "seaweedfs"])
+
+
+@pytest.fixture
+def two_tables(pipeline: New) -> Callable[[str], Pipeline]:
+    """Tables of which one's name begins with the other's, each with two files."""
+
+    def make(lake: str) -> Pipeline:
+        it = pipeline(dict.fromkeys(["t", "t_archive"], "{cursor: [update_at, id]}"), lake=lake)
+        for name in it.tables:
+            ask_once(
+                it,
+                f"CREATE TABLE {name} (id INT PRIMARY KEY, update_at DATETIME NOT NULL,"
+                " KEY by_change (update_at, id))",
+            )
+            add(it, 1, 5, name)
+        assert it.sync().code == 0
+        for name in it.tables:
+            add(it, 6, 10, name)
+        assert it.sync().code == 0
+        return it
+
+    return make
+
+
+def add(pipeline: Pipeline, first: int, last: int, name: str = "t") -> None:
+    ask_once(
+        pipeline,
+        f"INSERT INTO {name} SELECT seq, '2025-06-01' + INTERVAL seq SECOND"
+        f" FROM seq_{first}_to_{last}",
+    )
+
+
+def mark_loaded(pipeline: Pipeline, manifests: int) -> None:
+    """Note that so many of the manifests are in the target."""
+    store = open_store(pipeline.lake.open())
+    through = pipeline.manifests()[manifests - 1].head
+    store.update(
+        pipeline.table(),
+        lambda now: loaded(now, through=through, total_rows=5, session_rows=5, now=utc_now()),
+    )
+
+
+def clean(pipeline: Pipeline, *arguments: str) -> Ended:
+    return pipeline.call("s3clean", "clean", "-t", f"{pipeline.schema}.t", *arguments)
+
+
+def listed(pipeline: Pipeline) -> dict[str, str]:
+    """The state of each file."""
+    ended = pipeline.call("s3clean", "list", "-t", f"{pipeline.schema}.t", "--json")
+    assert ended.code == 0
+    return {file["path"]: file["state"] for file in ended.value}
+
+
+class FailsAfterWriting(DirectEngine):
+    """Writes its files, and then something goes wrong."""
+
+    def extract(self, job: Any, windows: Any, progress: Any) -> Any:
+        super().extract(job, windows, progress)
+        return []
+
+
+@LAKES
+def test_loaded_files_go_and_others_stay(two_tables: Callable[[str], Pipeline], lake: str) -> None:
+    it = two_tables(lake)
+    mark_loaded(it, 1)
+    first, second = sorted(it.named_files())
+    assert listed(it) == {first: "loaded", second: "pending"}
+    assert it.sync("--json", engine=FailsAfterWriting).code == 0  # nothing new
+    before = snapshot(it.lake.open())
+    ended = clean(it, "--dry-run")
+    assert (ended.code, "would remove 1 files" in ended.out) == (1, True)
+    lease = f"watermarks/leases/{it.table().key}.json"
+    after = snapshot(it.lake.open())
+    assert {k: v for k, v in after.items() if k != lease} == {
+        k: v for k, v in before.items() if k != lease
+    }
+    ended = clean(it)
+    assert ended.code == 1
+    assert "1 files are not loaded yet" in ended.err
+    assert it.files() == {second}
+    assert len(it.files("t_archive")) == 2  # another table's
+    assert it.findings().differences == ()
+    assert clean(it, "--force").code == 0
+    assert it.files() == set()
+    assert len(it.files("t_archive")) == 2
+
+
+def test_orphans_are_shown_apart_and_go_once_nobody_can_commit_them(
+    two_tables: Callable[[str], Pipeline],
+) -> None:
+    it = two_tables("local")
+    add(it, 11, 15)
+    assert it.sync(engine=FailsAfterWriting).code == 3
+    (orphan,) = it.files() - it.named_files()
+    assert listed(it)[orphan] == "orphan"
+    ended = clean(it)
+    assert "may still commit" in ended.err
+    assert orphan in it.files()
+    assert it.sync().code == 0  # takes the number that the orphan's run wanted
+    assert clean(it).code == 1  # the others are not loaded yet
+    assert orphan not in it.files()
+    assert it.files() == it.named_files()
+    it.check_tracking()
+
+
+def test_old_orphans_go(two_tables: Callable[[str], Pipeline]) -> None:
+    it = two_tables("local")
+    add(it, 11, 15)
+    it.sync(engine=FailsAfterWriting)
+    (orphan,) = it.files() - it.named_files()
+    long_ago = time.time() - 2 * 86400
+    os.utime(Path(it.lake.folder or "") / orphan, (long_ago, long_ago))
+    clean(it)
+    assert it.files() == it.named_files()
+
+
+def test_files_of_an_older_system_are_kept(two_tables: Callable[[str], Pipeline]) -> None:
+    it = two_tables("local")
+    path = f"incremental/{it.table().key}/year=2024/month=01/day=01/batch_000001.parquet"
+    it.lake.open().put(path, b"PAR1")
+    os.utime(Path(it.lake.folder or "") / path, (0, 0))
+    assert listed(it)[path] == "orphan"
+    assert "not Floodmark's" in clean(it).err
+    assert path in it.files()
+    clean(it, "--force")
+    assert it.files() == set()
+
+
+def test_only_what_is_old_enough(two_tables: Callable[[str], Pipeline]) -> None:
+    it = two_tables("local")
+    mark_loaded(it, 2)
+    old, young = sorted(it.named_files())
+    ten_days_ago = time.time() - 10 * 86400
+    os.utime(Path(it.lake.folder or "") / old, (ten_days_ago, ten_days_ago))
+    assert clean(it, "--older-than", "2w").code == 0
+    assert it.files() == {old, young}
+    assert clean(it, "--older-than", "7d").code == 0
+    assert it.files() == {young}
+    assert it.findings().differences == ()
+    assert clean(it, "--older-than", "soon").code == 2
+    assert clean(it, "--older-than", "-7d").code == 2
+
+
+def test_not_while_a_run_is_at_work(two_tables: Callable[[str], Pipeline]) -> None:
+    it = two_tables("local")
+    lease = take_lease(
+        it.lake.open(),
+        it.table(),
+        session_id="20250101_000000_other",
+        owner="somebody",
+        seconds=60,
+        clock=utc_now,
+        report=lambda _: None,
+    )
+    with lease:
+        assert clean(it, "--force").code == 4
+    assert len(it.files()) == 2

@@ -1,0 +1,340 @@
+"""A source, a lake and a configuration, and the syncs that tests run over them."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass, field
+from io import StringIO
+from itertools import count, pairwise
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, TypeAlias
+from unittest.mock import patch
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pymysql
+
+import processes  # noqa: F401 - it names modules to preload, and we name more
+from floodmark.cli import sync as sync_command
+from floodmark.cli.main import run
+from floodmark.embedded.mariadb import PrivateMariaDB
+from floodmark.engine.job import ExtractionJob
+from floodmark.engine.task import run_window
+from floodmark.errors import FloodmarkError
+from floodmark.model.extraction import Receipt, Window
+from floodmark.model.manifest import Chunk, Manifest
+from floodmark.model.table import TableName
+from floodmark.model.watermark import Watermark
+from floodmark.state import layout
+from floodmark.state.validation import Findings, validate
+from floodmark.sync.spark import SparkEngine
+from scenarios import Lake, open_store
+
+SCOPE = "PROD"
+PROGRAM = [sys.executable, "-m", "floodmark"]
+
+Session: TypeAlias = "pymysql.Connection[pymysql.cursors.Cursor]"
+MakeEngine = Callable[..., SparkEngine]
+
+# What is imported once by the forkserver is not imported again by each process that runs a sync.
+get_context("forkserver").set_forkserver_preload(
+    [
+        "pytest",
+        "connectorx",
+        "floodmark.cli.sync",
+        "floodmark.cli.main",
+        "floodmark.embedded.mariadb",
+        "floodmark.engine.task",
+        "floodmark.engine.uploads",
+        "floodmark.state.older",
+        "floodmark.state.steering",
+        "floodmark.state.validation",
+        "floodmark.storage.local",
+        "floodmark.storage.memory",
+        "floodmark.storage.retrying",
+        "multiprocessing.connection",
+        "pyarrow.parquet",
+        "runpy",
+        "unittest.mock",
+        "urllib.request",
+    ]
+)
+
+
+class DirectEngine(SparkEngine):
+    """Reads windows in this process, with as many tries as Spark gives them."""
+
+    attempts = count()
+
+    def extract(
+        self, job: ExtractionJob, windows: Sequence[Window], progress: Callable[[int], None]
+    ) -> list[Receipt]:
+        """Read all windows of a chunk, one after another."""
+        return [self._read(job, window) for window in windows]
+
+    def _read(self, job: ExtractionJob, window: Window) -> Receipt:
+        failures = 0
+        while True:
+            try:
+                outcome = run_window(job, window, attempt_id=next(self.attempts), failures=failures)
+            except FloodmarkError:
+                failures += 1
+                continue
+            if outcome.receipt is None:
+                assert outcome.refusal is not None
+                raise FloodmarkError(outcome.refusal.message, hint=outcome.refusal.hint)
+            return outcome.receipt
+
+
+def warm_engine(spark: Any) -> MakeEngine:
+    """Make engines that all use one Spark, which goes on running."""
+
+    class WarmEngine(SparkEngine):
+        def _started(self) -> Any:
+            return spark
+
+        def stop(self) -> None:
+            pass
+
+    return WarmEngine
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What a command said, and its exit code."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def value(self) -> Any:
+        """The JSON that it printed."""
+        return json.loads(self.out)
+
+    @property
+    def table(self) -> Any:
+        """What a sync with `--json` says of its only table."""
+        (table,) = self.value["tables"]
+        return table
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """Tables of one schema of a server, and a lake that they are synced to.
+
+    `tables` are names and what the configuration says of them. Can be sent to another process.
+    """
+
+    folder: Path
+    lake: Lake
+    source: Mapping[str, Any]
+    schema: str
+    tables: Mapping[str, str]
+    settings: str = ""
+    engine: MakeEngine = field(default=DirectEngine, compare=False)
+
+    @property
+    def config(self) -> str:
+        """The path of the configuration."""
+        return str(self.folder / "floodmark.yml")
+
+    def write_config(self, settings: str | None = None) -> "Pipeline":
+        """Write the configuration; `settings` are sections of it."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        names = (f"      {json.dumps(f'{self.schema}.{t}')}: {s}\n" for t, s in self.tables.items())
+        Path(self.config).write_text(
+            f"lake: {self.lake.yaml}\n"
+            "connections:\n"
+            f"  {SCOPE}: {json.dumps({'type': 'mysql', **self.source})}\n"
+            "  warehouse: {type: duckdb, path: ./warehouse.duckdb}\n"
+            "pipelines:\n"
+            f"  main:\n    source: {SCOPE}\n    target: warehouse\n    tables:\n{''.join(names)}"
+            f"{self.settings if settings is None else settings}\n"
+        )
+        return self
+
+    def sync(self, *arguments: str, engine: MakeEngine | None = None) -> Ended:
+        """Run stage 1 of all tables in this process."""
+        return self.call("sync", "-p", "main", "--backup-only", *arguments, engine=engine)
+
+    def synced(self, *arguments: str, engine: MakeEngine | None = None) -> Any:
+        """Run stage 1 of the only table, which must succeed, and return what it says."""
+        ended = self.sync("--json", *arguments, engine=engine)
+        assert ended.code == 0, ended
+        return ended.table
+
+    def call(self, *arguments: str, engine: MakeEngine | None = None) -> Ended:
+        """Run a command in this process."""
+        out, err = StringIO(), StringIO()
+        with (
+            patch.object(sync_command, "SparkEngine", engine or self.engine),
+            redirect_stdout(out),
+            redirect_stderr(err),
+        ):
+            code = run([*arguments, "--config", self.config])
+        return Ended(code, out.getvalue(), err.getvalue())
+
+    def start(self, *arguments: str) -> "subprocess.Popen[str]":
+        """Start a command as a user would, in a process group of its own."""
+        return subprocess.Popen(
+            [*PROGRAM, *arguments, "--config", self.config],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=self.folder,
+            start_new_session=True,
+            env=cold_environment(),
+        )
+
+    def command(self, *arguments: str) -> Ended:
+        """Run a command as a user would."""
+        return finish(self.start(*arguments))
+
+    def table(self, name: str = "t") -> TableName:
+        """The full name of a table."""
+        return TableName(SCOPE, self.schema, name)
+
+    def watermark(self, name: str = "t") -> Watermark:
+        """Where a table stands."""
+        found = open_store(self.lake.open()).get(self.table(name), mend=False)
+        assert found is not None
+        return found
+
+    def manifests(self, name: str = "t") -> list[Manifest]:
+        """The log of a table."""
+        log = open_store(self.lake.open()).log
+        return [log.read(self.table(name), head) for head in log.heads(self.table(name))]
+
+    def chunks(self, name: str = "t") -> list[Chunk]:
+        """The chunks in the log of a table."""
+        return [m.change for m in self.manifests(name) if isinstance(m.change, Chunk)]
+
+    def rows(self, name: str = "t") -> list[dict[str, Any]]:
+        """All rows that the manifests of a table name, in the order in which they came."""
+        objects = self.lake.open()
+        paths = [file.path for chunk in self.chunks(name) for file in chunk.files]
+        tables = [pq.read_table(pa.BufferReader(objects.get(path).data)) for path in paths]
+        return [row for table in tables for row in table.to_pylist()]
+
+    def ids(self, name: str = "t", key: str = "id") -> Counter[Any]:
+        """How often each key came."""
+        return Counter(row[key] for row in self.rows(name))
+
+    def newest(self, name: str = "t", key: str = "id") -> dict[Any, dict[str, Any]]:
+        """The rows as stage 2 will have them: the last that came of each key."""
+        return {row[key]: row for row in self.rows(name)}
+
+    def files(self, name: str = "t") -> set[str]:
+        """The data files that lie in the lake."""
+        found = self.lake.open().list_objects(layout.data_files(self.table(name)))
+        return {info.key for info in found}
+
+    def named_files(self, name: str = "t") -> set[str]:
+        """The data files that manifests name."""
+        return {file.path for chunk in self.chunks(name) for file in chunk.files}
+
+    def findings(self, name: str = "t") -> Findings:
+        """What `watermark validate` finds."""
+        return validate(open_store(self.lake.open()), self.table(name))
+
+    def check_tracking(self, name: str = "t") -> None:
+        """Hold watermark, manifests and files against each other."""
+        assert self.findings(name).differences == ()
+        chunks, state = self.chunks(name), self.watermark(name).mysql_state
+        assert self.named_files(name) <= self.files(name)
+        assert state.total_rows == sum(chunk.rows for chunk in chunks) == len(self.rows(name))
+        assert state.s3_file_count == len(self.named_files(name))
+        assert state.chunk_count == len(chunks)
+        for before, after in pairwise(chunks):
+            assert after.reload or after.start == before.end
+
+
+def new_pipeline(
+    server: PrivateMariaDB,
+    lake: Lake,
+    folder: Path,
+    tables: Mapping[str, str],
+    *,
+    settings: str = "",
+    engine: MakeEngine = DirectEngine,
+) -> Pipeline:
+    """Make an empty schema on the server, and a configuration that syncs its tables."""
+    schema = f"s_{uuid.uuid4().hex[:8]}"
+    server.execute(f"CREATE DATABASE {schema} CHARACTER SET utf8mb4")
+    return Pipeline(
+        folder=folder,
+        lake=lake,
+        source=source_of(server),
+        schema=schema,
+        tables=tables,
+        settings=settings,
+        engine=engine,
+    ).write_config()
+
+
+def source_of(server: PrivateMariaDB) -> dict[str, Any]:
+    """A server as a connection of the configuration."""
+    return {
+        "host": server.host,
+        "port": server.port,
+        "user": server.user,
+        "password": server.password,
+    }
+
+
+@contextmanager
+def session(pipeline: Pipeline) -> Iterator[Session]:
+    """A session such as an application has: autocommit, in the server's own zone."""
+    connection = pymysql.connect(
+        **pipeline.source, database=pipeline.schema, autocommit=True, charset="utf8mb4"
+    )
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+def ask(connection: Session, sql: str) -> list[tuple[Any, ...]]:
+    """Run one statement and return its rows."""
+    with connection.cursor() as cursor:
+        cursor.execute(sql)
+        return list(cursor.fetchall())
+
+
+def ask_once(pipeline: Pipeline, sql: str) -> list[tuple[Any, ...]]:
+    """Run one statement in a session of its own."""
+    with session(pipeline) as connection:
+        return ask(connection, sql)
+
+
+def finish(process: "subprocess.Popen[str]", seconds: float = 120) -> Ended:
+    """Wait for a command; whatever is left of its group ends with it."""
+    try:
+        out, err = process.communicate(timeout=seconds)
+    except BaseException:
+        process.kill()
+        process.communicate()
+        raise
+    return Ended(process.returncode, out, err)
+
+
+def cold_environment() -> dict[str, str]:
+    """The environment of a user's command."""
+    return {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+
+
+def wait_until(condition: Callable[[], Any], seconds: float = 30) -> Any:
+    """Look again and again until something is true, and return it."""
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, "it did not come true"
+        time.sleep(0.02)
+    return found

@@ -1,0 +1,194 @@
+"""A stand-in for Amazon Redshift: a real PostgreSQL behind a wire proxy of our own.
+
+Used through Redshift's own driver. It runs COPY … MANIFEST FORMAT PARQUET itself, in the client's
+transaction, and refuses whatever is not known to work in Redshift. It was built from Redshift's
+documentation, and has never been held against a real cluster.
+"""
+
+import socket
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any, Self
+
+from floodmark.config.models import RedshiftConnection
+from floodmark.config.secret import Secret
+from floodmark.embedded.process import LOOPBACK
+from servers import S3Server
+from servers.postgres import PrivatePostgres
+from servers.redshift.copy_command import CopyCommand
+from servers.redshift.definitions import varbyte_domain
+from servers.redshift.faults import Execution, Fault, Plan, no_faults
+from servers.redshift.lake_files import File, read_files
+from servers.redshift.refusals import CopyRefused
+from servers.redshift.session import Session, Surroundings
+from servers.redshift.wire import Peer
+
+ROLE = "arn:aws:iam::123456789012:role/floodmark"
+
+_CATALOG = """
+CREATE SCHEMA redshift;
+CREATE DOMAIN redshift."super" AS jsonb;
+CREATE FUNCTION redshift.format_type(oid, integer) RETURNS text LANGUAGE sql STABLE AS
+  $$ SELECT replace(replace(pg_catalog.format_type($1, $2), 'redshift.', ''), '"', '') $$;
+CREATE FUNCTION redshift.pg_last_copy_count() RETURNS bigint LANGUAGE sql STABLE AS
+  $$ SELECT coalesce(nullif(current_setting('redshift.copy_count', true), ''), '0')::bigint $$;
+CREATE TABLE redshift.sys_load_error_detail (
+  session_id integer, start_time timestamp DEFAULT (clock_timestamp() AT TIME ZONE 'UTC'),
+  file_name character(256), line_number bigint, column_name character(127),
+  column_type character(10), column_length character(10), error_code integer,
+  error_message character(512));
+"""
+
+
+class RedshiftStandIn:
+    """Listens on a loopback port; `plan` may be replaced at any time."""
+
+    host = LOOPBACK
+
+    def __init__(self, postgres: PrivatePostgres, s3: S3Server) -> None:
+        self.plan: Plan = no_faults
+        self.executed: list[Execution] = []
+        """Every statement that was run, or met a fault."""
+        self._postgres = postgres
+        self._s3 = s3
+        self.database = f"redshift_{uuid.uuid4().hex[:8]}"
+        self._lock = threading.Lock()
+        self._peers: set[Peer] = set()
+        self._threads: set[threading.Thread] = set()
+        self._stopping = False
+        self._varbytes: set[int] = set()
+        self._listener = socket.create_server((LOOPBACK, 0), backlog=64)
+        self.port: int = self._listener.getsockname()[1]
+
+    def connection(self, **changes: Any) -> RedshiftConnection:
+        """How a configuration names this server."""
+        settings: dict[str, Any] = {
+            "host": self.host,
+            "port": self.port,
+            "database": self.database,
+            "user": self._postgres.user,
+            "password": Secret(self._postgres.password),
+            "iam_role": ROLE,
+            "ssl": False,
+        }
+        return RedshiftConnection(**{**settings, **changes})
+
+    def look(self, sql: str) -> list[tuple[Any, ...]]:
+        """Ask PostgreSQL itself, past the proxy and its refusals."""
+        return self._postgres.execute(sql, database=self.database)
+
+    def forget(self) -> None:
+        """No faults from now on, and statements are counted from 1 again."""
+        with self._lock:
+            self.plan = no_faults
+            self.executed = []
+
+    def start(self) -> None:
+        """Make the database and begin to accept connections."""
+        self._postgres.execute(f"CREATE DATABASE {self.database}")
+        self.look(_CATALOG)
+        self._start_thread(self._accept)
+
+    def stop(self) -> None:
+        """Break every connection, and wait until all threads have ended."""
+        with self._lock:
+            self._stopping = True
+            peers = list(self._peers)
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        for peer in peers:
+            peer.close()
+        while threads := self._running():
+            for thread in threads:
+                thread.join()
+        self._listener.close()
+        self._postgres.execute(f"DROP DATABASE {self.database} WITH (FORCE)")
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _running(self) -> list[threading.Thread]:
+        with self._lock:
+            return list(self._threads)
+
+    def _start_thread(self, work: Any, *arguments: Any) -> None:
+        def run() -> None:
+            try:
+                work(*arguments)
+            finally:
+                with self._lock:
+                    self._threads.discard(thread)
+
+        thread = threading.Thread(target=run, name="redshift-stand-in", daemon=True)
+        with self._lock:
+            self._threads.add(thread)
+        thread.start()
+
+    def _accept(self) -> None:
+        while not self._stopping:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            self._start_thread(self._converse, Peer(client))
+
+    def _converse(self, client: Peer) -> None:
+        backend = Peer(socket.create_connection((self._postgres.host, self._postgres.port)))
+        with self._lock:
+            self._peers |= {client, backend}
+        try:
+            surroundings = Surroundings(
+                self._postgres.password,
+                self._decide,
+                self._define_varbyte,
+                self._read_files,
+                self._note_load_error,
+            )
+            Session(client, backend, surroundings).run()
+        except (EOFError, OSError, ValueError):
+            pass  # one of them hung up
+        finally:
+            client.close()
+            backend.close()
+            with self._lock:
+                self._peers -= {client, backend}
+
+    def _decide(self, kind: str, sql: str) -> Fault | None:
+        with self._lock:
+            execution = Execution(len(self.executed) + 1, kind, sql)
+            self.executed.append(execution)
+            return self.plan(execution)
+
+    def _define_varbyte(self, size: int) -> None:
+        with self._lock:
+            if size not in self._varbytes:
+                self.look(
+                    f"CREATE DOMAIN {varbyte_domain(size)} AS bytea"
+                    f" CHECK (octet_length(VALUE) <= {size})"
+                )
+                self._varbytes.add(size)
+
+    def _read_files(self, command: CopyCommand) -> Iterator[File]:
+        return read_files(command, self._s3, ROLE)
+
+    def _note_load_error(self, pid: int, error: CopyRefused) -> None:
+        self._postgres.execute(
+            "INSERT INTO redshift.sys_load_error_detail (session_id, file_name, column_name,"
+            " column_type, column_length, error_code, error_message)"
+            " VALUES (%s, %s, %s, %s, %s, 15007, %s)",
+            (
+                pid,
+                error.file[:256],
+                error.column,
+                error.kind[:10],
+                error.length,
+                error.reason[:512],
+            ),
+            database=self.database,
+        )

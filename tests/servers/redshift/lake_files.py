@@ -1,0 +1,84 @@
+"""What a COPY reads from S3: its manifest, and the files that it names."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from io import BytesIO
+from typing import Any
+
+import obstore
+import pyarrow.parquet as pq
+from obstore.exceptions import BaseError, NotFoundError
+from obstore.store import S3Store
+
+from servers import REGION, S3Server
+from servers.redshift.copy_command import CopyCommand
+from servers.redshift.refusals import CopyRefused, Refused
+
+
+@dataclass(frozen=True)
+class File:
+    """One Parquet file."""
+
+    url: str
+    parquet: pq.ParquetFile
+
+
+def read_files(command: CopyCommand, server: S3Server, role: str) -> Iterator[File]:
+    """Read the files one after another; Refused if the manifest or a file is not as it must be."""
+    if command.role not in (None, role):
+        raise Refused(f"User is not authorized to assume IAM Role {command.role}", "XX000")
+    keys = command.keys or (server.access_key, server.secret_key)
+    manifest = _get(server, keys, command.manifest)
+    if manifest is None:
+        raise Refused("Problem reading manifest file - S3ServiceException:NoSuchKey", "XX000")
+    for entry in _entries(manifest):
+        url, size = entry["url"], _size(entry)
+        data = _get(server, keys, url)
+        if data is None:
+            if entry.get("mandatory") is True:
+                raise CopyRefused("The specified key does not exist", file=url)
+            continue
+        if len(data) != size:
+            raise CopyRefused(
+                f"the manifest says {size} bytes, but there are {len(data)}", file=url
+            )
+        yield File(url, pq.ParquetFile(BytesIO(data)))
+
+
+def _entries(manifest: bytes) -> list[dict[str, Any]]:
+    try:
+        entries = json.loads(manifest)["entries"]
+    except (ValueError, KeyError, TypeError):
+        entries = None
+    if not entries or not all(isinstance(e, dict) and "url" in e for e in entries):
+        raise Refused("The manifest is not valid JSON with 'entries'", "XX000")
+    return list(entries)
+
+
+def _size(entry: dict[str, Any]) -> int:
+    size = entry.get("meta", {}).get("content_length")
+    if not isinstance(size, int):
+        raise Refused(
+            "File entry does not have 'meta' key with 'content_length'", "XX000", entry["url"]
+        )
+    return size
+
+
+def _get(server: S3Server, keys: tuple[str, str], url: str) -> bytes | None:
+    bucket, _, key = url.removeprefix("s3://").partition("/")
+    store = S3Store(
+        bucket,
+        endpoint=server.endpoint,
+        region=REGION,
+        access_key_id=keys[0],
+        secret_access_key=keys[1],
+        virtual_hosted_style_request=False,
+        client_options={"allow_http": True},
+    )
+    try:
+        return bytes(obstore.get(store, key).bytes())
+    except (FileNotFoundError, NotFoundError):
+        return None
+    except BaseError as error:
+        raise Refused("S3ServiceException: Access Denied, Status 403", "XX000") from error

@@ -1,0 +1,132 @@
+"""Which statements the stand-in takes, and what PostgreSQL is asked to do for them.
+
+What is not known to be right in Redshift is refused: by its documented grammar where there is one.
+"""
+
+from dataclasses import dataclass, field
+
+from servers.redshift.copy_command import CopyCommand, parse_copy
+from servers.redshift.definitions import Definition, alter_table, create_table
+from servers.redshift.refusals import Refused, syntax_error
+from servers.redshift.tokens import Tokens, has, render, split, starts, table_name, tokenize
+
+_TRANSACTIONS = ("BEGIN", "COMMIT", "ROLLBACK")
+_OTHERS = ("SELECT", "SET", "SHOW", "INSERT", "UPDATE", "DROP")
+
+# Functions that exist on the leader node only, and thus not where tables are.
+_LEADER_ONLY = ("CURRENT_TIMESTAMP", "NOW", "LOCALTIMESTAMP", "CURRENT_TIME")
+_NOT_IN_REDSHIFT = (
+    ("ON", "CONFLICT"),
+    ("RETURNING",),
+    ("FOR", "UPDATE"),
+    ("DISTINCT", "ON"),
+    ("FILTER", "("),
+    ("LATERAL",),
+)
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A statement as it is run: in PostgreSQL, or as a COPY by the stand-in itself."""
+
+    kind: str
+    definition: Definition = field(default_factory=lambda: Definition(""))
+    copy: CopyCommand | None = None
+
+    @property
+    def sql(self) -> str:
+        """What PostgreSQL is asked to do."""
+        return self.definition.sql
+
+
+def translate(sql: str, *, in_transaction: bool) -> Statement:
+    """Turn a statement for Redshift into one for PostgreSQL; Refused if Redshift would not."""
+    tokens = tokenize(sql)
+    if not tokens:
+        return Statement("EMPTY", Definition(""))
+    if len(split(tokens, ";")) > 1:
+        raise Refused("cannot insert multiple commands into a prepared statement", "42601")
+    kind = tokens[0]
+    if kind == "COPY":
+        return Statement(kind, copy=parse_copy(tokens))
+    return Statement(kind, _definition(kind, tokens, in_transaction=in_transaction))
+
+
+def _definition(kind: str, tokens: Tokens, *, in_transaction: bool) -> Definition:
+    for words in _NOT_IN_REDSHIFT:
+        if has(tokens, *words):
+            raise syntax_error(words[0].lower())
+    if kind in ("INSERT", "UPDATE", "DELETE"):
+        _check_functions(tokens)
+    if kind == "CREATE":
+        return _create(tokens)
+    if starts(tokens, "ALTER", "TABLE"):
+        return alter_table(tokens, in_transaction=in_transaction)
+    if kind == "DELETE":
+        _check_delete(tokens)
+    elif kind == "LOCK":
+        _check_lock(tokens)
+    elif kind == "TRUNCATE":
+        if len(table_name(tokens[1 + (tokens[1:2] == ("TABLE",)) :])[1]):
+            raise syntax_error(tokens[-1])
+    elif kind not in _TRANSACTIONS and kind not in _OTHERS:
+        raise syntax_error(kind)
+    elif kind == "DROP" and tokens[1:2] not in (("TABLE",), ("SCHEMA",)):
+        raise syntax_error(tokens[1])
+    return Definition(render(_in_postgres(tokens)))
+
+
+def _in_postgres(tokens: Tokens) -> Tokens:
+    """Functions of Redshift, by what PostgreSQL has for them."""
+    result: list[str] = []
+    for token in tokens:
+        if token == "SYSDATE":
+            result.append("(transaction_timestamp() AT TIME ZONE 'UTC')")
+        elif token == "FORMAT_TYPE":
+            result.append("redshift.format_type")
+        else:
+            result.append(token)
+    return tuple(result)
+
+
+def _create(tokens: Tokens) -> Definition:
+    if tokens[1:2] == ("SCHEMA",):
+        return Definition(render(tokens))
+    size = 2 if tokens[1:2] in (("TEMPORARY",), ("TEMP",)) else 1
+    if tokens[size : size + 1] != ("TABLE",):
+        raise syntax_error(" ".join(tokens[1:3]).lower())
+    rest = tokens[size + 1 :]
+    if table_name(rest)[1][:1] == ("AS",):
+        return Definition(render(_in_postgres(tokens)))
+    return create_table(tokens)
+
+
+def _check_functions(tokens: Tokens) -> None:
+    for word in _LEADER_ONLY:
+        if word in tokens:
+            raise Refused(
+                "Specified types or functions (one per INFO message) not supported on Redshift"
+                " tables.",
+                detail=word,
+            )
+
+
+def _check_delete(tokens: Tokens) -> None:
+    """DELETE [FROM] table [USING table, …] [WHERE …]: there is no place for an alias."""
+    rest = tokens[2:] if starts(tokens, "DELETE", "FROM") else tokens[1:]
+    rest = table_name(rest)[1]
+    if rest[:1] == ("USING",):
+        if not starts(tokens, "DELETE", "FROM"):
+            raise syntax_error("using")
+        rest = table_name(rest[1:])[1]
+        while rest[:1] == (",",):
+            rest = table_name(rest[1:])[1]
+    if rest and rest[0] != "WHERE":
+        raise syntax_error(rest[0].lower())
+
+
+def _check_lock(tokens: Tokens) -> None:
+    """LOCK [TABLE] table, …: there are no modes."""
+    for part in split(tokens[1 + (tokens[1:2] == ("TABLE",)) :]):
+        if rest := table_name(part)[1]:
+            raise syntax_error(rest[0].lower())

@@ -1,0 +1,84 @@
+"""SQL in words: enough to recognise and to rewrite the statements that Floodmark sends."""
+
+import re
+from collections.abc import Iterable, Sequence
+from string import ascii_uppercase
+
+Tokens = tuple[str, ...]
+
+_LOWER = {ord(letter): letter.lower() for letter in ascii_uppercase}
+
+_TOKEN = re.compile(
+    r"""(?P<space>\s+|--[^\n]*|/\*.*?\*/)
+      | (?P<string>'(?:[^'\\]|\\.|'')*')
+      | (?P<name>"(?:[^"]|"")*")
+      | (?P<word>[A-Za-z_][\w$]*)
+      | (?P<number>\d+(?:\.\d+)?)
+      | (?P<symbol>::|<=|>=|<>|!=|\|\||.)""",
+    re.VERBOSE | re.DOTALL,
+)
+
+
+def tokenize(sql: str) -> Tokens:
+    """Split a statement into its words, without spaces and comments.
+
+    Names become lower case, in quotes too: that is what Redshift does with the letters of ASCII.
+    Words that stand without quotes become upper case, which means the same.
+    """
+    tokens = []
+    for found in _TOKEN.finditer(sql.rstrip().removesuffix(";")):
+        match found.lastgroup:
+            case "space":
+                continue
+            case "name":
+                tokens.append(found[0].translate(_LOWER))
+            case "word":
+                tokens.append(found[0].upper())
+            case _:
+                tokens.append(found[0])
+    return tuple(tokens)
+
+
+def render(tokens: Iterable[str]) -> str:
+    """Words as a statement. Names without quotes are upper case by now; PostgreSQL folds them."""
+    return " ".join(tokens)
+
+
+def has(tokens: Sequence[str], *words: str) -> bool:
+    """Whether these words follow each other somewhere."""
+    size = len(words)
+    return any(tuple(tokens[i : i + size]) == words for i in range(len(tokens) - size + 1))
+
+
+def starts(tokens: Sequence[str], *words: str) -> bool:
+    """Whether the tokens begin with these words."""
+    return tuple(tokens[: len(words)]) == words
+
+
+def split(tokens: Sequence[str], separator: str = ",") -> list[Tokens]:
+    """The parts between separators that stand outside of brackets."""
+    parts: list[list[str]] = [[]]
+    depth = 0
+    for token in tokens:
+        depth += (token == "(") - (token == ")")
+        if token == separator and not depth:
+            parts.append([])
+        else:
+            parts[-1].append(token)
+    return [tuple(part) for part in parts]
+
+
+def bracketed(tokens: Sequence[str]) -> tuple[Tokens, Tokens]:
+    """What is inside the brackets that the tokens begin with, and what follows them."""
+    depth = 0
+    for place, token in enumerate(tokens):
+        depth += (token == "(") - (token == ")")
+        if not depth:
+            return tuple(tokens[1:place]), tuple(tokens[place + 1 :])
+    return tuple(tokens[1:]), ()
+
+
+def table_name(tokens: Sequence[str]) -> tuple[Tokens, Tokens]:
+    """The table's name that the tokens begin with, and what follows it."""
+    size = 3 if tokens[1:2] == (".",) or list(tokens[1:2]) == ["."] else 1
+    return tuple(tokens[:size]), tuple(tokens[size:])

@@ -1,0 +1,301 @@
+"""Targets for tests: each empty, with a lake beside it and rows to put there."""
+
+import json
+import os
+import struct
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from functools import cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import duckdb
+import psycopg
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from psycopg.types.json import set_json_loads
+
+from floodmark.config.models import (
+    Connection,
+    DuckdbConnection,
+    LakeSettings,
+    PostgresConnection,
+    RedshiftConnection,
+)
+from floodmark.config.secret import Secret
+from floodmark.engine.arrow import arrow_type
+from floodmark.model.load import LoadBatch, LoadChunk, TargetTable
+from floodmark.model.manifest import Column
+from floodmark.model.standing import Head
+from floodmark.storage.memory import MemoryObjectStore
+from floodmark.storage.objects import ObjectStore
+from floodmark.warehouse.opening import open_target
+from floodmark.warehouse.redshift import RedshiftTarget
+from floodmark.warehouse.sql import SqlTarget
+from scenarios import Lake, new_lake
+from servers.postgres import PrivatePostgres
+from servers.redshift import RedshiftStandIn
+
+Row = Mapping[str, Any]
+
+NO_LAKE = LakeSettings(url="s3://none")
+
+ODD = "odd"
+# Defaults of a database that would change what text means, if a session did not say otherwise.
+ODD_DEFAULTS = {
+    "bytea_output": "escape",
+    "client_encoding": "LATIN1",
+    "datestyle": "SQL, DMY",
+    "default_transaction_isolation": "serializable",
+    "search_path": "nowhere",
+    "timezone": "Asia/Kolkata",
+}
+
+
+@dataclass(frozen=True)
+class Warehouse:
+    """An empty target, and its lake. Can be sent to another process."""
+
+    connection: Connection
+    lake: Lake
+
+    def open(self, objects: ObjectStore | None = None) -> SqlTarget:
+        """Open the target as a run does."""
+        url = self.lake.folder or f"s3://{self.lake.bucket}/{self.lake.prefix}"
+        settings = LakeSettings(url=url, endpoint=self.lake.endpoint or None)
+        target = open_target(self.connection, objects or self.lake.open(), settings)
+        assert isinstance(target, SqlTarget)
+        target.pause = lambda _: None
+        return target
+
+    def query(self, sql: str) -> list[tuple[Any, ...]]:
+        """Ask the target with a client of our own; `{schema}` stands for its schema."""
+        match self.connection:
+            case DuckdbConnection(path=path):
+                with duckdb.connect(path) as database:
+                    database.execute("SET TimeZone = 'UTC'")
+                    cursor = database.execute(sql.replace("{schema}", '"main"'))
+                    return cursor.fetchall() if cursor.description else []
+            case RedshiftConnection(ssl=True) as settings:
+                with RedshiftTarget(settings, MemoryObjectStore(), NO_LAKE) as target:
+                    return target._query(sql.replace("{schema}", quoted(settings.schema)))
+            case PostgresConnection() | RedshiftConnection() as settings:
+                with connect_postgres(settings) as connection:
+                    answer = connection.execute(sql.replace("{schema}", quoted(settings.schema)))
+                    return answer.fetchall() if answer.description else []
+        raise NotImplementedError(type(self.connection))
+
+    def rows(self, table: TargetTable) -> list[dict[str, Any]]:
+        """All rows of a table, with values as they went in."""
+        names = [column.name for column in table.columns]
+        wanted = ", ".join(map(quoted, names))
+        found = self.query(f"SELECT {wanted} FROM {{schema}}.{quoted(table.name)}")
+        return [
+            {column.name: plain(column, v) for column, v in zip(table.columns, row, strict=True)}
+            for row in found
+        ]
+
+
+def connect_postgres(
+    settings: PostgresConnection | RedshiftConnection,
+) -> "psycopg.Connection[tuple[Any, ...]]":
+    """A session of a person, in UTC."""
+    assert settings.password is not None
+    connection = psycopg.connect(
+        host=settings.host,
+        port=settings.port,
+        dbname=settings.database,
+        user=settings.user,
+        password=settings.password.reveal(),
+        autocommit=True,
+        options="-c timezone=UTC -c datestyle=ISO -c client_encoding=UTF8",
+    )
+    set_json_loads(lambda text: text.decode() if isinstance(text, bytes) else text, connection)
+    return connection
+
+
+def new_duckdb(folder: Path, lake: Lake) -> Warehouse:
+    return Warehouse(DuckdbConnection(path=str(folder / "warehouse.duckdb")), lake)
+
+
+def new_postgres(server: PrivatePostgres, lake: Lake) -> Warehouse:
+    """A schema that is not there yet, in a database with odd defaults."""
+    _make_odd_database(server)
+    return Warehouse(
+        PostgresConnection(
+            host=server.host,
+            port=server.port,
+            database=ODD,
+            user=server.user,
+            password=Secret(server.password),
+            schema=f'the "lake" {uuid.uuid4().hex[:8]}',
+        ),
+        lake,
+    )
+
+
+def new_redshift(server: RedshiftStandIn, lake: Lake) -> Warehouse:
+    """A schema that is not there yet."""
+    server.forget()
+    return Warehouse(server.connection(schema=f'the "lake" {uuid.uuid4().hex[:8]}'), lake)
+
+
+def real_redshift() -> Warehouse | None:
+    """A schema that is not there yet on the cluster that the environment names, if it does."""
+    names = ("FLOODMARK_REDSHIFT_URL", "FLOODMARK_REDSHIFT_LAKE", "FLOODMARK_REDSHIFT_ROLE")
+    url, lake, role = (os.environ.get(name, "") for name in names)
+    if not (url and lake and role):
+        return None
+    parts = urlsplit(url)
+    bucket, _, prefix = lake.removeprefix("s3://").strip("/").partition("/")
+    connection = RedshiftConnection(
+        host=str(parts.hostname),
+        port=parts.port or 5439,
+        database=parts.path.strip("/"),
+        user=unquote(parts.username or ""),
+        password=Secret(unquote(parts.password or "")),
+        schema=f"floodmark_test_{uuid.uuid4().hex[:8]}",
+        iam_role=role,
+    )
+    return Warehouse(
+        connection, Lake(bucket=bucket, prefix=f"{prefix}/{uuid.uuid4().hex}".strip("/"))
+    )
+
+
+@cache
+def _make_odd_database(server: PrivatePostgres) -> None:
+    server.execute(f"CREATE DATABASE {ODD}")
+    for name, value in ODD_DEFAULTS.items():
+        server.execute(f"ALTER DATABASE {ODD} SET {name} = '{value}'")
+
+
+def new_warehouse(kind: str, request: pytest.FixtureRequest, folder: Path) -> Warehouse:
+    """An empty target of a kind, with an empty lake; servers are asked for by their fixtures."""
+    make: dict[str, Callable[[], Warehouse]] = {
+        "duckdb": lambda: new_duckdb(folder, new_lake("local", request, folder)),
+        "duckdb-s3": lambda: new_duckdb(folder, new_lake("ministack", request, folder)),
+        "postgres": lambda: new_postgres(
+            request.getfixturevalue("postgres"), new_lake("local", request, folder)
+        ),
+        "postgres-s3": lambda: new_postgres(
+            request.getfixturevalue("postgres"), new_lake("ministack", request, folder)
+        ),
+        "redshift": lambda: new_redshift(
+            request.getfixturevalue("redshift"), new_lake("ministack", request, folder)
+        ),
+    }
+    return make[kind]()
+
+
+def quoted(name: str) -> str:
+    """A name as an identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def plain(column: Column, value: Any) -> Any:
+    """A value that a target returned, in the form in which tests write it."""
+    if value is None:
+        return None
+    if column.type == "json":
+        return json.loads(value)
+    if column.type.startswith("decimal") and isinstance(value, str):
+        return Decimal(value)
+    if isinstance(value, memoryview | bytearray):
+        return bytes(value)
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        return value.astimezone(UTC)
+    if column.arrow == "float32":
+        return single(value)
+    return value
+
+
+def single(value: float) -> float:
+    """The number of single precision that is nearest: what 0.1 is in a FLOAT."""
+    return float(struct.unpack("f", struct.pack("f", value))[0])
+
+
+def data_file(columns: Sequence[Column], rows: Sequence[Row]) -> bytes:
+    """A Parquet file as stage 1 writes it."""
+    schema = pa.schema(
+        pa.field(column.name, arrow_type(column.arrow), column.nullable) for column in columns
+    )
+    arrays = [
+        pa.array([_lake_value(c, row[c.name]) for row in rows], field.type)
+        for c, field in zip(columns, schema, strict=True)
+    ]
+    sink = pa.BufferOutputStream()
+    pq.write_table(
+        pa.Table.from_arrays(arrays, schema=schema),
+        sink,
+        compression="zstd",
+        store_schema=False,
+        row_group_size=100_000,
+    )
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def _lake_value(column: Column, value: Any) -> Any:
+    if value is None or column.arrow != "string":
+        return value
+    if column.type == "json":
+        return json.dumps(value, ensure_ascii=False)
+    return str(value)
+
+
+class Loads:
+    """Chunks of one table, and batches of them for a target."""
+
+    def __init__(self, warehouse: Warehouse, table: TargetTable, source: str = "") -> None:
+        self.warehouse = warehouse
+        self.table = table
+        self.source = source or f"A:b.{table.name}"
+        self._objects = warehouse.lake.open()
+        self._sequence = 0
+
+    def chunk(
+        self, *files: Sequence[Row], table: TargetTable | None = None, **facts: Any
+    ) -> LoadChunk:
+        """Write files into the lake, and describe them as the next manifest would."""
+        self._sequence += 1
+        data = [data_file((table or self.table).columns, rows) for rows in files]
+        paths = [f"incremental/A/b.t/{uuid.uuid4().hex}.parquet" for _ in files]
+        for path, content in zip(paths, data, strict=True):
+            self._objects.put(path, content)
+        return LoadChunk(
+            head=facts.pop("head", Head(1, self._sequence)),
+            manifest=f"manifests/A/b.t/{self._sequence}.json",
+            digest=facts.pop("digest", f"digest of {self._sequence}"),
+            rows=facts.pop("rows", sum(map(len, files))),
+            bytes=sum(map(len, data)),
+            paths=tuple(paths),
+            sizes=tuple(map(len, data)),
+            start=f"id {self._sequence}",
+            end=f"id {self._sequence + 1}",
+        )
+
+    def batch(self, *chunks: LoadChunk, **options: Any) -> LoadBatch:
+        """A transaction's worth of chunks."""
+        return LoadBatch(
+            table_name=self.source,
+            load_epoch=options.pop("load_epoch", 1),
+            table=options.pop("table", self.table),
+            chunks=chunks,
+            session_id="20250801_000000_abcdef",
+            **options,
+        )
+
+    def load(self, *chunks: LoadChunk, **options: Any) -> int:
+        """Load as a run does: prepare the table, then load."""
+        with self.warehouse.open() as target:
+            batch = self.batch(*chunks, **options)
+            target.prepare(batch.table)
+            return target.load(batch)
+
+    def rows(self, table: TargetTable | None = None) -> list[dict[str, Any]]:
+        """What the target holds, in an order that does not depend on it."""
+        return sorted(self.warehouse.rows(table or self.table), key=repr)
