@@ -312,7 +312,9 @@ def test_the_lease_of_a_process_that_has_ended_holds_nobody_off(
 def test_a_process_that_is_not_shown_to_us_is_not_taken_for_dead(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    name = this_process().replace(f"/{os.getpid()}:", f"/{os.getppid()}:")
+    machine, _, rest = this_process().rpartition("/")
+    started = int(rest.partition(":")[2])
+    name = f"{machine}/{os.getppid()}:{started + 1}"
     assert is_dead(name), "of that number there is another process, which began at another time"
     monkeypatch.setattr(os, "access", lambda *_: False)  # as with hidepid
     assert not is_dead(name)

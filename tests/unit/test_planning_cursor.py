@@ -66,7 +66,7 @@ def test_time_and_key_are_found() -> None:
 def test_a_name_tells_too(name: str) -> None:
     choice = choose_cursor(table(ID, column(name, "timestamp"), key=("id",)), None)
     assert choice.cursor.timestamp == name
-    assert any("'lag'" in warning for warning in choice.warnings)
+    assert any("'lag_seconds'" in warning for warning in choice.warnings)
 
 
 def test_a_named_column_is_trusted_more_than_a_stamped_one() -> None:

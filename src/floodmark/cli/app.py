@@ -5,6 +5,7 @@ import os
 import pwd
 import sys
 from collections.abc import Callable
+from datetime import datetime
 from random import Random
 from typing import Any
 
@@ -19,6 +20,7 @@ from floodmark.model.run import new_session_id
 from floodmark.model.table import TableName, split_name
 from floodmark.model.timestamps import utc_now
 from floodmark.model.transitions import Authorship
+from floodmark.state.system import read_system_watermark
 from floodmark.state.watermarks import Run, WatermarkStore
 from floodmark.storage.opening import open_lake
 
@@ -61,6 +63,18 @@ class App:
     def warn(self, message: str) -> None:
         """Show a warning on stderr."""
         self.report(Notice("warning", message))
+
+    def show_traceback(self, error: Exception) -> None:
+        """Show where an error came from, if --debug asks for it."""
+        if self.debug:
+            print_traceback(error)
+
+    def start_of_new_tables(self) -> tuple[datetime, str]:
+        """Where tables without a position start, and who says so."""
+        system = read_system_watermark(self.store.objects, now=self.run.clock())
+        if system is not None:
+            return system.timestamp, "system watermark"
+        return self.config.settings.default_start, "default"
 
     def mysql(self, scope: str) -> MysqlConnection:
         """The source connection of a scope; ConfigError if it cannot be used."""
@@ -110,6 +124,13 @@ class App:
         return next(self.store.log.heads(table), None) is not None
 
 
+def print_traceback(error: Exception) -> None:
+    """Show on stderr where an error came from."""
+    import traceback
+
+    traceback.print_exception(error, file=sys.stderr)
+
+
 def command_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command `--config`, `--json` and `--debug`, and hand it an App."""
 
@@ -120,11 +141,9 @@ def command_options(function: Callable[..., Any]) -> Callable[..., Any]:
     def wrapped(config_path: str | None, *, as_json: bool, debug: bool, **rest: Any) -> Any:
         try:
             return function(App(config_path, as_json=as_json, debug=debug), **rest)
-        except FloodmarkError:
+        except FloodmarkError as error:
             if debug:
-                import traceback
-
-                traceback.print_exc(file=sys.stderr)
+                print_traceback(error)
             raise
 
     return wrapped

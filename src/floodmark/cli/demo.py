@@ -37,7 +37,13 @@ extraction: {{window_rows: 25000, windows_per_chunk: 2}}
 
 @click.command()
 @click.option("--keep", is_flag=True, help="Leave the folder with lake and configuration behind.")
-@click.option("--rows", default=300_000, show_default=True, help="Deliveries in the source.")
+@click.option(
+    "--rows",
+    type=click.IntRange(min=1000),
+    default=300_000,
+    show_default=True,
+    help="Deliveries in the source.",
+)
 def demo(rows: int, *, keep: bool) -> None:
     """Tell the story on a private MariaDB, a local lake and DuckDB, in about a minute."""
     folder = Path(tempfile.mkdtemp(prefix="floodmark-demo-"))

@@ -8,7 +8,7 @@ import click
 from msgspec import Struct
 
 from floodmark.cli.app import App, command_options, table_option
-from floodmark.errors import FloodmarkError, WriteConflict
+from floodmark.errors import FloodmarkError, UsageError, WriteConflict
 from floodmark.model.bound import Activity
 from floodmark.model.table import TableName
 from floodmark.model.timestamps import stamped
@@ -41,8 +41,10 @@ class Check(Struct, frozen=True, kw_only=True):
 @command_options
 def doctor(app: App, names: tuple[str, ...], *, break_it: bool) -> None:
     """Check configuration, lake, sources and tables, and show who is at work."""
+    if break_it and not names:
+        raise UsageError("--break-lease needs to know whose", hint="name tables with -t")
     tables = app.tables(names) if names else list(app.config.tables)
-    if break_it and names:
+    if break_it:
         for table in tables:
             break_lease(app.store.objects, table)
     checks = [

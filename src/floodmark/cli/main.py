@@ -12,11 +12,14 @@ from floodmark.errors import ExitCode, FloodmarkError
 @click.group(
     cls=LazyGroup,
     lazy={
-        "sync": ("floodmark.cli.sync:sync", "Bring everything new from MySQL into the lake."),
+        "sync": (
+            "floodmark.cli.sync:sync",
+            "From MySQL to the lake and the warehouse.",
+        ),
         "watermark": ("floodmark.cli.watermark:watermark", "See and steer every position."),
         "s3clean": ("floodmark.cli.s3clean:s3clean", "List and remove data files in the lake."),
         "demo": ("floodmark.cli.demo:demo", "Tell the story on embedded parts, in a minute."),
-        "doctor": ("floodmark.cli.doctor:doctor", "Check the configuration and the lake."),
+        "doctor": ("floodmark.cli.doctor:doctor", "Check configuration, lake, sources and tables."),
     },
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 some tables failed,"

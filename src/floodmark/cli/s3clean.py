@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from contextlib import nullcontext
 from datetime import timedelta
 
 import click
@@ -16,7 +17,7 @@ from floodmark.model.timestamps import stamped
 from floodmark.state import layout
 from floodmark.state.steering import history
 
-_AGE = re.compile(r"(\d+)([hdw])")
+_AGE = re.compile(r"(\d{1,5})([hdw])")
 _HOURS = {"h": 1, "d": 24, "w": 168}
 
 
@@ -60,8 +61,9 @@ def clean(app: App, names: tuple[str, ...], age: str | None, *, dry_run: bool, f
     older_than = app.run.clock() - _age(age) if age else None
     texts, removed, refused = [], [], []
     for table in app.tables(names):
-        with app.store.lease(table):  # so that nobody is writing files that no manifest names yet
-            files = _files(app, table)
+        # With the lease, nobody is writing files that no manifest names yet.
+        with nullcontext() if dry_run else app.store.lease(table):
+            files = _files(app, table, mend=not dry_run)
             removable, protected = choose_removable(files, older_than=older_than, force=force)
             for file in removable if not dry_run else []:
                 app.store.objects.delete(file.path)
@@ -82,10 +84,11 @@ def clean(app: App, names: tuple[str, ...], age: str | None, *, dry_run: bool, f
         )
 
 
-def _files(app: App, table: TableName) -> list[LakeFile]:
+def _files(app: App, table: TableName, *, mend: bool = True) -> list[LakeFile]:
     found = app.store.objects.list_objects(layout.data_files(table))
     now = app.run.clock()
-    return describe_files(found, history(app.store, table), app.store.get(table), now=now)
+    watermark = app.store.get(table, mend=mend)
+    return describe_files(found, history(app.store, table), watermark, now=now)
 
 
 def _summary(files: list[LakeFile]) -> str:

@@ -9,7 +9,6 @@ from floodmark.cli.app import App, command_options, table_option
 from floodmark.cli.progress import ProgressLine
 from floodmark.cli.sync_plan import show_plans
 from floodmark.cli.sync_result import explain, show_result
-from floodmark.cli.watermark_inspect import default_start
 from floodmark.errors import UsageError
 from floodmark.model.position import Position
 from floodmark.model.run import Strategy
@@ -23,6 +22,7 @@ from floodmark.sync.tunnels import open_tunnels
 from floodmark.warehouse.opening import open_target
 
 MEBIBYTE = 1024 * 1024
+MOST_DIGITS = 18
 
 
 @click.command()
@@ -62,12 +62,13 @@ def sync(
     # Whatever is wrong with a connection is said before anything is touched.
     sources = {} if load_only else {table: app.mysql(table.scope) for table in tables}
     loadings = {} if backup_only else {table: _loading(app, table) for table in tables}
-    start = Position(default_start(app)[0])
+    start = Position(app.start_of_new_tables()[0])
     tunnels = click.get_current_context().with_resource(
         open_tunnels(sources.values(), settings.spark, folder=os.path.dirname(app.config.path))
     )
     if dry_run:
-        show_plans(app, tables, sources, loadings, tunnels, start=start, limit=limit)
+        at_once = settings.extraction.windows_at_once(strategy)
+        show_plans(app, tables, sources, loadings, tunnels, start, limit, at_once)
         return 0
     progress = ProgressLine(app)
     engine = SparkEngine(settings.spark, app.report, verbose=app.debug)
@@ -93,7 +94,9 @@ def sync(
 
     at_once = settings.extraction.tables_at_once if strategy == "inter-table" else 1
     try:
-        results = run_tables(tables, work, at_once=at_once, stop=engine.stop)
+        results = run_tables(
+            tables, work, failed=app.show_traceback, at_once=at_once, stop=engine.stop
+        )
     finally:
         progress.end()
         engine.stop()
@@ -139,6 +142,6 @@ def _loading(app: App, table: TableName) -> Loading:
 def _limit(text: str | None) -> int | None:
     if text is None:
         return None
-    if not text.isdecimal() or int(text) == 0:
+    if not text.isdecimal() or len(text) > MOST_DIGITS or int(text) == 0:
         raise UsageError(f"limit {text!r} is not a positive number of rows")
     return int(text)

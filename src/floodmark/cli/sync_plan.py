@@ -20,9 +20,9 @@ def show_plans(
     sources: Mapping[TableName, MysqlConnection],
     loadings: Mapping[TableName, Loading],
     tunnels: Tunnels,
-    *,
     start: Position,
     limit: int | None,
+    windows_at_once: int,
 ) -> None:
     """Print what would be read and loaded of each table; nothing is changed."""
     texts, values = [], []
@@ -32,7 +32,9 @@ def show_plans(
         value: dict[str, object] = {"table_name": str(table)}
         if table in sources:
             with tunnels.through(sources[table]) as connection:
-                line, reading = _reading(app, table, connection, watermark, start, limit)
+                line, reading = _reading(
+                    app, table, connection, watermark, start, limit, windows_at_once
+                )
             lines.append(line)
             value |= {"read": reading}
         if table in loadings:
@@ -54,6 +56,7 @@ def _reading(
     watermark: Watermark | None,
     start: Position,
     limit: int | None,
+    windows_at_once: int,
 ) -> tuple[str, dict[str, object]]:
     settings = app.config.settings.extraction
     with connect(connection) as session:
@@ -71,7 +74,7 @@ def _reading(
                 session,
                 plan,
                 settings,
-                windows_per_chunk=settings.windows_per_chunk,
+                windows_per_chunk=windows_at_once,
                 limit=limit,
             )
         )

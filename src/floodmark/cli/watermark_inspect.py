@@ -1,7 +1,5 @@
 """Commands that show watermarks and change nothing but what they have to mend."""
 
-from datetime import datetime
-
 import click
 import msgspec
 
@@ -169,18 +167,10 @@ def _get_system(app: App) -> None:
     app.print(text, system)
 
 
-def default_start(app: App) -> tuple[datetime, str]:
-    """Where tables without a position start, and who says so."""
-    system = read_system_watermark(app.store.objects, now=app.run.clock())
-    if system is not None:
-        return system.timestamp, "system watermark"
-    return app.config.settings.default_start, "default"
-
-
 def _as_text(app: App, table: TableName, watermark: Watermark | None) -> str:
     if watermark is not None and not watermark.position.is_start:
         return show_watermark(table, watermark, str(watermark.position))
-    start, source = default_start(app)
+    start, source = app.start_of_new_tables()
     if watermark is None:
         return f"No watermark found, will start from {source}: {plain(start)}"
     return show_watermark(table, watermark, f"{plain(start)} ({source})")
@@ -190,7 +180,7 @@ def _as_json(app: App, table: TableName, watermark: Watermark | None) -> dict[st
     if watermark is not None:
         document: dict[str, object] = msgspec.json.decode(seal(watermark))
         return document
-    start, source = default_start(app)
+    start, source = app.start_of_new_tables()
     return {
         "table_name": str(table),
         "revision": 0,

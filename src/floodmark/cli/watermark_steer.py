@@ -9,6 +9,7 @@ import msgspec
 
 from floodmark.cli.app import App, command_options, confirm, table_option
 from floodmark.errors import FloodmarkError, PartialFailure, StateError, UsageError
+from floodmark.model.manifest import Chunk
 from floodmark.model.position import LARGEST_NUMBER, Position
 from floodmark.model.presets import preset_moment
 from floodmark.model.run import Stage
@@ -59,6 +60,9 @@ def set_position(
     wanted = {table: _fitting(app, table, position, before[table]) for table in tables}
     for table in tables:
         _confirm_jump(table, before[table], wanted[table], force=force)
+        now = before[table]
+        if now is not None and wanted[table].compare(now) != 1:
+            _confirm_repetition(app, table, force=force)
     _steer(
         app,
         tables,
@@ -97,6 +101,9 @@ def reset(
     stages = ["extract"] if extract_only else ["load"] if load_only else ["extract", "load"]
     tables = app.tables(names)
     before = {table: _position_now(app, table) for table in tables}
+    for table in tables:
+        if extract_only:
+            _confirm_repetition(app, table, force=force)
     _steer(
         app,
         tables,
@@ -235,6 +242,17 @@ def _confirm_jump(
         return
     warning = f"{table} would jump from {before} to {wanted}: rows in between will be skipped"
     confirm(f"{warning}. Go on?", force=force, refusal=warning)
+
+
+def _confirm_repetition(app: App, table: TableName, *, force: bool) -> None:
+    """Without a key, rows that are read again cannot replace what was loaded of them."""
+    for head in sorted(app.store.log.heads(table), reverse=True):
+        change = app.store.log.read(table, head).change
+        if isinstance(change, Chunk):
+            if not change.primary_key and not change.reload:
+                warning = f"{table} has no primary key: rows that are read again are loaded twice"
+                confirm(f"{warning}. Go on?", force=force, refusal=warning)
+            return
 
 
 def _moved(

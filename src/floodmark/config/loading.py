@@ -20,6 +20,7 @@ from floodmark.config.reading import parse_yaml
 from floodmark.config.strict import build
 from floodmark.errors import ConfigError, UsageError
 from floodmark.model.table import TableName, split_name, valid_scope
+from floodmark.model.timestamps import utc_now
 
 FILE_NAME = "floodmark.yml"
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -97,6 +98,11 @@ def load_config(path: str | None, environment: Mapping[str, str]) -> LoadedConfi
     unset: dict[str, str] = {}
     filled = _fill_in(raw, "", environment, unset)
     settings: Config = build(Config, filled, "configuration")
+    if settings.default_start > utc_now():
+        raise ConfigError(
+            f"default_start: {settings.default_start.isoformat()} is in the future",
+            hint="every row would be skipped",
+        )
     return LoadedConfig(
         path=os.path.abspath(found),
         settings=settings,

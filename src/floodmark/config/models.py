@@ -7,6 +7,7 @@ from msgspec import Meta, Struct
 
 from floodmark.config.secret import Secret
 from floodmark.model.extraction import NullCursors, ZeroDates
+from floodmark.model.run import Strategy
 
 Rows = Annotated[int, Meta(ge=1)]
 Port = Annotated[int, Meta(ge=1, le=65535)]
@@ -104,7 +105,6 @@ class TableSettings(Struct, frozen=True, kw_only=True):
     """
 
     cursor: Column | Annotated[list[Column], Meta(min_length=1)] | None = None
-
     target_name: str | None = None
     distkey: Column | None = None
     sortkey: Column | Annotated[list[Column], Meta(min_length=1)] | None = None
@@ -164,6 +164,10 @@ class ExtractionSettings(Struct, frozen=True, kw_only=True):
     null_cursors: NullCursors = "skip"
     walk_from_rows: Rows = 1_000_000
     tables_at_once: Rows = 4
+
+    def windows_at_once(self, strategy: Strategy) -> int:
+        """How many windows of a table make a chunk: more than one only within a table."""
+        return self.windows_per_chunk if strategy == "intra-table" else 1
 
 
 class LoadingSettings(Struct, frozen=True, kw_only=True):

@@ -19,7 +19,9 @@ def check_transition(before: Watermark, now: Watermark, manifests: Sequence[Mani
     position = before.position
     for manifest in manifests:
         standing = manifest.standing.mysql_state.position
-        if isinstance(manifest.change, Chunk) and standing.compare(position) == -1:
+        change = manifest.change
+        forward = isinstance(change, Chunk) and not change.reload
+        if forward and standing.compare(position) == -1:
             raise IllegalTransition(
                 f"chunk {manifest.head} of {before.table_name} would move the position back"
                 f" from {position} to {standing}"

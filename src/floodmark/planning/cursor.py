@@ -92,7 +92,7 @@ def _by_time(
     if not time.on_update:
         warnings.append(
             f"{time.name} has no ON UPDATE CURRENT_TIMESTAMP, so the application stamps the rows:"
-            " 'lag' must cover how late it commits them"
+            " 'lag_seconds' must cover how late it commits them"
         )
     if not time.fraction:
         reasons.append(f"{time.name} counts whole seconds: rows wait until theirs is over")

@@ -88,7 +88,7 @@ def _plan(table: SourceTable, column: SourceColumn) -> ColumnPlan:
         raise UsageError(
             f"{table.name}: column {column.name!r} has the type {column.column_type!r},"
             " which Floodmark cannot read exactly",
-            hint="leave the column out",
+            hint="read a view of the table that leaves the column out or casts it",
         )
     return ColumnPlan(
         name=column.name,

@@ -11,7 +11,7 @@ from datetime import datetime
 
 from msgspec import Struct, structs
 
-from floodmark.errors import StateError, StateLost
+from floodmark.errors import ObjectNotFound, StateError, StateLost
 from floodmark.model.manifest import Manifest
 from floodmark.model.standing import Head
 from floodmark.model.table import TableName
@@ -119,11 +119,23 @@ class WatermarkReader:
             if copy.watermark is not None and heads is not None:
                 newest = copy.watermark.backup_metadata.session_id
                 break
+        if not newest and not self._was_touched(table):
+            return  # sessions are many, and none of them can know the table
         for copy in self._copies.sessions(table, newer_than=newest):
             heads = self._usable(table, copy)
             yield copy, heads
             if heads is not None:
                 return
+
+    def _was_touched(self, table: TableName) -> bool:
+        """Whether any run ever worked on a table: it took a lease, or left a manifest."""
+        if next(self._log.heads(table), None) is not None:
+            return True
+        try:
+            self._objects.get(layout.lease(table))
+        except ObjectNotFound:
+            return False
+        return True
 
     def _newer_copy(self, table: TableName, primary: Watermark) -> Copy | None:
         """A daily copy that is newer than the primary, which is written before its copies."""

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from itertools import islice
 
+import msgspec
+
 from floodmark.errors import CorruptDocument, StateError, UsageError
 from floodmark.model.manifest import Change, Chunk, Loaded, Manifest, Reset, Restore, Set
 from floodmark.model.position import Position
@@ -45,7 +47,7 @@ def restore_document(
 ) -> Watermark:
     """Go back to a watermark that was saved with `watermark get --json`."""
     try:
-        earlier: Watermark = unseal(data, Watermark, name=name)
+        earlier: Watermark = unseal(_without_files(data), Watermark, name=name)
     except CorruptDocument as error:
         raise UsageError(
             error.message, hint="it must be the output of 'floodmark watermark get -t T --json'"
@@ -56,6 +58,17 @@ def restore_document(
     loaded = Loaded(head=earlier.loaded_head, rows=state.total_rows, time=state.last_load_time)
     origin = f"revision {earlier.revision}"
     return _restore(store, table, earlier.standing, loaded, origin=origin)
+
+
+def _without_files(data: bytes) -> bytes:
+    """Leave out what `get --show-files` adds to the document."""
+    try:
+        content = msgspec.json.decode(data)
+    except msgspec.DecodeError:
+        return data
+    if isinstance(content, dict):
+        content.pop("files", None)
+    return msgspec.json.encode(content)
 
 
 def history(store: WatermarkStore, table: TableName, most: int | None = None) -> list[Manifest]:

@@ -4,10 +4,10 @@ from msgspec import Struct, structs
 
 from floodmark.errors import CorruptLog, StateError
 from floodmark.model.manifest import Chunk, DataFile, Manifest
-from floodmark.model.standing import Head
+from floodmark.model.standing import Head, MysqlState
 from floodmark.model.table import TableName
 from floodmark.model.transitions import checkpoint
-from floodmark.model.watermark import Watermark, empty_watermark
+from floodmark.model.watermark import RedshiftState, Watermark, empty_watermark
 from floodmark.state import layout
 from floodmark.state.watermarks import WatermarkStore
 
@@ -25,13 +25,16 @@ class Findings(Struct, frozen=True, kw_only=True):
 
 def validate(store: WatermarkStore, table: TableName) -> Findings:
     """Compare the watermark with the manifests, and the manifests with the data files."""
-    manifests, differences = _read_log(store, table)
-    folded = _fold(table, manifests, differences)
+    differences: list[str] = []
     try:
         current = store.get(table, mend=False)
     except StateError as error:
         differences.append(error.message)
         current = None
+    manifests = _read_log(store, table, differences)
+    # A run at work may have committed more since the watermark was read.
+    known = current.mysql_state.last_manifest if current else None
+    folded = _fold(table, _up_to(manifests, known), differences)
     differences += _compare_watermark(current, folded)
     differences += _missing_last(store, table)
     found = {info.key: info.size for info in store.objects.list_objects(layout.data_files(table))}
@@ -68,32 +71,56 @@ def _named_files(manifests: list[Manifest]) -> dict[str, tuple[Head, DataFile]]:
     }
 
 
-def _read_log(store: WatermarkStore, table: TableName) -> tuple[list[Manifest], list[str]]:
-    manifests, problems = [], []
+def _read_log(store: WatermarkStore, table: TableName, problems: list[str]) -> list[Manifest]:
+    manifests = []
     for head in store.log.heads(table):
         try:
             manifests.append(store.log.read(table, head))
         except CorruptLog as error:
             problems.append(error.message)
-    return manifests, problems
+    return manifests
+
+
+def _up_to(manifests: list[Manifest], last: str | None) -> list[Manifest]:
+    """The manifests up to one of them; all, if it is not among them."""
+    for place, manifest in enumerate(manifests, start=1):
+        if str(manifest.head) == last:
+            return manifests[:place]
+    return manifests
 
 
 def _fold(table: TableName, manifests: list[Manifest], problems: list[str]) -> Watermark | None:
     """Where the table stands by its manifests alone; None if they do not follow each other."""
     if not manifests:
         return None
-    first = manifests[0]
-    # After a total loss the log begins in a later epoch than the first.
-    watermark = structs.replace(
-        empty_watermark(table, first.session_id, first.created_at), epoch=first.epoch
-    )
+    watermark = _before(table, manifests[0])
     try:
         for manifest in manifests:
+            if manifest.sequence == 1 and manifest.epoch > watermark.epoch + 1:
+                watermark = _before(table, manifest)
             watermark = checkpoint(watermark, manifest)
     except CorruptLog as error:
         problems.append(error.message)
         return None
     return watermark
+
+
+def _before(table: TableName, first: Manifest) -> Watermark:
+    """Where a log begins: after a loss in a later epoch than the first, which counts alone."""
+    empty = empty_watermark(table, first.session_id, first.created_at)
+    standing, epoch = first.standing, first.epoch
+    if epoch == 1:
+        return empty
+    return structs.replace(
+        empty,
+        epoch=epoch,
+        mysql_state=MysqlState(counted_from_epoch=standing.mysql_state.counted_from_epoch),
+        redshift_state=RedshiftState(
+            loaded_epoch=epoch,
+            eligible_from_epoch=standing.eligible_from_epoch,
+            load_epoch=standing.load_epoch,
+        ),
+    )
 
 
 def _compare_watermark(current: Watermark | None, folded: Watermark | None) -> list[str]:

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
-from floodmark.errors import CorruptDocument, LostRace, StateError, StorageError, WriteConflict
+from floodmark.errors import (
+    CorruptDocument,
+    CorruptLog,
+    LostRace,
+    StateLost,
+    StorageError,
+    WriteConflict,
+)
 from floodmark.model.manifest import Change
 from floodmark.model.notice import Notice, Report
 from floodmark.model.rules import check_transition
@@ -149,7 +156,12 @@ class WatermarkStore:
         """
         try:
             self._cache[table] = self._reader.read(table)
-        except StateError:
+        except (StateLost, CorruptLog):
+            left = sum(1 for _ in self.log.heads(table))
+            if left:
+                self._run.report(
+                    Notice("warning", f"{table}: {left} manifests of a broken log are left behind")
+                )
             now = self._run.clock()
             epoch = int(now.timestamp()) // 60
             fresh = structs.replace(

@@ -77,11 +77,6 @@ class Extraction(Struct, frozen=True, kw_only=True):
     limit: int | None = None
     progress: Callable[[TableName, Progress], None] = lambda _table, _progress: None
 
-    @property
-    def windows_per_chunk(self) -> int:
-        """Only the intra-table strategy reads several windows of a table at once."""
-        return self.settings.windows_per_chunk if self.strategy == "intra-table" else 1
-
 
 def extract_table(
     extraction: Extraction, table: TableName, cursor_columns: tuple[str, ...] | None
@@ -105,7 +100,7 @@ def extract_table(
                     session,
                     plan,
                     extraction.settings,
-                    windows_per_chunk=extraction.windows_per_chunk,
+                    windows_per_chunk=extraction.settings.windows_at_once(extraction.strategy),
                     limit=extraction.limit,
                 )
                 run = _TableRun(extraction, table, plan, lease, watermark)
@@ -179,9 +174,11 @@ class _TableRun:
                 hint="run the command again",
             )
         cursor = self._plan.choice.cursor
+        reload = cursor.kind == "none"
         return Chunk(
             start=plan.start,
-            end=plan.end,
+            # The whole table at some moment is no position of any cursor.
+            end=START if reload else plan.end,
             files=tuple(file for receipt in receipts for file in receipt.files),
             strategy=self._extraction.strategy,
             columns=tuple(
@@ -194,7 +191,7 @@ class _TableRun:
             version=cursor.timestamp,
             seconds=round(time.monotonic() - began, 3),
             final=plan.final,
-            reload=cursor.kind == "none",
+            reload=reload,
         )
 
     def _add(self, plan: ChunkPlan, receipts: list[Receipt]) -> None:

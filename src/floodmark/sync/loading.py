@@ -72,10 +72,10 @@ def load_table(loading: Loading, table: TableName) -> LoadResult:
         watermark = store.get(table)
         if watermark is None or watermark.mysql_state.last_manifest is None:
             return LoadResult()
-        manifests = manifests_behind(store, table, watermark)
-        if not manifests and watermark.redshift_state.status == "success":
-            return LoadResult()
         try:
+            manifests = manifests_behind(store, table, watermark)
+            if not manifests and watermark.redshift_state.status == "success":
+                return LoadResult()
             with loading.open_target() as target:
                 return _load(loading, table, target, watermark, manifests, lease)
         except FloodmarkError as error:

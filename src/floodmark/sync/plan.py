@@ -90,8 +90,15 @@ def plan_table(
         start=start,
         bound=bound,
         expected_rows=source.estimated_rows if expected is None else expected,
-        warnings=(*choice.warnings, *([unusable] if unusable else [])),
+        warnings=(*choice.warnings, *filter(None, (unusable, _held_back(table, bound)))),
     )
+
+
+def _held_back(table: TableName, bound: Bound | None) -> str | None:
+    """Say what keeps newer rows from being read, if something does."""
+    if bound is None or bound.held_by is None:
+        return None
+    return f"{table}: read only to {bound.position}, held back by {bound.held_by}"
 
 
 def chunks_of(

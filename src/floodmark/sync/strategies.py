@@ -16,15 +16,16 @@ def run_tables(
     *,
     at_once: int = 1,
     stop: Callable[[], None] = lambda: None,
+    failed: Callable[[Exception], None] = lambda _error: None,
 ) -> list[TableResult]:
-    """Do the work for each table; one that fails leaves the others alone.
+    """Do the work for each table; one that fails leaves the others alone, and `failed` hears why.
 
     The work is done in threads, so that an interruption comes while nothing is done here but wait:
     then `stop` ends what is running, and what waits does not begin.
     """
     with ThreadPoolExecutor(max_workers=at_once) as pool:
         try:
-            return list(pool.map(lambda table: _guarded(table, work), tables))
+            return list(pool.map(lambda table: _guarded(table, work, failed), tables))
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             stop()
@@ -41,14 +42,24 @@ def exit_code(results: Sequence[TableResult]) -> int:
     return failures.pop() if len(failures) == 1 else ExitCode.FAILED
 
 
-def _guarded(table: TableName, work: Work) -> TableResult:
+def _guarded(table: TableName, work: Work, failed: Callable[[Exception], None]) -> TableResult:
     try:
         return work(table)
     except FloodmarkError as error:
-        return TableResult(
-            table_name=str(table),
-            status="failed",
-            error=error.message,
-            hint=error.hint,
-            exit_code=error.exit_code,
-        )
+        failed(error)
+        return _failure(table, error)
+    except Exception as error:  # noqa: BLE001 - a bug in one table's way must not stop the others
+        failed(error)
+        unexpected = f"unexpected {type(error).__name__}: {error}"
+        return _failure(table, FloodmarkError(unexpected, hint="run it with --debug to see where"))
+
+
+def _failure(table: TableName, error: FloodmarkError) -> TableResult:
+    """The result of a table that failed."""
+    return TableResult(
+        table_name=str(table),
+        status="failed",
+        error=error.message,
+        hint=error.hint,
+        exit_code=error.exit_code,
+    )

@@ -125,10 +125,11 @@ class PostgresTarget(SqlTarget):
         return tuple(row[0] for row in rows) or None
 
     def _of_table(self, name: str) -> str:
+        schema = self._text(self._schema)
         return (
-            f"JOIN pg_class c ON c.oid = a.attrelid AND c.relname = {_text(name)}"
+            f"JOIN pg_class c ON c.oid = a.attrelid AND c.relname = {self._text(name)}"
             " AND c.relkind IN ('r', 'p')"
-            f" JOIN pg_namespace n ON n.oid = c.relnamespace AND n.nspname = {_text(self._schema)}"
+            f" JOIN pg_namespace n ON n.oid = c.relnamespace AND n.nspname = {schema}"
         )
 
     def _name(self, table: str) -> str:
@@ -137,15 +138,15 @@ class PostgresTarget(SqlTarget):
     def _table_key(self, columns: Sequence[str]) -> str:
         return f", PRIMARY KEY ({', '.join(map(quote, columns))})"
 
-    def _create_statement(self, table: TargetTable) -> str:
+    def _named(self, table: TargetTable) -> TargetTable:
         for name in (table.name, *(column.name for column in table.columns)):
             if len(name.encode()) > _LONGEST_NAME:
                 raise SchemaConflict(
                     f"the name {name!r} is longer than the {_LONGEST_NAME} bytes that PostgreSQL"
                     " tells apart",
-                    hint="give the table a shorter 'target_name'",
+                    hint="give the table a shorter 'target_name', or the column a shorter name",
                 )
-        return super()._create_statement(table)
+        return table
 
     def _lock_ledger(self) -> None:
         self._execute(f"LOCK TABLE {self._name(LEDGER)} IN EXCLUSIVE MODE")
@@ -200,7 +201,3 @@ class PostgresTarget(SqlTarget):
             if code in _CONFLICTS:
                 raise PassingConflict(message) from error
             raise FloodmarkError(message, hint=_HINTS.get(code)) from error
-
-
-def _text(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"

@@ -73,7 +73,7 @@ def _refuse(found: pa.Array, batch: pa.RecordBatch, table: TargetTable, column: 
     raise Unrepresentable(
         f"{table.name}.{column} of the row with {_where(batch, table.primary_key, row)} contains"
         " the zero character (U+0000), which PostgreSQL cannot hold",
-        hint="remove it in the source, or leave the column out",
+        hint="remove it in the source",
     )
 
 

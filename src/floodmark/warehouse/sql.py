@@ -190,7 +190,7 @@ class SqlTarget(Target):
                 hint="'floodmark watermark validate' compares manifests and files",
             )
         target = self._name(table.name)
-        if batch.reload:
+        if batch.reload or (not table.primary_key and self._begins_anew(batch)):
             self._execute(f"DELETE FROM {target}")  # noqa: S608
         source = STAGING
         if table.primary_key and not batch.reload:
@@ -199,6 +199,18 @@ class SqlTarget(Target):
         self._execute(f"INSERT INTO {target} ({columns}) SELECT {columns} FROM {source}")  # noqa: S608
         for chunk in chunks:
             self._execute(self._ledger_statement(batch, chunk))
+
+    def _begins_anew(self, batch: LoadBatch) -> bool:
+        """Whether this is the first load since loading was reset.
+
+        Without a key, what was loaded before then cannot be told from what comes again.
+        """
+        rows = self._query(
+            f"SELECT load_epoch, COUNT(*) FROM {self._name(LEDGER)}"  # noqa: S608
+            f" WHERE table_name = {self._text(batch.table_name)} GROUP BY load_epoch"
+        )
+        epochs = {int(row[0]) for row in rows}
+        return bool(epochs) and batch.load_epoch not in epochs
 
     def _merge(self, table: TargetTable, columns: str) -> None:
         """Leave in NEWEST what is to be inserted, and remove from the target what it replaces."""
