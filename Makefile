@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench clean
+.PHONY: help setup demo test check bench storm clean
 bin := .venv/bin
 
 help: ## Show this help
@@ -23,6 +23,9 @@ check: setup ## Check formatting, style, types and layers
 bench: setup ## Measure speed, as ratios within one run
 	$(bin)/python bench/startup.py
 	$(bin)/python bench/extraction.py
+
+storm: setup ## Run the random storms for longer
+	$(bin)/python -m pytest tests/faults/test_load_storm.py --storm-rounds=30
 
 clean: ## Remove the virtual environment and caches
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -215,6 +215,15 @@ def test_a_new_load_epoch_loads_all_again_into_one_row_a_key(orders: Loads) -> N
     assert ledger(orders, 2) == ledger(orders, 1)
 
 
+def test_without_a_key_a_new_load_epoch_begins_with_an_empty_table(events: Loads) -> None:
+    chunks = [events.chunk([event("a")] * 2), events.chunk([event("b")])]
+    events.load(*chunks)
+    for chunk in chunks:
+        events.load(chunk, load_epoch=2)
+    assert events.rows() == [event("a"), event("a"), event("b")]
+    assert events.load(*chunks, load_epoch=2) == 0
+
+
 def test_another_manifest_under_a_loaded_number_is_refused(orders: Loads) -> None:
     orders.load(orders.chunk([order(1)]))
     other = orders.chunk([order(2)], head=Head(1, 1), digest="another")
