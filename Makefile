@@ -25,7 +25,7 @@ bench: setup ## Measure speed, as ratios within one run
 	$(bin)/python bench/extraction.py
 
 storm: setup ## Run the random storms for longer
-	$(bin)/python -m pytest tests/faults/test_load_storm.py --storm-rounds=30
+	FLOODMARK_STORM_ROUNDS=30 $(bin)/python -m pytest -s tests/faults/test_load_storm.py
 
 clean: ## Remove the virtual environment and caches
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis
