@@ -142,14 +142,13 @@ def check_resumed(pipeline: Pipeline, rows: int) -> None:
     assert pipeline.ids() == dict.fromkeys(range(1, rows + 1), 1)
     pipeline.check_tracking()
     assert pipeline.manifests()[: len(committed)] == committed
-    assert "nothing new" in pipeline.sync().out
 
 
 def test_the_first_sync_killed_at_every_step(pipeline: New) -> None:
     it = pipeline({"t": "{cursor: [update_at, id]}"}, settings=SMALL)
-    create(it, rows=10)
+    create(it, rows=7)
     for left in kill_everywhere(it, ("before",)):
-        check_resumed(left, 10)
+        check_resumed(left, 7)
 
 
 def test_a_later_sync_killed_at_every_step(pipeline: New) -> None:
@@ -184,7 +183,7 @@ def test_the_whole_program_killed_while_it_works(pipeline: New) -> None:
         {"t": "{cursor: [update_at, id]}"},
         settings="extraction: {window_rows: 3000, windows_per_chunk: 2}",
     )
-    create(it, rows=60_000)
+    create(it, rows=30_000)
     for chunks in (1, 3):
         process = it.start("sync", "-p", "main", "--backup-only")
         wait_until(lambda: len(it.files()) > 2 * chunks, seconds=60)  # noqa: B023
@@ -193,5 +192,5 @@ def test_the_whole_program_killed_while_it_works(pipeline: New) -> None:
         it.check_tracking()
     ended = it.command("sync", "-p", "main", "--backup-only", "--json")
     assert ended.code == 0, ended
-    assert it.ids() == dict.fromkeys(range(1, 60_001), 1)
+    assert it.ids() == dict.fromkeys(range(1, 30_001), 1)
     it.check_tracking()

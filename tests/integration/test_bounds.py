@@ -549,3 +549,18 @@ def test_a_replica_cannot_see_its_primary(far: MysqlSession) -> None:
     activity: Activity = read_activity(far)
     assert "replica" in str(activity.unseen)
     assert settled_before(activity) == activity.now.replace(microsecond=0) - UNSEEN_LAG
+
+
+def test_ids_below_one_are_seen_from_the_start(mariadb: PrivateMariaDB) -> None:
+    mariadb.execute("CREATE DATABASE IF NOT EXISTS negative")
+    mariadb.execute("CREATE OR REPLACE TABLE negative.t (id BIGINT PRIMARY KEY)")
+    mariadb.execute("INSERT INTO negative.t VALUES (-7), (-3)")
+    connection = MysqlConnection(
+        port=mariadb.port, user=mariadb.user, password=Secret(mariadb.password)
+    )
+    with connect(connection) as session:
+        table = read_table(session, TableName("A", "negative", "t"))
+        ceiling = read_ceiling(session, table, "id", START)
+        assert ceiling is not None
+        assert ceiling.id == -3
+        assert read_ceiling(session, table, "id", Position(id=-3)) is None

@@ -4,6 +4,7 @@ import json
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -217,6 +218,23 @@ def test_a_reload_of_a_table_that_was_emptied(pipeline: New) -> None:
     last = it.chunks()[-1]
     assert (last.reload, last.files) == (True, ())
     it.check_tracking()
+
+
+def test_a_table_whose_cursor_was_changed(pipeline: New) -> None:
+    """From a cursor to full reloads and back again: read twice perhaps, but never stuck."""
+    it = pipeline({"t": "{cursor: id}"}, settings=FOURS)
+    create(it)
+    fill(it, 1, 10)
+    assert it.synced()["rows"] == 10
+    reloaded = replace(it, tables={"t": "{cursor: none}"}).write_config()
+    next_second()
+    assert reloaded.synced()["rows"] == 10
+    fill(it, 11, 12)
+    it.write_config()
+    assert it.synced()["rows"] in (2, 12)
+    fill(it, 13, 13)
+    assert it.synced()["rows"] == 1
+    assert it.ids().keys() == set(range(1, 14))
 
 
 def test_a_limit_would_cut_a_full_reload_short(pipeline: New) -> None:

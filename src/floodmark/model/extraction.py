@@ -14,9 +14,11 @@ ZeroDates = Literal["null", "quarantine", "error"]
 NullCursors = Literal["skip", "error"]
 
 # Every connection to a source says this first: times in UTC, names and literals read the same way
-# whatever the server's settings, and no result cut short by a server-wide limit.
+# whatever the server's settings, no result cut short by a server-wide limit, and patience while
+# the other side is at work.
 SESSION_SETTINGS = (
-    "SET time_zone = '+00:00', sql_mode = '', sql_select_limit = 18446744073709551615"
+    "SET time_zone = '+00:00', sql_mode = '', sql_select_limit = 18446744073709551615,"
+    " wait_timeout = 28800, net_write_timeout = 3600"
 )
 
 

@@ -94,7 +94,8 @@ def read_ceiling(
     name = quote_name(column)
     found = query(
         session,
-        f"SELECT {name} FROM {relation(table)} WHERE {name} > {_lowest(above)}"  # noqa: S608
+        f"SELECT {name} FROM {relation(table)}"  # noqa: S608
+        f" WHERE {'TRUE' if above.is_start else f'{name} > {_lowest(above)}'}"
         f" ORDER BY {name} DESC LIMIT 1",
     )
     read_at = _utc(query(session, "SELECT UTC_TIMESTAMP(6)")[0][0])

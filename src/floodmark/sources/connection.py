@@ -40,16 +40,21 @@ _LOST = {
 def connect(connection: MysqlConnection, *, timeout_seconds: int = 10) -> Iterator[MysqlSession]:
     """Open a connection in UTC and autocommit, and close it; MySQL's errors become ours."""
     with translated(connection):
-        opened = pymysql.connect(
-            host=connection.host,
-            port=connection.port,
-            user=connection.user,
-            password=connection.password.reveal() if connection.password else "",
-            charset="utf8mb4",
-            autocommit=True,
-            connect_timeout=timeout_seconds,
-            init_command=SESSION_SETTINGS,
-        )
+        try:
+            opened = pymysql.connect(
+                host=connection.host,
+                port=connection.port,
+                user=connection.user,
+                password=connection.password.reveal() if connection.password else "",
+                charset="utf8mb4",
+                autocommit=True,
+                connect_timeout=timeout_seconds,
+                init_command=SESSION_SETTINGS,
+            )
+        except RuntimeError as error:  # PyMySQL's way to say that 'cryptography' is missing
+            raise ConfigError(
+                f"MySQL at {_place(connection)}: {error}", hint="pip install 'pymysql[rsa]'"
+            ) from error
         try:
             yield opened
         finally:
@@ -72,10 +77,6 @@ def translated(connection: MysqlConnection) -> Iterator[None]:
         yield
     except pymysql.MySQLError as error:
         raise _translate(error, connection) from error
-    except RuntimeError as error:  # PyMySQL's way to say that the package cryptography is missing
-        raise ConfigError(
-            f"MySQL at {_place(connection)}: {error}", hint="pip install 'pymysql[rsa]'"
-        ) from error
 
 
 def _translate(error: pymysql.MySQLError, connection: MysqlConnection) -> FloodmarkError:

@@ -72,9 +72,7 @@ class SparkEngine:
                 raise FloodmarkError(_STOPPED) from error
             if isinstance(error, FloodmarkError):
                 raise
-            # Java has gone away, most likely: killed for want of memory, or by hand. The next table
-            # finds a Spark of its own.
-            self._let_go()
+            # Java has gone away, most likely: killed for want of memory, or by hand.
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise FloodmarkError(
                 f"Spark broke down: {reason}", hint="run the command again, with --debug to see why"
@@ -82,11 +80,8 @@ class SparkEngine:
 
     def stop(self) -> None:
         """End the session and whatever still runs in it."""
-        self._stopped = True
-        self._let_go()
-
-    def _let_go(self) -> None:
         with self._lock:
+            self._stopped = True
             self._session = None
             try:
                 self._running.close()

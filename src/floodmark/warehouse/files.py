@@ -32,8 +32,10 @@ class LakeFiles:
         try:
             source = local or pa.BufferReader(self._objects.get(path).data)
             with pq.ParquetFile(source) as file:
-                for batch in file.iter_batches(_BATCH_ROWS):
-                    yield batch.select(columns)
+                # One row group after another: read all at once, they stay in memory to the end.
+                for group in range(file.num_row_groups):
+                    for batch in file.iter_batches(_BATCH_ROWS, row_groups=[group]):
+                        yield batch.select(columns)
         except (OSError, KeyError, pa.ArrowException) as error:
             raise FloodmarkError(
                 f"{path}: {error}",

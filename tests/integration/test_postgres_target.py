@@ -1,0 +1,205 @@
+"""What is PostgreSQL's own: errors by their code, names, keys, and values it cannot hold."""
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from floodmark.config.models import PostgresConnection
+from floodmark.config.secret import Secret
+from floodmark.errors import FloodmarkError
+from floodmark.model.load import TargetTable
+from floodmark.model.manifest import Column
+from floodmark.warehouse.postgres_types import widens
+from floodmark.warehouse.sql import LEDGER
+from floodmark.warehouse.target import SchemaConflict
+from scenarios import use_test_keys
+from servers.postgres import PrivatePostgres
+from warehouses import ODD, Loads, Warehouse, new_warehouse
+
+ID = Column("id", "bigint", False, "int64")
+NOTE = Column("note", "varchar(50)", True, "string")
+JSON = Column("doc", "json", True, "string")
+TABLE = TargetTable(name="t", columns=(ID, NOTE, JSON), primary_key=("id",), version=None)
+
+
+@pytest.fixture
+def warehouse(request: pytest.FixtureRequest, tmp_path: Path) -> Warehouse:
+    return new_warehouse("postgres", request, tmp_path)
+
+
+@pytest.fixture
+def loads(warehouse: Warehouse) -> Loads:
+    return Loads(warehouse, TABLE)
+
+
+def settings_of(warehouse: Warehouse, **changes: Any) -> Warehouse:
+    assert isinstance(warehouse.connection, PostgresConnection)
+    return Warehouse(structs.replace(warehouse.connection, **changes), warehouse.lake)
+
+
+def row(number: int, note: str | None = None, doc: Any = None) -> dict[str, Any]:
+    return {"id": number, "note": note, "doc": doc}
+
+
+@pytest.mark.parametrize(
+    ("bad", "column"),
+    [(row(7, "a\0b"), "note"), (row(7, "ok", {"k\0": 1}), "doc"), (row(7, None, ["\0"]), "doc")],
+)
+def test_a_zero_character_stops_the_load_and_is_named(
+    loads: Loads, bad: dict[str, Any], column: str
+) -> None:
+    with pytest.raises(FloodmarkError, match=rf"t\.{column} of the row with id = 7 .*U\+0000"):
+        loads.load(loads.chunk([row(1, "fine"), bad]))
+    assert loads.rows() == []
+    assert loads.load(loads.chunk([row(1, "fine", {"k": "\\u0000 in words"})])) == 1
+    assert loads.rows() == [row(1, "fine", {"k": "\\u0000 in words"})]
+
+
+def test_the_lake_may_be_in_s3(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_test_keys(monkeypatch)
+    loads = Loads(new_warehouse("postgres-s3", request, tmp_path), TABLE)
+    rows = [row(number, f"note {number}", {"n": [number]}) for number in range(5)]
+    chunk = loads.chunk(rows[:2], rows[2:])
+    assert loads.load(chunk) == 5
+    assert loads.rows() == rows
+    missing = structs.replace(loads.chunk(), paths=("incremental/no.parquet",), rows=1)
+    with pytest.raises(FloodmarkError, match=r"no\.parquet"):
+        loads.load(missing)
+
+
+def test_the_key_is_declared_and_a_change_of_it_refused(loads: Loads) -> None:
+    loads.load(loads.chunk([row(1)]))
+    with loads.warehouse.open() as target:
+        assert target._key_of("t") == ("id",)
+        changed = structs.replace(TABLE, primary_key=("id", "note"))
+        with pytest.raises(SchemaConflict, match=r"primary key of t is \(id\) .* \(id, note\) by"):
+            target.prepare(changed)
+        with pytest.raises(SchemaConflict, match=r"primary key of t is \(id\) .* nothing by"):
+            target.prepare(structs.replace(TABLE, primary_key=()))
+
+
+def test_the_ledger_refuses_a_manifest_twice(loads: Loads) -> None:
+    loads.load(loads.chunk([row(1)]))
+    with pytest.raises(Exception, match="duplicate key"):
+        loads.warehouse.query(f"INSERT INTO {{schema}}.{LEDGER} SELECT * FROM {{schema}}.{LEDGER}")
+
+
+@pytest.mark.parametrize("what", ["table", "column"])
+def test_names_that_would_be_cut_are_refused(warehouse: Warehouse, what: str) -> None:
+    long = "é" * 32
+    table = (
+        structs.replace(TABLE, name=long)
+        if what == "table"
+        else structs.replace(TABLE, columns=(*TABLE.columns, Column(long, "int", True, "int32")))
+    )
+    with warehouse.open() as target, pytest.raises(SchemaConflict, match="longer than the 63"):
+        target.prepare(table)
+
+
+def test_a_column_with_a_long_name_is_not_added_later(loads: Loads) -> None:
+    loads.load(loads.chunk([row(1)]))
+    wider = structs.replace(TABLE, columns=(*TABLE.columns, Column("x" * 64, "int", True, "int32")))
+    with loads.warehouse.open() as target:
+        with pytest.raises(SchemaConflict, match="longer than the 63"):
+            target.prepare(wider)
+        assert len(target._columns_of("t")) == 3
+
+
+def test_a_view_under_the_name_is_not_loaded_into(loads: Loads) -> None:
+    other = Loads(loads.warehouse, structs.replace(TABLE, name="other"))
+    other.load(other.chunk([row(1)]))
+    loads.warehouse.query('CREATE VIEW {schema}."t" AS SELECT * FROM {schema}."other"')
+    with pytest.raises(SchemaConflict, match=r"t\.id is nothing in the target"):
+        loads.load(loads.chunk([row(2)]))
+
+
+def test_who_cannot_connect_is_told_why_and_no_secret(warehouse: Warehouse) -> None:
+    for changes in ({"password": Secret("wr0ng-secret")}, {"port": 1}, {"database": "nowhere"}):
+        with pytest.raises(FloodmarkError, match="cannot connect to PostgreSQL at") as caught:
+            settings_of(warehouse, **changes).open()
+        assert caught.value.hint
+        assert "wr0ng" not in str(caught.value)
+
+
+def test_missing_privileges_are_named(warehouse: Warehouse, postgres: PrivatePostgres) -> None:
+    user = f"u_{time.monotonic_ns()}"
+    postgres.execute(f"CREATE ROLE {user} LOGIN PASSWORD 'secret'")
+    weak = settings_of(warehouse, user=user, password=Secret("secret"))
+    with weak.open() as target, pytest.raises(FloodmarkError, match="permission denied") as caught:
+        target.prepare(TABLE)
+    assert caught.value.hint is not None
+    assert "grant" in caught.value.hint
+
+
+def test_a_deadlock_is_tried_again(loads: Loads, postgres: PrivatePostgres) -> None:
+    """Somebody holds the target's table and asks for the ledger, which the load holds."""
+    loads.load(loads.chunk([row(1, "before")]))
+    chunk = loads.chunk([row(1, "after")])
+    postgres.execute(f"ALTER DATABASE {ODD} SET deadlock_timeout = '10s'")
+    assert isinstance(loads.warehouse.connection, PostgresConnection)
+    schema = loads.warehouse.connection.schema.replace('"', '""')
+    try:
+        with postgres.connect(ODD) as other, loads.warehouse.open() as target:
+            target._execute("SET deadlock_timeout = '100ms'")  # so that ours is the victim
+            other.execute("BEGIN")
+            other.execute(f'LOCK TABLE "{schema}"."t" IN ACCESS EXCLUSIVE MODE')
+            locked: list[str] = []
+
+            def ask_for_the_ledger() -> None:
+                other.execute(f'LOCK TABLE "{schema}".{LEDGER} IN ACCESS EXCLUSIVE MODE')
+                other.execute("COMMIT")
+
+            begin = target._begin
+
+            def noted() -> None:
+                locked.append("begin")
+                begin()
+
+            target._begin = noted  # type: ignore[method-assign]
+            stage: Callable[..., int] = target._stage
+
+            def staged(*arguments: Any) -> int:
+                if len(locked) == 1:
+                    threading.Thread(target=ask_for_the_ledger, daemon=True).start()
+                    time.sleep(0.3)
+                return stage(*arguments)
+
+            target._stage = staged  # type: ignore[method-assign, assignment]
+            assert target.load(loads.batch(chunk)) == 1
+            assert len(locked) == 2, "there was no deadlock"
+    finally:
+        postgres.execute(f"ALTER DATABASE {ODD} RESET deadlock_timeout")
+    assert loads.rows() == [row(1, "after")]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "wider"),
+    [
+        ("smallint", "bigint", True),
+        ("bigint", "integer", False),
+        ("integer", "numeric(10,0)", True),
+        ("integer", "numeric(10,1)", False),
+        ("bigint", "numeric(20,0)", True),
+        ("numeric(10,2)", "numeric(12,2)", True),
+        ("numeric(10,2)", "numeric(65,30)", True),
+        ("numeric(10,2)", "numeric(12,5)", False),
+        ("numeric(10,0)", "bigint", False),
+        ("real", "double precision", True),
+        ("double precision", "real", False),
+        ("character varying(10)", "character varying(20)", True),
+        ("character varying(20)", "character varying(10)", False),
+        ("character varying(20)", "text", True),
+        ("text", "jsonb", False),
+        ("date", "timestamp without time zone", False),
+        ("timestamp without time zone", "timestamp with time zone", False),
+    ],
+)
+def test_what_is_wider(old: str, new: str, wider: bool) -> None:
+    assert widens(old, new) is wider
