@@ -12,7 +12,7 @@ demo: setup ## See the main job on embedded parts
 	@$(bin)/floodmark demo
 
 test: check ## Run all tests
-	$(bin)/python -m pytest
+	$(bin)/python -m pytest -n 3 --dist loadfile
 
 check: setup ## Check formatting, style, types and layers
 	$(bin)/ruff format --check .
