@@ -1,6 +1,5 @@
 """Servers that tests share: each starts when first asked for and ends with the session."""
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -50,15 +49,28 @@ def redshift(postgres: PrivatePostgres, ministack: Ministack) -> Iterator[Redshi
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[Any]:
-    """One Spark for all tests that need a real one, but not one of their own."""
+def spark_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What Spark says on stderr; its log of events lies beside it."""
+    return tmp_path_factory.mktemp("spark") / "spark.log"
+
+
+@pytest.fixture(scope="session")
+def spark(spark_log: Path) -> Iterator[Any]:
+    """One Spark for all tests: a process can have but one."""
     from floodmark.engine.session import spark_session
     from scenarios import use_test_keys
 
+    events = {
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.dir": f"file://{spark_log.parent}",
+    }
     with ExitStack() as running:
         with pytest.MonkeyPatch.context() as patched:
             use_test_keys(patched)  # the workers inherit them
-            start = spark_session(master="local[2,4]", memory="1g", log_file=os.devnull)
+            start = spark_session(
+                master="local[2,4]", memory="1g", options=events, log_file=str(spark_log)
+            )
             session = running.enter_context(start)
         yield session
 

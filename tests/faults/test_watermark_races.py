@@ -2,6 +2,7 @@
 
 import os
 import signal
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from threading import Event
@@ -19,6 +20,7 @@ from floodmark.state import layout, steering
 from floodmark.state.lease import read_lease
 from floodmark.state.validation import validate
 from floodmark.storage.memory import MemoryObjectStore
+from floodmark.storage.objects import ObjectInfo
 from scenarios import TABLE, Lake, chunk_after, land, new_lake, open_store, use_test_keys
 
 WRITERS = 8
@@ -214,13 +216,12 @@ def test_a_first_run_that_begins_while_one_looks_is_not_taken_for_a_loss() -> No
     class BeginsAfterALook(MemoryObjectStore):
         armed = True
 
-        def list_folders(self, prefix: str) -> list[str]:
-            found = super().list_folders(prefix)
-            if self.armed and prefix == layout.SESSIONS:
+        def list_objects(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
+            if self.armed and prefix == layout.data_files(TABLE):
                 self.armed = False
                 open_store(self).update(TABLE, extract_started)
                 self.put(f"{layout.data_files(TABLE)}first.parquet", b"...")
-            return found
+            return super().list_objects(prefix, after=after)
 
     watermark = open_store(BeginsAfterALook()).get(TABLE)
     assert watermark is not None

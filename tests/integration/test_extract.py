@@ -43,24 +43,9 @@ USER, PASSWORD = "reader", "p@ss:w/o?r%d#'$x"
 
 
 @pytest.fixture(scope="module")
-def spark_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("spark") / "spark.log"
-
-
-@pytest.fixture(scope="module")
-def spark(seaweedfs: SeaweedFS, spark_log: Path) -> Iterator[SparkSession]:
+def bucket(seaweedfs: SeaweedFS) -> SeaweedFS:
     seaweedfs.create_bucket(BUCKET)
-    with pytest.MonkeyPatch.context() as patch:
-        # Workers find the credentials in the environment that Spark was started with.
-        patch.setenv("AWS_ACCESS_KEY_ID", seaweedfs.access_key)
-        patch.setenv("AWS_SECRET_ACCESS_KEY", seaweedfs.secret_key)
-        events = {
-            "spark.eventLog.enabled": "true",
-            "spark.eventLog.compress": "false",
-            "spark.eventLog.dir": f"file://{spark_log.parent}",
-        }
-        with spark_session(master="local[2,4]", options=events, log_file=str(spark_log)) as session:
-            yield session
+    return seaweedfs
 
 
 @pytest.fixture(scope="module")
@@ -86,10 +71,10 @@ def connection(mariadb: PrivateMariaDB) -> Iterator[MysqlConnection]:
 
 
 @pytest.fixture(params=["local", "seaweedfs"])
-def lake(request: pytest.FixtureRequest, tmp_path: Path, seaweedfs: SeaweedFS) -> LakeSettings:
+def lake(request: pytest.FixtureRequest, tmp_path: Path, bucket: SeaweedFS) -> LakeSettings:
     if request.param == "local":
         return LakeSettings(url=str(tmp_path))
-    return LakeSettings(url=f"s3://{BUCKET}/{tmp_path.name}", endpoint=seaweedfs.endpoint)
+    return LakeSettings(url=f"s3://{BUCKET}/{tmp_path.name}", endpoint=bucket.endpoint)
 
 
 @pytest.fixture

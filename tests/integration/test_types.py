@@ -19,7 +19,6 @@ from floodmark.config.secret import Secret
 from floodmark.embedded.mariadb import PrivateMariaDB
 from floodmark.engine.extract import extract
 from floodmark.engine.job import ExtractionJob
-from floodmark.engine.session import spark_session
 from floodmark.errors import FloodmarkError
 from floodmark.model.cursor import Cursor as TableCursor
 from floodmark.model.extraction import Receipt, Window, ZeroDates
@@ -113,15 +112,9 @@ ZERO_DATES = {
 
 
 @pytest.fixture(scope="module")
-def spark(seaweedfs: SeaweedFS, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def bucket(seaweedfs: SeaweedFS) -> SeaweedFS:
     seaweedfs.create_bucket(BUCKET)
-    log = tmp_path_factory.mktemp("spark") / "spark.log"
-    with pytest.MonkeyPatch.context() as patch:
-        # Workers find the credentials in the environment that Spark was started with.
-        patch.setenv("AWS_ACCESS_KEY_ID", seaweedfs.access_key)
-        patch.setenv("AWS_SECRET_ACCESS_KEY", seaweedfs.secret_key)
-        with spark_session(master="local[2,4]", log_file=str(log)) as session:
-            yield session
+    return seaweedfs
 
 
 @pytest.fixture(scope="module")
@@ -139,10 +132,10 @@ def connection(mariadb: PrivateMariaDB) -> Iterator[MysqlConnection]:
 
 
 @pytest.fixture(params=["local", "seaweedfs"])
-def lake(request: pytest.FixtureRequest, tmp_path: Path, seaweedfs: SeaweedFS) -> LakeSettings:
+def lake(request: pytest.FixtureRequest, tmp_path: Path, bucket: SeaweedFS) -> LakeSettings:
     if request.param == "local":
         return LakeSettings(url=str(tmp_path))
-    return LakeSettings(url=f"s3://{BUCKET}/{tmp_path.name}", endpoint=seaweedfs.endpoint)
+    return LakeSettings(url=f"s3://{BUCKET}/{tmp_path.name}", endpoint=bucket.endpoint)
 
 
 def test_every_value_arrives_as_it_is(

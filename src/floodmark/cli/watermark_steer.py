@@ -249,7 +249,7 @@ def _confirm_repetition(app: App, table: TableName, *, force: bool) -> None:
     for head in sorted(app.store.log.heads(table), reverse=True):
         change = app.store.log.read(table, head).change
         if isinstance(change, Chunk):
-            if not change.primary_key and not change.reload:
+            if change.columns and not change.primary_key and not change.reload:
                 warning = f"{table} has no primary key: rows that are read again are loaded twice"
                 confirm(f"{warning}. Go on?", force=force, refusal=warning)
             return

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
@@ -73,8 +73,9 @@ def _watched(
 def _watch(
     context: "SparkContext", group: str, progress: Callable[[int], None], over: threading.Event
 ) -> None:
-    tracker = context.statusTracker()
-    while not over.wait(_POLL_SECONDS):
-        jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
-        stages = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
-        progress(sum(stage.numCompletedTasks for stage in stages if stage))
+    with suppress(Exception):  # Spark may be stopped meanwhile; whoever waits for it hears why
+        tracker = context.statusTracker()
+        while not over.wait(_POLL_SECONDS):
+            jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
+            stages = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
+            progress(sum(stage.numCompletedTasks for stage in stages if stage))
