@@ -102,6 +102,7 @@ def stopping_sync(pipeline: Pipeline, key: str) -> None:
         def put_if_absent(self, name: str, data: bytes) -> str:
             if key in name:
                 os.kill(os.getpid(), signal.SIGSTOP)
+                time.sleep(0.5)  # another thread may take the signal, an instant later
             return self._store.put_if_absent(name, data)
 
     def stopping_lake(lake: LakeSettings, retries: RetrySettings) -> ObjectStore:
