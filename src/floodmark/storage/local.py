@@ -2,12 +2,14 @@
 
 An object is written to a file of its own in `.tmp` and then moved or linked into place, so no torn
 file is ever visible, whenever the process dies. Writers of one folder take turns by locking the
-folder itself; the kernel releases that lock when its holder dies.
+folder itself, for an instant; the kernel releases that lock when its holder dies. Nobody waits for
+ever for a holder that is suspended.
 """
 
 import errno
 import fcntl
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -21,6 +23,8 @@ from floodmark.errors import (
     WriteConflict,
 )
 from floodmark.storage.objects import ObjectInfo, ObjectStore, StoredObject, check_key, check_prefix
+
+LOCK_SECONDS = 10.0
 
 _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
 # ENOENT here: somebody removed a folder while we were writing to it.
@@ -103,9 +107,8 @@ class LocalObjectStore(ObjectStore):
         path = self._path(key)
         # Locked, so as not to come between another writer's look at the etag and its write.
         locked = _locked_folder(os.path.dirname(path))
-        with self._translated(key), suppress(*_NO_OBJECT), locked as folder:
+        with self._translated(key), suppress(*_NO_OBJECT), locked:
             os.unlink(path)
-            os.fsync(folder)
 
     def __str__(self) -> str:
         return self._root
@@ -145,9 +148,8 @@ class LocalObjectStore(ObjectStore):
                 os.fsync(file.fileno())
             with suppress(FileExistsError):  # a file in the way is reported by what follows
                 os.makedirs(os.path.dirname(path), exist_ok=True)
-            with _locked_folder(os.path.dirname(path)) as folder:
+            with _locked_folder(os.path.dirname(path)):
                 yield written
-                os.fsync(folder)
         finally:
             with suppress(FileNotFoundError):
                 os.unlink(written)
@@ -168,13 +170,32 @@ class LocalObjectStore(ObjectStore):
 
 
 @contextmanager
-def _locked_folder(path: str) -> Iterator[int]:
+def _locked_folder(path: str) -> Iterator[None]:
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        fcntl.flock(folder, fcntl.LOCK_EX)
-        yield folder
+        _lock(folder)
+        try:
+            yield
+        finally:
+            fcntl.flock(folder, fcntl.LOCK_UN)
+        os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def _lock(folder: int) -> None:
+    """Wait for the lock, which others hold for an instant only, unless they are suspended."""
+    patience = time.monotonic() + LOCK_SECONDS
+    while True:
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > patience:
+                reason = "another process holds the folder; it may be suspended"
+                raise OSError(errno.ETIMEDOUT, reason) from None
+            time.sleep(0.001)
+        else:
+            return
 
 
 def _etag(data: bytes) -> str:
