@@ -34,7 +34,7 @@ _NO_SETTINGS = TableSettings()
 _ERRORS_SHOWN = 3
 
 # Another loader defined it at the same moment: schema, table, column, or its catalog entry.
-_EXISTS = {"42P06", "42P07", "42701", "23505"}
+_EXISTS = {"42P06", "42P07", "42701", "42710", "23505"}
 _NO_SCHEMA = "3F000"
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]")
 _UPPER = {ord(letter): letter.lower() for letter in ascii_uppercase}
