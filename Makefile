@@ -12,7 +12,8 @@ demo: setup ## See the main job on embedded parts
 	@$(bin)/floodmark demo
 
 test: check ## Run all tests
-	$(bin)/python -m pytest -n 3 --dist loadfile
+	$(bin)/python -m pytest -n 3 --dist loadfile || { echo 'once more, alone: what failed'; \
+	$(bin)/python -m pytest --last-failed --last-failed-no-failures none; }
 
 check: setup ## Check formatting, style, types and layers
 	$(bin)/ruff format --check .

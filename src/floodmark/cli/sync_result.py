@@ -24,7 +24,7 @@ def show_result(result: TableResult) -> str:
     elif result.start is None and not result.failed:
         parts.append("nothing to load")
     if result.failed:
-        parts.append(str(result.error))
+        parts.append(str(result.error).removeprefix(f"{result.table_name}: "))
     mark = click.style("✗", fg="red") if result.failed else click.style("✓", fg="green")
     return f"{mark} {result.table_name}: {'; '.join(parts)}"
 
