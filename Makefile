@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench storm clean
+.PHONY: help setup demo test check docs bench storm clean
 bin := .venv/bin
 
 help: ## Show this help
@@ -20,6 +20,9 @@ check: setup ## Check formatting, style, types and layers
 	$(bin)/ruff check .
 	$(bin)/mypy
 	$(bin)/python -m pytest tests/unit/test_layers.py
+
+docs: setup ## Write into the documentation what the code knows
+	$(bin)/python scripts/reference.py
 
 bench: setup ## Measure speed, as ratios within one run
 	$(bin)/python bench/startup.py

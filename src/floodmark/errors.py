@@ -22,17 +22,28 @@ FloodmarkError                    exit 1: failed
 """
 
 from enum import IntEnum
+from typing import Self
 
 
 class ExitCode(IntEnum):
     """What the process tells the shell."""
 
-    DONE = 0
-    FAILED = 1
-    USAGE = 2
-    PARTIAL = 3
-    BUSY = 4
-    DIFFERENCE = 5
+    meaning: str
+
+    def __new__(cls, code: int, meaning: str) -> Self:
+        """Make a code that knows what it means."""
+        member = int.__new__(cls, code)
+        member._value_ = code
+        member.meaning = meaning
+        return member
+
+    DONE = 0, "done"
+    FAILED = 1, "failed"
+    USAGE = 2, "wrong usage or configuration; nothing was touched"
+    PARTIAL = 3, "some tables failed, others are done"
+    BUSY = 4, "another run holds the table"
+    DIFFERENCE = 5, "verification found a difference"
+    INTERRUPTED = 130, "interrupted; what was committed stays"
 
 
 class FloodmarkError(Exception):

@@ -22,8 +22,7 @@ from floodmark.errors import ExitCode, FloodmarkError
         "doctor": ("floodmark.cli.doctor:doctor", "Check configuration, lake, sources and tables."),
     },
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 some tables failed,"
-    " 4 another run holds the table, 5 verification found a difference.",
+    epilog="Exit codes: " + ", ".join(f"{code:d} {code.meaning}" for code in ExitCode) + ".",
 )
 @click.version_option(__version__, prog_name="floodmark")
 def cli() -> None:
@@ -47,7 +46,7 @@ def run(arguments: list[str] | None = None) -> int:
     except click.ClickException as error:
         return _fail(error.format_message(), None, ExitCode.FAILED)
     except (click.Abort, KeyboardInterrupt):
-        return _fail("stopped", None, 130)
+        return _fail("stopped", None, ExitCode.INTERRUPTED)
     except BrokenPipeError:
         # Whoever read our output has gone; the interpreter must not complain on the way out.
         sys.stdout = None

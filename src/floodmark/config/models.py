@@ -19,11 +19,14 @@ DEFAULT_START = datetime(2025, 1, 1, tzinfo=UTC)
 
 
 class LakeSettings(Struct, frozen=True, kw_only=True):
-    """Where the lake is: `s3://bucket/prefix` or a folder."""
+    """Where the lake is."""
 
     url: str
+    """`s3://bucket/prefix`, or a folder."""
     endpoint: str | None = None
+    """Address of an object store other than AWS."""
     region: str | None = None
+    """Region of the bucket."""
 
     @property
     def is_s3(self) -> bool:
@@ -32,82 +35,101 @@ class LakeSettings(Struct, frozen=True, kw_only=True):
 
 
 class TunnelSettings(Struct, frozen=True, kw_only=True):
-    """An SSH server through which a MySQL server is reached; its host key must be known.
-
-    `key` is the path of a private key without a passphrase, `known_hosts` that of a file to use
-    instead of the user's and the system's. Relative paths begin at the configuration's folder.
-    """
+    """An SSH server through which another server is reached; its host key must be known."""
 
     host: str
+    """The SSH server."""
     port: Port = 22
+    """Its port."""
     user: str
+    """Who to be there."""
     key: str
+    """File of a private key without a passphrase."""
     known_hosts: str | None = None
+    """File of known host keys, instead of the user's and the system's."""
     keepalive_seconds: Annotated[int, Meta(ge=1, le=3600)] = 15
+    """How often to look whether the server is still there."""
 
 
 class MysqlConnection(Struct, frozen=True, kw_only=True, tag_field="type", tag="mysql"):
-    """A MySQL or MariaDB server to read from; its name is the scope of its tables.
-
-    With a tunnel, `host` and `port` are as its SSH server sees them.
-    """
+    """A MySQL or MariaDB server to read from; its name is the scope of its tables."""
 
     host: str = "127.0.0.1"
+    """The server; with a tunnel, as the SSH server sees it."""
     port: Port = 3306
+    """Its port, likewise."""
     user: str
+    """Who to be there: SELECT on the tables, and PROCESS to see transactions in flight."""
     password: Secret | None = None
+    """Best written as `${NAME}`, filled in from the environment."""
     tunnel: TunnelSettings | None = None
+    """An SSH server in between; only for local Spark."""
 
 
 class DuckdbConnection(Struct, frozen=True, kw_only=True, tag_field="type", tag="duckdb"):
     """A DuckDB database file."""
 
     path: str
+    """The file; it is created when it is missing."""
 
 
 class PostgresConnection(Struct, frozen=True, kw_only=True, tag_field="type", tag="postgres"):
     """A PostgreSQL database."""
 
     host: str = "127.0.0.1"
+    """The server."""
     port: Port = 5432
+    """Its port."""
     database: str
+    """The database."""
     user: str
+    """Who to be there: CREATE and USAGE on the schema."""
     password: Secret | None = None
+    """Best written as `${NAME}`, filled in from the environment."""
     schema: str = "public"
+    """Where the tables and the ledger are."""
 
 
 class RedshiftConnection(Struct, frozen=True, kw_only=True, tag_field="type", tag="redshift"):
-    """An Amazon Redshift cluster or workgroup.
-
-    It reads the lake as `iam_role` (an ARN, or `default`), or else with a key of its own. Without
-    `ssl` the connection is not encrypted.
-    """
+    """An Amazon Redshift cluster or workgroup."""
 
     host: str
+    """The cluster's or workgroup's endpoint."""
     port: Port = 5439
+    """Its port."""
     database: str
+    """The database."""
     user: str
+    """Who to be there: CREATE and USAGE on the schema."""
     password: Secret | None = None
+    """Best written as `${NAME}`, filled in from the environment."""
     schema: str = "public"
+    """Where the tables and the ledger are."""
     iam_role: str | None = None
+    """The role as which it reads the lake: an ARN, or `default`."""
     access_key_id: Secret | None = None
+    """A key to read the lake with, where there is no role."""
     secret_access_key: Secret | None = None
+    """The key's secret."""
     ssl: bool = True
+    """Whether the connection is encrypted."""
 
 
 Connection = MysqlConnection | DuckdbConnection | PostgresConnection | RedshiftConnection
 
 
 class TableSettings(Struct, frozen=True, kw_only=True):
-    """How one table is read and loaded; what is not said is found from its schema.
-
-    `distkey` and `sortkey` are for Redshift, which takes them when the table is created.
-    """
+    """How one table is read and loaded; what is not said is found from its schema."""
 
     cursor: Column | Annotated[list[Column], Meta(min_length=1)] | None = None
+    """`[update_at, id]`, `id`, `update_at`, or `none` for full reloads; found from the schema if
+    not given."""
     target_name: str | None = None
+    """The table's name in the warehouse, if not its own."""
     distkey: Column | None = None
+    """The column by which Redshift distributes the table, when it is created."""
     sortkey: Column | Annotated[list[Column], Meta(min_length=1)] | None = None
+    """The column or columns by which Redshift sorts the table, when it is created."""
 
     @property
     def sort_columns(self) -> tuple[str, ...]:
@@ -130,40 +152,62 @@ class Pipeline(Struct, frozen=True, kw_only=True):
     """Tables that go from one source to one target."""
 
     source: str
+    """Name of a MySQL connection."""
     target: str
+    """Name of a connection to a warehouse."""
     tables: dict[str, TableSettings]
+    """`schema.table: {…}`, one line a table."""
 
 
 class RetrySettings(Struct, frozen=True, kw_only=True):
     """How often a request to the lake is tried, and how long the waits in between are."""
 
     tries: Tries = 3
+    """How often a request to the lake is tried."""
     first_seconds: Seconds = 0.1
+    """How long the first wait in between is, with jitter; each is twice as long as the last."""
     most_seconds: Seconds = 5.0
+    """How long a wait is at most."""
 
 
 class SparkSettings(Struct, frozen=True, kw_only=True):
     """Where Spark runs: in this process's machine, on a cluster, or behind Spark Connect."""
 
     master: str = "local[*,4]"
+    """`local[*,4]`, `spark://host:7077`, …"""
     remote: str | None = None
+    """A Spark Connect server, `sc://host:15002`, instead of a master."""
     memory: str = "1g"
+    """Of the driver if local, of each executor elsewhere."""
     options: dict[str, str] = {}
+    """Any options of Spark, as `spark.name: value`."""
 
 
 class ExtractionSettings(Struct, frozen=True, kw_only=True):
     """How tables are cut into windows, chunks and files, and how far they are read."""
 
     window_rows: Rows = 250_000
+    """Rows that one Spark task reads, at most."""
     window_mb: Rows = 64
+    """And what they take in MySQL, at most, by its own estimate: a task may hold a whole window in
+    memory."""
     windows_per_chunk: Rows = 8
+    """Windows committed together with `--strategy intra-table`."""
     file_mb: Rows = 192
+    """Size at which a Parquet file is closed and the next begun."""
     lag_seconds: Annotated[float, Meta(ge=0)] | None = None
+    """Stay so far behind the server's clock. If not given, 0, or 60 where transactions in flight
+    cannot be seen."""
     cursor_time_zone: str | None = None
+    """Zone of DATETIME cursors; the server's if not given."""
     zero_dates: ZeroDates = "null"
+    """`null` counts and reports `0000-00-00`, `error` stops."""
     null_cursors: NullCursors = "skip"
+    """`skip` counts and reports rows without a cursor value, `error` stops."""
     walk_from_rows: Rows = 1_000_000
+    """A first load of a table this large walks its primary key."""
     tables_at_once: Rows = 4
+    """Tables read beside each other with `--strategy inter-table`."""
 
     def windows_at_once(self, strategy: Strategy) -> int:
         """How many windows of a table make a chunk: more than one only within a table."""
@@ -174,18 +218,29 @@ class LoadingSettings(Struct, frozen=True, kw_only=True):
     """How much is loaded in one transaction."""
 
     batch_mb: Rows = 1024
+    """How much is loaded in one transaction, in MB of Parquet."""
 
 
 class Config(Struct, frozen=True, kw_only=True):
     """A whole configuration file."""
 
     lake: LakeSettings | str
+    """`s3://bucket/prefix` or a folder; or `{url, endpoint, region}`."""
     connections: dict[str, Connection] = {}
+    """Sources and warehouses by name; the name of a source is the scope of its tables."""
     pipelines: dict[str, Pipeline] = {}
+    """Which tables go from where to where."""
     default_start: datetime = DEFAULT_START
+    """Where a table with a time cursor and no watermark begins."""
     presets: dict[str, datetime] = {}
+    """Names for points in time, for `watermark set PRESET`."""
     retries: RetrySettings = RetrySettings()
+    """See below."""
     spark: SparkSettings = SparkSettings()
+    """See below."""
     extraction: ExtractionSettings = ExtractionSettings()
+    """See below."""
     loading: LoadingSettings = LoadingSettings()
+    """See below."""
     lease_seconds: Seconds = 60.0
+    """How long a run that died elsewhere keeps its table."""

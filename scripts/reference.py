@@ -1,0 +1,140 @@
+"""Writes into the documentation what the code itself knows: commands, keys, formats, exit codes.
+
+A page holds blocks between `<!-- generated: WHAT ARGUMENT -->` and `<!-- end -->`; everything
+between the two is written here, and everything else by hand. `--check` changes nothing, names the
+pages that are not up to date, and fails if there are any.
+"""
+
+import ast
+import re
+import sys
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from inspect import getsource
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from floodmark.cli.main import cli
+from floodmark.errors import ExitCode
+
+ROOT = Path(__file__).parents[1]
+BLOCK = re.compile(r"(<!-- generated: (\S+)(?: (\S+))? -->\n)(?s:.*?)(<!-- end -->)")
+
+
+def table(heads: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> str:
+    """A Markdown table."""
+    lines = [heads, tuple("---" for _ in heads), *rows]
+    return "".join("| " + " | ".join(cells) + " |\n" for cells in lines)
+
+
+def fields_of(name: str) -> str:
+    """The fields of a struct, `module:Class`, each with what stands below it in the source."""
+    module, _, attribute = name.partition(":")
+    struct = getattr(import_module(f"floodmark.{module}"), attribute)
+    meanings = attribute_docstrings(struct)
+    missing = [key for key in struct.__struct_fields__ if key not in meanings]
+    if missing:
+        raise SystemExit(f"{name}: say below each field what it means: {', '.join(missing)}")
+    return table(
+        ("key", "meaning", "default"),
+        (
+            (f"`{field.encode_name}`", meanings[field.name], show_default(field))
+            for field in msgspec.structs.fields(struct)
+        ),
+    )
+
+
+def attribute_docstrings(struct: type) -> dict[str, str]:
+    """What a class says below each of its fields."""
+    (definition,) = ast.parse(getsource(struct)).body
+    assert isinstance(definition, ast.ClassDef)
+    found = {}
+    for field, text in zip(definition.body, definition.body[1:], strict=False):
+        if (
+            isinstance(field, ast.AnnAssign)
+            and isinstance(field.target, ast.Name)
+            and isinstance(text, ast.Expr)
+            and isinstance(text.value, ast.Constant)
+        ):
+            found[field.target.id] = " ".join(str(text.value.value).split()).rstrip(".")
+    return found
+
+
+def show_default(field: Any) -> str:
+    """A field's default for people: nothing, if there is none worth the name."""
+    if field.required:
+        return "required"
+    value = field.default
+    if value is msgspec.NODEFAULT:
+        value = field.default_factory()
+    if value is None or value == "" or isinstance(value, msgspec.Struct | dict | tuple | list):
+        return ""
+    if isinstance(value, bool):
+        return "`true`" if value else "`false`"
+    if isinstance(value, int | float):
+        return f"`{value:.10g}`"
+    return f"`{value}`"
+
+
+def commands(_: str | None) -> str:
+    """Every command with its help text, as the program prints it."""
+    return "\n".join(
+        f"## `{' '.join(path)}`\n```\n{help_text}\n```\n" for path, help_text in walk(cli)
+    )
+
+
+def walk(group: click.Command) -> Iterator[tuple[tuple[str, ...], str]]:
+    """The commands below a group, each with its words and its help text."""
+
+    def visit(
+        command: click.Command, parent: click.Context | None, path: tuple[str, ...]
+    ) -> Iterator[tuple[tuple[str, ...], str]]:
+        settings = {**command.context_settings, "terminal_width": 100}
+        context = click.Context(command, parent=parent, info_name=path[-1], **settings)
+        yield path, command.get_help(context).rstrip()
+        if isinstance(command, click.Group):
+            for name in command.list_commands(context):
+                below = command.get_command(context, name)
+                assert below is not None
+                yield from visit(below, context, (*path, name))
+
+    yield from visit(group, None, ("floodmark",))
+
+
+def exit_codes(_: str | None) -> str:
+    """The exit codes and what they mean."""
+    rows = ((str(int(code)), code.meaning) for code in ExitCode)
+    return table(("exit code", "meaning"), rows)
+
+
+WRITERS: dict[str, Callable[[Any], str]] = {
+    "fields": fields_of,
+    "commands": commands,
+    "exit-codes": exit_codes,
+}
+
+
+def written(page: str) -> str:
+    """A page with its blocks filled in."""
+    return BLOCK.sub(lambda m: m[1] + WRITERS[m[2]](m[3]) + m[4], page)
+
+
+def main() -> None:
+    """Write every page that is not up to date, or only name them."""
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    stale = [page for page in pages if page.read_text() != written(page.read_text())]
+    names = ", ".join(str(page.relative_to(ROOT)) for page in stale)
+    if "--check" in sys.argv[1:]:
+        if stale:
+            raise SystemExit(f"not up to date, 'make docs' writes them: {names}")
+        return
+    for page in stale:
+        page.write_text(written(page.read_text()))
+    sys.stdout.write(f"written: {names or 'nothing, all are up to date'}\n")
+
+
+if __name__ == "__main__":
+    main()
