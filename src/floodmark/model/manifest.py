@@ -22,40 +22,57 @@ class Column(Struct, frozen=True):
     """A column as the source describes it, and the Arrow type under which it lies in the lake."""
 
     name: str
+    """The column's name in the source."""
     type: str
+    """Its type, as the source writes it."""
     nullable: bool
+    """Whether it may be NULL."""
     arrow: str
+    """The Arrow type under which it lies in the lake."""
 
 
 class DataFile(Struct, frozen=True):
     """One Parquet file of a chunk, as the task that wrote it reported it."""
 
     path: str
+    """Its key in the lake."""
     rows: Count
+    """How many rows it holds."""
     bytes: Count
+    """How large it is."""
     etag: str
+    """The object store's name for this very content."""
     checksum: str
+    """SHA-256 of the file."""
     first: Position
+    """The position of its first row."""
     last: Position
+    """The position of its last row."""
 
 
 class Chunk(Struct, frozen=True, kw_only=True, tag_field="kind", tag="chunk"):
-    """Data files, committed together: all rows in `(start, end]`.
-
-    `primary_key` and `version`, the column that says which of two rows of one key is newer, tell
-    the target how to merge. With `reload` they are the whole table, and replace what was there.
-    """
+    """Data files, committed together: all rows in `(start, end]`."""
 
     start: Position
+    """The position behind which it begins."""
     end: Position
+    """The position up to which it reaches."""
     files: tuple[DataFile, ...]
+    """Its data files."""
     strategy: Strategy
+    """How it was read."""
     columns: tuple[Column, ...] = ()
+    """The table's columns at the time."""
     primary_key: tuple[str, ...] = ()
+    """The key by which the target merges; none, if rows are appended."""
     version: str | None = None
+    """The column that says which of two rows of one key is newer."""
     seconds: Seconds = 0.0
+    """How long it took."""
     final: bool = True
+    """Whether the run had nothing more to read behind it."""
     reload: bool = False
+    """Whether this is the whole table, which replaces what was there."""
 
     @property
     def rows(self) -> int:
@@ -72,12 +89,14 @@ class Set(Struct, frozen=True, kw_only=True, tag_field="kind", tag="set"):
     """An operator put the position somewhere by hand."""
 
     position: Position
+    """The new position."""
 
 
 class Reset(Struct, frozen=True, kw_only=True, tag_field="kind", tag="reset"):
     """An operator sent one stage or both back to the start; a new epoch begins."""
 
     stages: tuple[Stage, ...]
+    """`extract`, `load`, or both."""
 
 
 class Loaded(Struct, frozen=True, kw_only=True):
@@ -91,27 +110,39 @@ class Loaded(Struct, frozen=True, kw_only=True):
 class Restore(Struct, frozen=True, kw_only=True, tag_field="kind", tag="restore"):
     """An operator went back to an earlier state.
 
-    `chunk_count`, `rows`, `files` and `bytes` are what the chunks of all epochs from the earlier
-    state's `counted_from_epoch` on add up to: data written since is still there and still counts.
+    The counts are those of all chunks from the earlier state's `counted_from_epoch` on: data
+    written since is still there and still counts.
     """
 
     origin: str
+    """The manifest or file that was gone back to."""
     earlier: Standing
+    """Where the table stood then."""
     loaded: Loaded
+    """How far it was loaded then."""
     chunk_count: Count
+    """Chunks that count from now on."""
     rows: Count
+    """Their rows."""
     files: Count
+    """Their data files."""
     bytes: Count
+    """Their bytes."""
 
 
 class Import(Struct, frozen=True, kw_only=True, tag_field="kind", tag="import"):
     """The position was taken over from an older system's watermark."""
 
     position: Position
+    """The position taken over."""
     origin: ImportedFrom
+    """Where it was found."""
     strategy: Strategy
+    """What it said of its strategy."""
     extraction_time: datetime | None = None
+    """When it was last extracted."""
     manual_set_at: datetime | None = None
+    """When an operator had set it, if one had."""
 
 
 Change = Chunk | Set | Reset | Restore | Import
@@ -121,15 +152,25 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One record of a table's log: a change, who made it, and where the table stands after it."""
 
     version: Literal[1] = 1
+    """Of this format."""
     table_name: str
+    """`SCOPE:schema.table`."""
     epoch: Number
+    """Its epoch."""
     sequence: Number
+    """Its number within the epoch: 1, 2, 3 …"""
     created_at: datetime
+    """When it was committed."""
     session_id: str
+    """By which run."""
     author: str
+    """By whom: `user@machine`."""
     change: Change
+    """What happened, see below; `kind` says which."""
     standing: Standing
+    """Where the table stands after it."""
     checksum: str = ""
+    """SHA-256 of all the rest."""
 
     @property
     def head(self) -> Head:

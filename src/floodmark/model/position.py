@@ -14,7 +14,9 @@ class Walk(Struct, frozen=True):
     """A first load on its way along the primary key: rows up to `bound` with a key up to `key`."""
 
     key: Identity
+    """The last key that was read."""
     bound: "Position"
+    """The bound that filters the rows."""
 
 
 class Position(Struct, frozen=True, omit_defaults=True):
@@ -26,8 +28,11 @@ class Position(Struct, frozen=True, omit_defaults=True):
     """
 
     timestamp: datetime | None = None
+    """The time, if the cursor has one."""
     id: Identity | None = None
+    """The id or key, if the cursor has one."""
     walk: Walk | None = None
+    """How far a first load along the primary key has come."""
 
     @property
     def is_start(self) -> bool:

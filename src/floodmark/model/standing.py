@@ -31,26 +31,36 @@ class Head(Struct, frozen=True, order=True):
 
 
 class MysqlState(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Stage 1: how far MySQL has been read into the lake.
-
-    The counts cover the chunks of all epochs from `counted_from_epoch` on. `walk` says how far a
-    first load along the primary key has come.
-    """
+    """Stage 1: how far MySQL has been read into the lake."""
 
     status: Status = "pending"
+    """`pending`, `in_progress`, `success` or `failed`: how the last extraction ended."""
     last_timestamp: datetime | None = None
+    """The position's time: as the cursor's column shows it, written like UTC."""
     last_id: Identity | None = None
+    """The position's id: a number, a text, or a list for a composite key."""
     walk: Walk | None = None
+    """How far a first load along the primary key has come, if one is under way."""
     last_extraction_time: datetime | None = None
+    """When the last chunk was committed."""
     total_rows: Count = 0
+    """Rows of all chunks since `counted_from_epoch`."""
     last_session_rows: Count = 0
+    """Rows that the last run extracted."""
     s3_file_count: Count = 0
+    """Data files of all these chunks."""
     s3_bytes: Count = 0
+    """Bytes of all these files."""
     chunk_count: Count = 0
+    """The number of these chunks."""
     last_sequence: Count = 0
+    """The sequence of the last manifest in this epoch."""
     last_manifest: str | None = None
+    """The last manifest's place in the log, `EPOCH-SEQUENCE`."""
     counted_from_epoch: Number = 1
+    """The first epoch whose chunks the counts cover."""
     error: str | None = None
+    """Why the last extraction failed."""
 
     @property
     def position(self) -> Position:
@@ -62,34 +72,43 @@ class ImportedFrom(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """The older system's watermark that a position was taken over from, and what it counted."""
 
     key: str
+    """Where it was found in the lake."""
     rows_reported: Count = 0
+    """How many rows it spoke of."""
     files_reported: Count = 0
+    """How many files it spoke of."""
 
 
 class Metadata(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What operators like to know."""
 
     manual_watermark: bool = False
+    """Whether an operator set the position, and no extraction has moved it since."""
     manual_set_at: datetime | None = None
+    """When that was."""
     total_processing_time_seconds: Seconds = 0.0
+    """Seconds spent on all chunks."""
     average_batch_size: Count = 0
+    """Rows a chunk, on average."""
     imported_from: ImportedFrom | None = None
+    """The older system's watermark that the table began with, if any."""
 
 
 class Standing(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Everything a watermark says that follows from the manifests alone.
-
-    epoch                 goes up with each reset
-    eligible_from_epoch   the oldest epoch whose chunks may be loaded
-    load_epoch            the epoch in which loading began anew; part of the ledger's key
-    """
+    """Everything a watermark says that follows from the manifests alone."""
 
     epoch: Number = 1
+    """Goes up by one with each reset."""
     backup_strategy: Strategy = "sequential"
+    """As in the watermark."""
     mysql_state: MysqlState = MysqlState()
+    """As in the watermark."""
     metadata: Metadata = Metadata()
+    """As in the watermark."""
     eligible_from_epoch: Number = 1
+    """The oldest epoch whose chunks may be loaded."""
     load_epoch: Number = 1
+    """The epoch in which loading began anew; part of the ledger's key."""
 
     @property
     def head(self) -> Head:

@@ -24,40 +24,66 @@ class RedshiftState(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Stage 2: how far the lake has been loaded into the target, whichever target that is."""
 
     status: Status = "pending"
+    """`pending`, `in_progress`, `success` or `failed`: how the last load ended."""
     total_rows: Count = 0
+    """Rows loaded in this load epoch, by the ledger."""
     last_session_rows: Count = 0
+    """Rows that the last run loaded."""
     last_load_time: datetime | None = None
+    """When the last load was committed."""
     loaded_epoch: Number = 1
+    """The epoch of the last manifest that is safe in the target."""
     loaded_sequence: Count = 0
+    """The sequence of the last manifest that is safe in the target."""
     eligible_from_epoch: Number = 1
+    """The oldest epoch whose chunks may be loaded."""
     load_epoch: Number = 1
+    """The epoch in which loading began anew; part of the ledger's key."""
     error: str | None = None
+    """Why the last load failed."""
 
 
 class BackupMetadata(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """When, by which session and to which places the document was saved."""
 
     saved_at: datetime
+    """When the document was saved."""
     session_id: str
+    """Who saved it."""
     backup_locations: tuple[str, ...] = ("primary", "daily", "session")
+    """Which copies were to be written."""
 
 
 class Watermark(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where a table stands."""
 
     version: Literal[2] = 2
+    """Of this format."""
     table_name: str
+    """`SCOPE:schema.table`."""
     revision: Count = 0
+    """Goes up by one with each save."""
     epoch: Number = 1
+    """Goes up by one with each reset."""
     mysql_state: MysqlState = MysqlState()
+    """Stage 1, see below."""
     redshift_state: RedshiftState = RedshiftState()
+    """Stage 2, see below, whichever warehouse the target is."""
     backup_strategy: Strategy = "sequential"
+    """How the last chunk was read: `sequential`, `inter-table`, `intra-table`; or `manual_cli`,
+    if an operator set the position since."""
     session_id: str
+    """The run that changed it last."""
     created_at: datetime
+    """When the table was first heard of."""
     updated_at: datetime
+    """When anything was changed last."""
     metadata: Metadata = Metadata()
+    """What operators like to know, see below."""
     backup_metadata: BackupMetadata
+    """How it was saved, see below."""
     checksum: str = ""
+    """SHA-256 of all the rest."""
 
     @property
     def position(self) -> Position:
