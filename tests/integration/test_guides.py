@@ -1,0 +1,124 @@
+"""Every command in the README and the guides is run, page by page, as a reader would type it."""
+
+import re
+import shlex
+import subprocess
+from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from floodmark.cli import sync as sync_command
+from floodmark.cli.main import run
+from floodmark.config.loading import load_config
+from floodmark.embedded.mariadb import PrivateMariaDB
+from floodmark.embedded.settlement import create_tables
+from pipelines import warm_engine
+
+ROOT = Path(__file__).parents[2]
+FENCE = re.compile(r"^( *)```(\w+)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+SECRETS = ("MYSQL_USER", "MYSQL_PASSWORD", "PG_PASSWORD", "REDSHIFT_PASSWORD")
+
+# Run by tests of their own, or by whoever runs the tests.
+ELSEWHERE = re.compile(r"(make|pip)\b|floodmark (demo|init)\b|floodmark .*--every\b")
+
+
+def fences(page: Path, language: str) -> list[str]:
+    found = FENCE.findall(page.read_text())
+    return [
+        re.sub(rf"^{indent}", "", text, flags=re.M)
+        for indent, name, text in found
+        if name == language
+    ]
+
+
+def commands(page: Path) -> list[str]:
+    """What a page tells its reader to type, line by line."""
+    lines = "".join(fences(page, "sh")).splitlines()
+    return [line for line in lines if line.strip() and not ELSEWHERE.match(line)]
+
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+WITH_COMMANDS = [page for page in PAGES if commands(page)]
+CONFIGS = [
+    pytest.param(text, id=f"{page.stem}-{number}")
+    for page in PAGES
+    for number, text in enumerate(fences(page, "yaml"))
+    if text.startswith("lake:")
+]
+UNSYNCED = {"README", "first-sync", "older-layout"}
+
+
+@pytest.fixture
+def settlement(mariadb: PrivateMariaDB) -> Iterator[PrivateMariaDB]:
+    create_tables(mariadb.execute, deliveries=3_000)
+    yield mariadb
+    mariadb.execute("DROP DATABASE settlement")
+
+
+class Reader:
+    """Somebody who types commands in a folder."""
+
+    def __init__(self, folder: Path, spark: Any) -> None:
+        self._folder = folder
+        self._engine = warm_engine(spark)
+
+    def types(self, line: str) -> None:
+        """Run a line, which must end well, or as a comment behind it says: `# exit 5`."""
+        expected = re.search(r"# exit (\d+)", line)
+        code, said = self._floodmark(line) if line.startswith("floodmark ") else self._shell(line)
+        assert code == (int(expected[1]) if expected else 0), f"{line}\n{said}"
+
+    def _floodmark(self, line: str) -> tuple[int, str]:
+        _, *words = shlex.split(line, comments=True)
+        kept = words.index(">") if ">" in words else len(words)
+        out, err = StringIO(), StringIO()
+        with (
+            patch.object(sync_command, "SparkEngine", self._engine),
+            redirect_stdout(out),
+            redirect_stderr(err),
+        ):
+            code = run(words[:kept])
+        if words[kept:]:
+            (self._folder / words[kept + 1]).write_text(out.getvalue())
+        return code, out.getvalue() + err.getvalue()
+
+    def _shell(self, line: str) -> tuple[int, str]:
+        done = subprocess.run(
+            ["bash", "-c", line], cwd=self._folder, capture_output=True, text=True
+        )
+        return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("page", WITH_COMMANDS, ids=lambda page: page.stem)
+def test_commands_do_what_the_page_says(
+    page: Path,
+    settlement: PrivateMariaDB,
+    spark: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MYSQL_USER", settlement.user)
+    monkeypatch.setenv("MYSQL_PASSWORD", settlement.password)
+    config, *_ = fences(ROOT / "docs" / "guides" / "first-sync.md", "yaml")
+    here = f"{settlement.host}, port: {settlement.port}"
+    (tmp_path / "floodmark.yml").write_text(config.replace("db.example.com", here))
+    reader = Reader(tmp_path, spark)
+    if page.stem not in UNSYNCED:
+        reader.types("floodmark sync -p settlement")
+    for line in commands(page):
+        reader.types(line)
+
+
+@pytest.mark.parametrize("text", CONFIGS)
+def test_configurations_are_valid(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "floodmark.yml"
+    file.write_text(text)
+    load_config(str(file), dict.fromkeys(SECRETS, "x"))
