@@ -13,7 +13,8 @@ from floodmark.model.load import TargetTable
 from floodmark.model.manifest import Column
 from floodmark.warehouse import postgres_types
 from floodmark.warehouse.files import LakeFiles
-from floodmark.warehouse.postgres_copy import COPY_OPTIONS, copy_text
+from floodmark.warehouse.postgres_copy import COPY_OPTIONS, copy_bytes
+from floodmark.warehouse.postgres_types import staging_type
 from floodmark.warehouse.sql import LEDGER, NEWEST, STAGING, PassingConflict, SqlTarget, quote
 from floodmark.warehouse.target import SchemaConflict
 
@@ -89,19 +90,30 @@ class PostgresTarget(SqlTarget):
     def _stage(self, table: TargetTable, paths: Sequence[str]) -> int:
         for name in (STAGING, NEWEST):
             self._execute(f"DROP TABLE IF EXISTS pg_temp.{name}")
-        columns = ", ".join(f"{quote(c.name)} {self.column_type(c)}" for c in table.columns)
-        self._execute(f"CREATE TEMPORARY TABLE {STAGING} ({columns}) ON COMMIT DROP")
-        return self._copy(STAGING, table, paths)
+        self._execute(
+            f"CREATE TEMPORARY TABLE {STAGING} ({_staging_columns(table)}) ON COMMIT DROP"
+        )
+        rows = self._copy(STAGING, table, [staging_type(c) for c in table.columns], paths)
+        for column in table.columns:
+            kind = self.column_type(column)
+            if staging_type(column) != kind:
+                name = quote(column.name)
+                self._execute(
+                    f"ALTER TABLE {STAGING} ALTER {name} TYPE {kind} USING {name}::{kind}"
+                )
+        return rows
 
-    def _copy(self, into: str, table: TargetTable, paths: Sequence[str]) -> int:
-        """Copy data files into a table, which need not be of this session."""
+    def _copy(
+        self, into: str, table: TargetTable, kinds: Sequence[str], paths: Sequence[str]
+    ) -> int:
+        """Copy data files into a table whose columns are of these types."""
         names = [column.name for column in table.columns]
         statement = f"COPY {into} ({', '.join(map(quote, names))}) FROM STDIN {COPY_OPTIONS}"
+        batches = (batch for path in paths for batch in self._files.batches(path, names))
         with self._translated(), self._connection.cursor() as cursor:
             with cursor.copy(statement.encode()) as copy:
-                for path in paths:
-                    for batch in self._files.batches(path, names):
-                        copy.write(copy_text(batch, table))
+                for data in copy_bytes(batches, table, kinds):
+                    copy.write(data)
             return cursor.rowcount
 
     def _count_newest(self) -> None:
@@ -201,3 +213,7 @@ class PostgresTarget(SqlTarget):
             if code in _CONFLICTS:
                 raise PassingConflict(message) from error
             raise FloodmarkError(message, hint=_HINTS.get(code)) from error
+
+
+def _staging_columns(table: TargetTable) -> str:
+    return ", ".join(f"{quote(column.name)} {staging_type(column)}" for column in table.columns)

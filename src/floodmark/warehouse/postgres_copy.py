@@ -1,22 +1,34 @@
-"""Arrow batches as the text that PostgreSQL's COPY reads: exact, and without a loop over rows.
+"""Arrow batches as the bytes that PostgreSQL's binary COPY reads: exact, without a loop over rows.
 
-A NULL is nothing at all, an empty text a pair of quotes. Numbers are written with as many digits as
-it takes to read the same number back, times with microseconds, bytes in hexadecimal.
+Binary spares both sides the digits. The server takes a third of the time that text takes it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv
+from pgpq import ArrowToPostgresBinaryEncoder
+from pgpq.encoders import StringEncoderBuilder
+from pgpq.schema import Jsonb
 
 from floodmark.errors import FloodmarkError
 from floodmark.model.load import TargetTable
-from floodmark.warehouse.postgres_types import postgres_type
+from floodmark.warehouse.postgres_types import decimal_of
 
-COPY_OPTIONS = "(FORMAT csv, NULL '', ENCODING 'UTF8')"
+COPY_OPTIONS = "(FORMAT binary)"
 
-_CSV = pyarrow.csv.WriteOptions(include_header=False, quoting_style="needed")
+_ARROW = {
+    "boolean": pa.bool_(),
+    "smallint": pa.int16(),
+    "integer": pa.int32(),
+    "bigint": pa.int64(),
+    "real": pa.float32(),
+    "double precision": pa.float64(),
+    "bytea": pa.binary(),
+    "date": pa.date32(),
+    "timestamp without time zone": pa.timestamp("us"),
+    "timestamp with time zone": pa.timestamp("us", "UTC"),
+}
 # An escape of the zero character, and not an escaped backslash followed by digits.
 _JSON_ZERO = r"(?:^|[^\\])(?:\\\\)*\\u0000"
 
@@ -25,45 +37,44 @@ class Unrepresentable(FloodmarkError):
     """A value that the target's types cannot hold."""
 
 
-def copy_text(batch: pa.RecordBatch, table: TargetTable) -> pa.Buffer:
-    """Write a batch for COPY; Unrepresentable names a value that PostgreSQL cannot hold."""
-    arrays = []
-    for column, array in zip(table.columns, batch.columns, strict=True):
-        if pa.types.is_binary(array.type):
-            arrays.append(_hexadecimal(array))
-            continue
-        if pa.types.is_timestamp(array.type):
-            # Without the zone, which is UTC as the session's is: to write it takes twenty times
-            # as long.
-            arrays.append(array.view(pa.timestamp("us")))
-            continue
+def copy_bytes(
+    batches: Iterable[pa.RecordBatch], table: TargetTable, kinds: Sequence[str]
+) -> Iterator[bytes]:
+    """Encode batches for a table with columns of these types.
+
+    Unrepresentable names a value that PostgreSQL cannot hold.
+    """
+    names = [column.name for column in table.columns]
+    schema = pa.schema(list(zip(names, map(arrow_type, kinds), strict=True)))
+    encoder = ArrowToPostgresBinaryEncoder.new_with_encoders(
+        schema,
+        {
+            field.name: StringEncoderBuilder.new_with_output(field, Jsonb())
+            if kind == "jsonb"
+            else ArrowToPostgresBinaryEncoder.infer_encoder(field)
+            for field, kind in zip(schema, kinds, strict=True)
+        },
+    )
+    yield encoder.write_header()
+    for batch in batches:
+        _refuse_zeros(batch, table, kinds)
+        yield encoder.write_batch(batch.cast(schema))
+    yield encoder.finish()
+
+
+def arrow_type(kind: str) -> pa.DataType:
+    """The Arrow type whose values are encoded as PostgreSQL's type wants them."""
+    if decimal := decimal_of(kind):
+        return pa.decimal128(*decimal)
+    return _ARROW.get(kind, pa.string())
+
+
+def _refuse_zeros(batch: pa.RecordBatch, table: TargetTable, kinds: Sequence[str]) -> None:
+    for name, array, kind in zip(batch.schema.names, batch.columns, kinds, strict=True):
         if pa.types.is_string(array.type):
-            _refuse(pc.match_substring(array, "\0"), batch, table, column.name)
-            if postgres_type(column) == "jsonb":
-                _refuse(pc.match_substring_regex(array, _JSON_ZERO), batch, table, column.name)
-        arrays.append(array)
-    sink = pa.BufferOutputStream()
-    pyarrow.csv.write_csv(
-        pa.record_batch(arrays, names=batch.schema.names), sink, write_options=_CSV
-    )
-    return sink.getvalue()
-
-
-def _hexadecimal(array: pa.Array) -> pa.Array:
-    r"""Bytes as `\x…`: all of the batch's bytes at once, then cut at twice the offsets."""
-    _, offsets, data = array.buffers()
-    ends = pa.Array.from_buffers(
-        pa.int32(), len(array) + 1, [None, offsets], offset=array.offset
-    ).cast(pa.int64())
-    first, last = ends[0].as_py(), ends[-1].as_py()
-    digits = data[first:last].to_pybytes().hex().encode() if last > first else b""
-    doubled = pc.multiply(pc.subtract(ends, first), 2)
-    texts = pa.Array.from_buffers(
-        pa.large_string(), len(array), [None, doubled.buffers()[1], pa.py_buffer(digits)]
-    )
-    prefix, nothing = pa.scalar("\\x", texts.type), pa.scalar("", texts.type)
-    texts = pc.binary_join_element_wise(prefix, texts, nothing)
-    return pc.if_else(array.is_valid(), texts, None)
+            _refuse(pc.match_substring(array, "\0"), batch, table, name)
+            if kind == "jsonb":
+                _refuse(pc.match_substring_regex(array, _JSON_ZERO), batch, table, name)
 
 
 def _refuse(found: pa.Array, batch: pa.RecordBatch, table: TargetTable, column: str) -> None:

@@ -23,6 +23,7 @@ _WIDER = {
     "real": ("double precision",),
     "character varying": ("text",),
 }
+_ARROW_DIGITS = 38
 _DIGITS = {"smallint": 5, "integer": 10, "bigint": 19}
 _DECIMAL = re.compile(r"(?:decimal128|decimal|numeric)\((\d+), ?(\d+)\)")
 _VARYING = re.compile(r"character varying\((\d+)\)")
@@ -36,6 +37,13 @@ def postgres_type(column: Column) -> str:
     return "jsonb" if column.type == "json" else _TYPES[column.arrow]
 
 
+def staging_type(column: Column) -> str:
+    """The type in which a column is staged: its own, or text for what only the server can read."""
+    kind = postgres_type(column)
+    decimal = decimal_of(kind)
+    return "text" if decimal and decimal[0] > _ARROW_DIGITS else kind
+
+
 def widens(old: str, new: str) -> bool:
     """Whether every value of the old type is one of the new."""
     if new in _WIDER.get(old, ()):
@@ -43,13 +51,14 @@ def widens(old: str, new: str) -> bool:
     if varying := _VARYING.fullmatch(old):
         longer = _VARYING.fullmatch(new)
         return new == "text" or (longer is not None and int(longer[1]) >= int(varying[1]))
-    wide = _decimal(new)
-    narrow = (_DIGITS[old], 0) if old in _DIGITS else _decimal(old)
+    wide = decimal_of(new)
+    narrow = (_DIGITS[old], 0) if old in _DIGITS else decimal_of(old)
     if wide is None or narrow is None:
         return False
     return wide[1] >= narrow[1] and wide[0] - wide[1] >= narrow[0] - narrow[1]
 
 
-def _decimal(kind: str) -> tuple[int, int] | None:
+def decimal_of(kind: str) -> tuple[int, int] | None:
+    """The digits and the scale of a decimal type; None for any other."""
     match = _DECIMAL.fullmatch(kind)
     return (int(match[1]), int(match[2])) if match else None
