@@ -149,7 +149,9 @@ class Sync:
             stride=50,
         )
         predicate = partial(window_predicate, self.table, self.choice.cursor)
-        for chunk in plan_chunks(self.position, edges, windows_per_chunk=3, predicate=predicate):
+        for chunk in plan_chunks(
+            self.position, edges, most_rows=1000, windows_per_chunk=3, predicate=predicate
+        ):
             for window in chunk.windows:
                 where = f"{relation(self.table, self.choice.index)} WHERE {window.predicate}"
                 rows = run(self.reader, f"SELECT id, v FROM {where}")

@@ -61,6 +61,7 @@ def plan(
         plan_chunks(
             start,
             edges,
+            most_rows=1000,
             windows_per_chunk=2,
             predicate=lambda begin, end: window_predicate(table, choice.cursor, begin, end),
         )

@@ -21,6 +21,7 @@ from floodmark.embedded.mariadb import PrivateMariaDB
 from floodmark.engine.archive import find_archive, find_java
 from floodmark.engine.extract import extract
 from floodmark.engine.job import ExtractionJob
+from floodmark.engine.reading import connectorx_url
 from floodmark.engine.session import spark_session
 from floodmark.errors import FloodmarkError
 from floodmark.model.cursor import Cursor
@@ -29,7 +30,7 @@ from floodmark.model.manifest import DataFile
 from floodmark.model.position import START, Position
 from floodmark.model.table import TableName
 from floodmark.sources.catalog import read_table
-from floodmark.sources.connection import connect, connectorx_url
+from floodmark.sources.connection import connect
 from floodmark.sources.projection import plan_columns
 from floodmark.storage.opening import open_lake
 from servers.seaweedfs import SeaweedFS
@@ -97,7 +98,7 @@ def make_job(
         table=TABLE,
         session_id="20250809_200001_abcd",
         sequence=7,
-        url=connectorx_url(connection),
+        source=connection,
         relation=f"`{SCHEMA}`.`orders`",
         columns=plan_columns(table),
         cursor=Cursor(kind="timestamp", timestamp="update_at", key=("id",)),

@@ -25,7 +25,7 @@ from floodmark.model.extraction import Receipt, Window, ZeroDates
 from floodmark.model.position import START
 from floodmark.model.table import TableName
 from floodmark.sources.catalog import read_table
-from floodmark.sources.connection import connect, connectorx_url
+from floodmark.sources.connection import connect
 from floodmark.sources.projection import plan_columns, quote_name
 from floodmark.storage.opening import open_lake
 from servers.seaweedfs import SeaweedFS
@@ -56,9 +56,9 @@ COLUMNS: dict[str, tuple[str, str, str]] = {
     "dec_38_30": ("DECIMAL(38,30)", "decimal128(38, 30)", f"{'9' * 8}.{'9' * 30}, 1e-30"),
     "dec_39": ("DECIMAL(39,0)", "string", "9" * 39),
     "dec_65_30": ("DECIMAL(65,30)", "string", f"-{'9' * 35}.{'9' * 30}, 0.{'0' * 29}1"),
-    "float_": ("FLOAT", "float", "1.1, -3.40282e38, 1.17549e-38, 16777216"),
+    "float_": ("FLOAT", "float", "1.1, -3.40282e38, 1.17549e-38, 16777217, -0e0, 0.33333334"),
     "float_u": ("FLOAT UNSIGNED", "float", "0.5"),
-    "double_": ("DOUBLE", "double", "1.7976931348623157e308, 2.2250738585072014e-308, 0.1"),
+    "double_": ("DOUBLE", "double", "1.7976931348623157e308, 2.2250738585072014e-308, 0.1, -0e0"),
     "double_u": ("DOUBLE UNSIGNED", "double", "0.1"),
     "bit_1": ("BIT(1)", "bool", "b'0', b'1'"),
     "bit_9": ("BIT(9)", "int64", "b'111111111', 0"),
@@ -138,14 +138,19 @@ def lake(request: pytest.FixtureRequest, tmp_path: Path, bucket: SeaweedFS) -> L
     return LakeSettings(url=f"s3://{BUCKET}/{tmp_path.name}", endpoint=bucket.endpoint)
 
 
+@pytest.mark.parametrize("streamed", [False, True])
 def test_every_value_arrives_as_it_is(
-    mariadb: PrivateMariaDB, connection: MysqlConnection, spark: SparkSession, lake: LakeSettings
+    mariadb: PrivateMariaDB,
+    connection: MysqlConnection,
+    spark: SparkSession,
+    lake: LakeSettings,
+    streamed: bool,
 ) -> None:
     name = "all `types`; 100%"
     fill(mariadb, name, {column: kind for column, (kind, _, _) in COLUMNS.items()})
     for column, (_, _, values) in COLUMNS.items():
         insert(mariadb, name, column, values)
-    receipt = read(spark, connection, name, lake)
+    receipt = read(spark, connection, name, lake, streamed=streamed)
     table = read_back(receipt, lake)
     said = what_mysql_says(connection, name, list(COLUMNS))
     assert receipt.zero_dates == {}
@@ -159,15 +164,20 @@ def test_every_value_arrives_as_it_is(
         assert any(value is not None for value in values), column
 
 
+@pytest.mark.parametrize("streamed", [False, True])
 def test_zero_and_partial_dates_become_null_and_are_counted(
-    mariadb: PrivateMariaDB, connection: MysqlConnection, spark: SparkSession, tmp_path: Path
+    mariadb: PrivateMariaDB,
+    connection: MysqlConnection,
+    spark: SparkSession,
+    tmp_path: Path,
+    streamed: bool,
 ) -> None:
     fill(mariadb, "zeros", {name: COLUMNS[name][0] for name in ZERO_DATES})
     for column, values in ZERO_DATES.items():
         insert(mariadb, "zeros", column, values)
         insert(mariadb, "zeros", column, COLUMNS[column][2])
     lake = LakeSettings(url=str(tmp_path))
-    receipt = read(spark, connection, "zeros", lake)
+    receipt = read(spark, connection, "zeros", lake, streamed=streamed)
     table = read_back(receipt, lake)
     assert receipt.zero_dates == {
         column: values.count("',") + 1 for column, values in ZERO_DATES.items()
@@ -232,6 +242,8 @@ def read(
     table: str,
     lake: LakeSettings,
     zero_dates: ZeroDates = "null",
+    *,
+    streamed: bool = False,
 ) -> Receipt:
     name = TableName("S", SCHEMA, table)
     with connect(connection) as session:
@@ -240,7 +252,7 @@ def read(
         table=name,
         session_id="20250809_200001_abcd",
         sequence=1,
-        url=connectorx_url(connection),
+        source=connection,
         relation=f"{quote_name(SCHEMA)}.{quote_name(table)}",
         order="`id`",
         columns=plan_columns(described, zero_dates),
@@ -248,7 +260,7 @@ def read(
         lake=lake,
         zero_dates=zero_dates,
     )
-    window = Window(part=0, start=START, end=START, predicate="1 = 1")
+    window = Window(part=0, start=START, end=START, predicate="1 = 1", streamed=streamed)
     (receipt,) = extract(spark, job, [window])
     return receipt
 

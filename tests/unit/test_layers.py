@@ -34,7 +34,7 @@ HEAVY = {
     "duckdb": {"warehouse"},
     "psycopg": {"warehouse"},
     "redshift_connector": {"warehouse"},
-    "pymysql": {"sources", "embedded"},
+    "pymysql": {"sources", "engine", "embedded"},
     "boto3": {"storage"},
 }
 

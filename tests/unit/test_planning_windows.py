@@ -69,7 +69,9 @@ def test_every_row_is_in_exactly_one_window(
     groups = [data[i : i + rows_per_window] for i in range(0, len(data), rows_per_window)]
     edges = [Edge(at(group[-1]), len(group)) for group in groups]
     chunks = list(
-        plan_chunks(START, edges, windows_per_chunk=windows_per_chunk, predicate=predicate)
+        plan_chunks(
+            START, edges, windows_per_chunk=windows_per_chunk, most_rows=7, predicate=predicate
+        )
     )
     check_tiling(
         START,
@@ -92,7 +94,9 @@ def test_a_walk_reads_every_row_of_its_range_once(
     keys = sorted(row[1:] for row in data)[rows_per_window - 1 :: rows_per_window]
     edges = [Edge(structs.replace(begin, walk=Walk(key, end)), 0) for key in keys]
     chunks = list(
-        plan_chunks(begin, [*edges, Edge(end, 0)], windows_per_chunk=2, predicate=predicate)
+        plan_chunks(
+            begin, [*edges, Edge(end, 0)], windows_per_chunk=2, most_rows=7, predicate=predicate
+        )
     )
     found = Counter(
         row
@@ -121,7 +125,11 @@ def test_edges_are_asked_for_one_chunk_ahead_at_most() -> None:
             yield Edge(Position(id=number), 1)
 
     chunks = plan_chunks(
-        START, edges(), windows_per_chunk=3, predicate=lambda start, end: f"{start}{end}"
+        START,
+        edges(),
+        windows_per_chunk=3,
+        most_rows=7,
+        predicate=lambda start, end: f"{start}{end}",
     )
     next(chunks)
     assert asked == [1, 2, 3, 4]
@@ -129,14 +137,18 @@ def test_edges_are_asked_for_one_chunk_ahead_at_most() -> None:
 
 def test_one_chunk_if_it_must_be_one() -> None:
     edges = [Edge(Position(id=number), 1) for number in range(1, 50)]
-    (chunk,) = plan_chunks(START, edges, windows_per_chunk=None, predicate=lambda _a, _b: "")
+    (chunk,) = plan_chunks(
+        START, edges, windows_per_chunk=None, most_rows=7, predicate=lambda _a, _b: ""
+    )
     assert len(chunk.windows) == 49
     assert [window.part for window in chunk.windows] == list(range(1, 50))
 
 
 def test_gaps_and_overlaps_are_refused() -> None:
     edges = [Edge(Position(id=number), 1) for number in (1, 2, 3)]
-    (chunk,) = plan_chunks(START, edges, windows_per_chunk=None, predicate=lambda _a, _b: "")
+    (chunk,) = plan_chunks(
+        START, edges, windows_per_chunk=None, most_rows=7, predicate=lambda _a, _b: ""
+    )
     first, second, third = chunk.windows
     for windows in ([first, third], [first, second], [first, second, second, third], []):
         with pytest.raises(IllegalTransition):
@@ -165,3 +177,15 @@ def test_a_walk_survives_json() -> None:
     for position in (START, BOUND, Position(NOON, 3, Walk(("a", 7), BOUND))):
         assert msgspec.json.decode(msgspec.json.encode(position), type=Position) == position
     assert msgspec.json.encode(BOUND) == b'{"timestamp":"2025-08-04T12:00:00Z"}'
+
+
+def test_what_a_worker_may_not_be_able_to_hold_is_streamed() -> None:
+    edges = [
+        Edge(Position(id=1), 100),
+        Edge(Position(id=2), 101),  # more than wanted, because they tie
+        Edge(Position(id=3), 5, counted=False),
+    ]
+    (chunk,) = plan_chunks(
+        START, edges, windows_per_chunk=None, most_rows=100, predicate=lambda _a, _b: ""
+    )
+    assert [window.streamed for window in chunk.windows] == [False, True, True]

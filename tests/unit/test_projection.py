@@ -48,7 +48,7 @@ CASES = [
     (column("decimal", precision=12, scale=4), "CONCAT(`v`)", "decimal128(12, 4)"),
     (column("decimal", precision=38, scale=30), "CONCAT(`v`)", "decimal128(38, 30)"),
     (column("decimal", precision=39, scale=0), "CONCAT(`v`)", "string"),
-    (column("float"), "`v`", "float32"),
+    (column("float"), "`v` * 1E0", "float32"),
     (column("double"), "`v`", "float64"),
     (column("bit", precision=1), "CAST(`v` AS UNSIGNED)", "bool"),
     (column("bit", precision=63), "CAST(`v` AS UNSIGNED)", "int64"),

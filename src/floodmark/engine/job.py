@@ -2,8 +2,7 @@
 
 from msgspec import Struct
 
-from floodmark.config.models import LakeSettings
-from floodmark.config.secret import Secret
+from floodmark.config.models import LakeSettings, MysqlConnection
 from floodmark.model.cursor import Cursor
 from floodmark.model.extraction import ColumnPlan, ZeroDates
 from floodmark.model.run import session_day
@@ -11,30 +10,39 @@ from floodmark.model.table import TableName
 
 MEBIBYTE = 1024 * 1024
 _MOST_BATCH_ROWS = 16_384
-_BATCH_BYTES = 8 * MEBIBYTE
+BATCH_BYTES = 8 * MEBIBYTE
 
 
 def batch_rows(average_row_bytes: int) -> int:
     """How many rows to take at once, so that batches of wide rows do not grow large."""
-    return max(1, min(_MOST_BATCH_ROWS, _BATCH_BYTES // max(1, average_row_bytes)))
+    return max(1, min(_MOST_BATCH_ROWS, BATCH_BYTES // max(1, average_row_bytes)))
+
+
+def most_ahead_bytes(window_mb: int) -> int:
+    """How much a worker's memory may grow: by a window, in Arrow and in Parquet, and by its files.
+
+    Text takes more room than MySQL's own forms, and a row group and parts of uploads are held.
+    """
+    return 4 * window_mb * MEBIBYTE + 128 * MEBIBYTE
 
 
 class ExtractionJob(Struct, frozen=True, kw_only=True):
     """The extraction of one chunk.
 
     `relation` is what stands behind FROM, quoted, with an index hint where one is wanted; `order`
-    what stands behind ORDER BY, if the rows are to come in the cursor's order. `url` is the
-    source's address with its password. A job travels to the workers inside the pickled task, which
-    neither Spark's UI nor its event log nor a list of processes shows.
+    what stands behind ORDER BY, if the rows are to come in the cursor's order. `source` holds a
+    password. A job travels to the workers inside the pickled task, which neither Spark's UI nor its
+    event log nor a list of processes shows.
 
-    connectorx reads ahead without bounds, so a worker may hold a whole window: the size of windows
-    in bytes is what bounds its memory.
+    A worker may hold a whole window that is not streamed. If its memory then grows by more than
+    `most_ahead_bytes`, the rows were not of the size that was planned with, and the window is begun
+    again, streamed.
     """
 
     table: TableName
     session_id: str
     sequence: int
-    url: Secret
+    source: MysqlConnection
     relation: str
     columns: tuple[ColumnPlan, ...]
     cursor: Cursor
@@ -44,6 +52,7 @@ class ExtractionJob(Struct, frozen=True, kw_only=True):
     file_bytes: int = 192 * MEBIBYTE
     row_group_bytes: int = 32 * MEBIBYTE
     batch_rows: int = _MOST_BATCH_ROWS
+    most_ahead_bytes: int = 384 * MEBIBYTE
     tries: int = 4
 
     def query(self, predicate: str) -> str:

@@ -25,20 +25,26 @@ SESSION_SETTINGS = (
 class Window(Struct, frozen=True, kw_only=True):
     """A half-open range of positions `(start, end]` that one task reads.
 
-    `predicate` is the SQL condition that selects exactly the rows of the range.
+    `predicate` is the SQL condition that selects exactly the rows of the range. What may be more
+    than a worker can hold is `streamed`: slower, but in the same memory whatever its size.
     """
 
     part: int
     start: Position
     end: Position
     predicate: str
+    streamed: bool = False
 
 
 class Edge(Struct, frozen=True):
-    """Where a window may end, and how many rows lay between the edge before it and this one."""
+    """Where a window may end, and how many rows lay between the edge before it and this one.
+
+    Rows that were not `counted` are the server's guess, which may be wrong by any factor.
+    """
 
     end: Position
     rows: int
+    counted: bool = True
 
 
 class ChunkPlan(Struct, frozen=True, kw_only=True):

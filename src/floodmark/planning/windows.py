@@ -15,9 +15,12 @@ def plan_chunks(
     edges: Iterable[Edge],
     *,
     windows_per_chunk: int | None,
+    most_rows: int,
     predicate: Predicate,
 ) -> Iterator[ChunkPlan]:
     """Cut the way from `start` along the edges into chunks of so many windows, or into one chunk.
+
+    A window that was not counted, or has more than `most_rows` because they tie, is streamed.
 
     Edges are asked for as chunks are, and one more: a long way is not walked to its end before
     the first chunk can be read. No edges, no chunks.
@@ -28,16 +31,22 @@ def plan_chunks(
         rest = windows_per_chunk - 1 if windows_per_chunk else None
         chunk = [pending, *islice(ahead, rest)]
         pending = next(ahead, None)
-        yield _plan_chunk(start, chunk, predicate, final=pending is None)
+        yield _plan_chunk(start, chunk, most_rows, predicate, final=pending is None)
         start = chunk[-1].end
 
 
 def _plan_chunk(
-    start: Position, edges: list[Edge], predicate: Predicate, *, final: bool
+    start: Position, edges: list[Edge], most_rows: int, predicate: Predicate, *, final: bool
 ) -> ChunkPlan:
     starts = [start, *(edge.end for edge in edges)]
     windows = tuple(
-        Window(part=part, start=begin, end=edge.end, predicate=predicate(begin, edge.end))
+        Window(
+            part=part,
+            start=begin,
+            end=edge.end,
+            predicate=predicate(begin, edge.end),
+            streamed=not edge.counted or edge.rows > most_rows,
+        )
         for part, (begin, edge) in enumerate(zip(starts, edges, strict=False), start=1)
     )
     end = edges[-1].end

@@ -3,13 +3,11 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TypeAlias
-from urllib.parse import quote
 
 import pymysql
 from pymysql.constants import CR, ER
 
 from floodmark.config.models import MysqlConnection
-from floodmark.config.secret import Secret
 from floodmark.errors import ConfigError, FloodmarkError, UsageError
 from floodmark.model.extraction import SESSION_SETTINGS
 
@@ -60,14 +58,6 @@ def connect(connection: MysqlConnection, *, timeout_seconds: int = 10) -> Iterat
         finally:
             if opened.open:
                 opened.close()
-
-
-def connectorx_url(connection: MysqlConnection) -> Secret:
-    """The address that connectorx reads from. It holds the password, so it is a secret."""
-    password = connection.password.reveal() if connection.password else ""
-    login = f"{quote(connection.user, safe='')}:{quote(password, safe='')}"
-    host = f"[{connection.host}]" if ":" in connection.host else connection.host
-    return Secret(f"mysql://{login}@{host}:{connection.port}/information_schema")
 
 
 @contextmanager

@@ -112,13 +112,14 @@ def chunks_of(
     """Cut what a plan reads into chunks of windows, found one after another as they are needed."""
     if plan.bound is None:
         return iter(())
-    # The client reads ahead, so a task may hold its whole window: wide rows need short windows.
+    # A task may hold its whole window: wide rows need short windows.
     fitting = settings.window_mb * 1_000_000 // max(1, plan.source.average_row_bytes)
-    stride = max(1, min(settings.window_rows, fitting, limit or settings.window_rows))
+    most_rows = max(1, min(settings.window_rows, fitting))
     return plan_chunks(
         plan.start,
-        _edges(session, plan, stride, limit),
+        _edges(session, plan, min(most_rows, limit or most_rows), limit),
         windows_per_chunk=windows_per_chunk if plan.route.chunked else None,
+        most_rows=most_rows,
         predicate=partial(window_predicate, plan.source, plan.choice.cursor),
     )
 
@@ -156,7 +157,7 @@ def _reload_edges(
 ) -> Iterator[Edge]:
     """Cut a whole table along its key; what has no key, or no rows, is one window."""
     if plan.route.by != "key":
-        yield Edge(bound, plan.source.estimated_rows)
+        yield Edge(bound, plan.source.estimated_rows, counted=False)
         return
     edges = key_edges(session, plan.source, plan.choice.cursor, START, bound, stride=stride)
     yield next(edges, Edge(bound, 0))

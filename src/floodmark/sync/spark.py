@@ -11,7 +11,6 @@ from floodmark.errors import FloodmarkError
 from floodmark.model.extraction import Receipt, Window
 from floodmark.model.notice import Notice, Report
 from floodmark.model.table import TableName
-from floodmark.sources.connection import connectorx_url
 from floodmark.sources.statements import cursor_columns, order_by, relation
 from floodmark.sync.extraction import Extraction
 from floodmark.sync.plan import TablePlan
@@ -39,7 +38,7 @@ class SparkEngine:
         self, extraction: Extraction, plan: TablePlan, table: TableName, sequence: int
     ) -> "ExtractionJob":
         """Describe a chunk to the workers."""
-        from floodmark.engine.job import MEBIBYTE, ExtractionJob, batch_rows
+        from floodmark.engine.job import MEBIBYTE, ExtractionJob, batch_rows, most_ahead_bytes
 
         settings, cursor = extraction.settings, plan.choice.cursor
         in_order = plan.route.by == "cursor" and plan.route.index is not None
@@ -47,7 +46,7 @@ class SparkEngine:
             table=table,
             session_id=extraction.session_id,
             sequence=sequence,
-            url=connectorx_url(extraction.connection),
+            source=extraction.connection,
             relation=relation(plan.source, plan.route.index),
             order=order_by(cursor_columns(plan.source, cursor)) if in_order else "",
             columns=plan.columns,
@@ -56,6 +55,7 @@ class SparkEngine:
             zero_dates=settings.zero_dates,
             file_bytes=settings.file_mb * MEBIBYTE,
             batch_rows=batch_rows(plan.source.average_row_bytes),
+            most_ahead_bytes=most_ahead_bytes(settings.window_mb),
         )
 
     def extract(

@@ -1,0 +1,139 @@
+"""A window's rows from MySQL, read ahead or as they are wanted.
+
+connectorx is the faster one by far, but it reads on while what it has read is being written, and
+without a bound: a worker may hold the whole window. That is right where windows are known to be
+small.
+
+A window that is larger, or whose size nobody knows, is streamed: PyMySQL takes a row from the
+network when it is asked for one, and the server waits meanwhile. All values come as text, of which
+`Conversion` makes exactly what it makes of connectorx's numbers.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import Any
+from urllib.parse import quote
+
+import pyarrow as pa
+
+from floodmark.config.models import MysqlConnection
+from floodmark.config.secret import Secret
+from floodmark.engine.job import BATCH_BYTES, ExtractionJob
+from floodmark.errors import FloodmarkError
+from floodmark.model.extraction import SESSION_SETTINGS, Window
+
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+class TooFarAhead(FloodmarkError):
+    """A window proved to be much larger than planned: it must be streamed."""
+
+
+def read_batches(job: ExtractionJob, window: Window) -> Iterator[pa.RecordBatch]:
+    """Read a window's rows from the source; its errors become ours.
+
+    TooFarAhead if the window was not to be streamed and memory grows beyond the job's limit.
+    """
+    read = _stream if window.streamed else _read_ahead
+    with _translated(job):
+        yield from read(job, job.query(window.predicate))
+
+
+def connectorx_url(connection: MysqlConnection) -> Secret:
+    """The address that connectorx reads from. It holds the password, so it is a secret."""
+    login = f"{quote(connection.user, safe='')}:{quote(_password(connection), safe='')}"
+    host = f"[{connection.host}]" if ":" in connection.host else connection.host
+    return Secret(f"mysql://{login}@{host}:{connection.port}/information_schema")
+
+
+def _read_ahead(job: ExtractionJob, query: str) -> Iterator[pa.RecordBatch]:
+    # connectorx writes its failures to stderr as well; here they are raised, once.
+    os.environ.setdefault("RUST_LOG", "off")
+    os.environ["RUST_BACKTRACE"] = "0"
+    import connectorx
+
+    before = _resident_bytes()
+    for batch in connectorx.read_sql(
+        connectorx_url(job.source).reveal(),
+        query,
+        return_type="arrow_stream",
+        protocol="binary",
+        batch_size=job.batch_rows,
+        pre_execution_query=SESSION_SETTINGS,
+    ):
+        if _resident_bytes() - before > job.most_ahead_bytes:
+            raise TooFarAhead(f"{job.table}: rows are far larger than the server's average")
+        yield batch
+
+
+def _stream(job: ExtractionJob, query: str) -> Iterator[pa.RecordBatch]:
+    import pymysql
+    from pymysql.cursors import SSCursor
+
+    class Stream(SSCursor):
+        _result: Any
+
+        def close(self) -> None:
+            """Leave what was not read to the server; SSCursor would read it to the end."""
+            if self._result is not None:
+                self._result.unbuffered_active = False
+            self.connection = None  # type: ignore[assignment]
+
+        __del__ = close
+
+    connection = pymysql.connect(
+        host=job.source.host,
+        port=job.source.port,
+        user=job.source.user,
+        password=_password(job.source),
+        charset="utf8mb4",
+        use_unicode=False,
+        conv=dict(pymysql.converters.encoders),  # type: ignore[arg-type]
+        init_command=SESSION_SETTINGS,
+    )
+    with closing(connection), connection.cursor(Stream) as cursor:
+        cursor.execute(query)
+        rows: list[tuple[bytes | None, ...]] = []
+        held = 0
+        for row in iter(cursor.fetchone, None):
+            rows.append(row)
+            held += sum(map(len, filter(None, row)))
+            if held >= BATCH_BYTES or len(rows) >= job.batch_rows:
+                yield _batch(job, rows)
+                rows, held = [], 0
+        if rows:
+            yield _batch(job, rows)
+
+
+def _batch(job: ExtractionJob, rows: list[tuple[bytes | None, ...]]) -> pa.RecordBatch:
+    kinds = (pa.binary() if column.arrow == "binary" else pa.string() for column in job.columns)
+    columns: Any = zip(zip(*rows, strict=True), kinds, strict=True)
+    arrays = [pa.array(values, kind) for values, kind in columns]
+    return pa.record_batch(arrays, [str(number) for number in range(len(arrays))])
+
+
+@contextmanager
+def _translated(job: ExtractionJob) -> Iterator[None]:
+    try:
+        yield
+    except (FloodmarkError, GeneratorExit, KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:
+        # connectorx raises RuntimeError before the first batch, and afterwards its panics, which
+        # are no Exceptions.
+        reason = str(error).replace(connectorx_url(job.source).reveal(), "***")
+        raise FloodmarkError(f"reading {job.table} failed: {reason}") from error
+
+
+def _password(connection: MysqlConnection) -> str:
+    return connection.password.reveal() if connection.password else ""
+
+
+def _resident_bytes() -> int:
+    """The memory that this process has now; 0 where the system does not tell."""
+    try:
+        with open("/proc/self/statm") as facts:
+            return int(facts.read().split()[1]) * _PAGE_BYTES
+    except OSError:
+        return 0

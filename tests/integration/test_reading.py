@@ -1,0 +1,162 @@
+"""Windows of any size in the same memory: rows are taken from the server as they are wanted."""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from msgspec import structs
+
+from floodmark.config.models import LakeSettings, MysqlConnection
+from floodmark.config.secret import Secret
+from floodmark.embedded.mariadb import PrivateMariaDB
+from floodmark.engine.job import MEBIBYTE, ExtractionJob
+from floodmark.engine.reading import TooFarAhead, read_batches
+from floodmark.engine.task import run_window
+from floodmark.errors import FloodmarkError
+from floodmark.model.cursor import Cursor
+from floodmark.model.extraction import Window
+from floodmark.model.position import START
+from floodmark.model.table import TableName
+from floodmark.sources.catalog import read_table
+from floodmark.sources.connection import connect
+from floodmark.sources.projection import plan_columns
+from pipelines import Pipeline, ask_once
+
+New = Callable[..., Pipeline]
+
+SCHEMA = "reading_test"
+ROWS, WIDTH = 40_000, 1000
+TABLE_BYTES = ROWS * WIDTH
+WHOLE = Window(part=1, start=START, end=START, predicate="TRUE")
+STREAMED = structs.replace(WHOLE, streamed=True)
+
+
+@pytest.fixture(scope="module")
+def job(
+    mariadb: PrivateMariaDB, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ExtractionJob]:
+    """A table without a key, far larger than what sockets hold on their way."""
+    mariadb.execute(f"CREATE OR REPLACE DATABASE {SCHEMA}")
+    mariadb.execute("CREATE TABLE wide (id INT, note TEXT)", database=SCHEMA)
+    mariadb.execute(
+        f"INSERT INTO wide SELECT seq, REPEAT(CHAR(65 + seq % 26), {WIDTH}) FROM seq_1_to_{ROWS}",
+        database=SCHEMA,
+    )
+    source = MysqlConnection(
+        host=mariadb.host, port=mariadb.port, user=mariadb.user, password=Secret(mariadb.password)
+    )
+    name = TableName("S", SCHEMA, "wide")
+    with connect(source) as session:
+        columns = plan_columns(read_table(session, name))
+    yield ExtractionJob(
+        table=name,
+        session_id="20250809_200001_abcd",
+        sequence=1,
+        source=source,
+        relation=f"{SCHEMA}.wide",
+        columns=columns,
+        cursor=Cursor(kind="none"),
+        lake=LakeSettings(url=str(tmp_path_factory.mktemp("lake"))),
+        batch_rows=100,
+    )
+    mariadb.execute(f"DROP DATABASE {SCHEMA}")
+
+
+def sent(mariadb: PrivateMariaDB) -> int:
+    """How many bytes the server has sent to whomever, once it sends no more."""
+    before, now = -1_000_000, 0
+    while now - before > 10_000:  # an answer to this very question takes some
+        before = now
+        time.sleep(0.3)
+        now = int(mariadb.execute("SHOW GLOBAL STATUS LIKE 'Bytes_sent'")[0][1])
+    return now
+
+
+@pytest.mark.parametrize("window", [WHOLE, STREAMED], ids=["ahead", "streamed"])
+def test_the_server_sends_what_is_streamed_only_as_it_is_wanted(
+    mariadb: PrivateMariaDB, job: ExtractionJob, window: Window
+) -> None:
+    before = sent(mariadb)
+    batches = read_batches(job, window)
+    assert next(batches).num_rows == 100
+    on_the_way = sent(mariadb) - before
+    if window.streamed:
+        assert on_the_way < TABLE_BYTES / 2
+    else:  # so the check above could fail
+        assert on_the_way > TABLE_BYTES
+    assert sum(batch.num_rows for batch in batches) == ROWS - 100
+
+
+def test_a_stream_that_is_left_is_not_read_to_its_end(
+    mariadb: PrivateMariaDB, job: ExtractionJob
+) -> None:
+    before = sent(mariadb)
+    batches = read_batches(job, STREAMED)
+    next(batches)
+    batches.close()  # type: ignore[attr-defined]
+    assert sent(mariadb) - before < TABLE_BYTES / 2
+    reading = "SELECT 1 FROM information_schema.processlist WHERE info LIKE '%%reading_test.wide%%'"
+    assert mariadb.execute(f"{reading} AND id <> CONNECTION_ID()") == []
+
+
+def test_batches_of_a_stream_are_measured_and_not_estimated(
+    mariadb: PrivateMariaDB, job: ExtractionJob
+) -> None:
+    """Huge values among tiny ones: no batch waits for so many of them."""
+    mariadb.execute("CREATE TABLE skewed (id INT, note LONGTEXT)", database=SCHEMA)
+    mariadb.execute(
+        "INSERT INTO skewed SELECT seq, REPEAT('x', IF(seq > 990, 5000000, 1)) FROM seq_1_to_1000",
+        database=SCHEMA,
+    )
+    skewed = structs.replace(job, relation=f"{SCHEMA}.skewed", batch_rows=16_384)
+    sizes = [batch.nbytes for batch in read_batches(skewed, STREAMED)]
+    assert sum(sizes) > 50_000_000
+    assert max(sizes) < 16 * MEBIBYTE
+    mariadb.execute("DROP TABLE skewed", database=SCHEMA)
+
+
+def test_rows_far_larger_than_planned_are_streamed_after_all(
+    job: ExtractionJob, tmp_path: Path
+) -> None:
+    small = structs.replace(
+        job, most_ahead_bytes=MEBIBYTE, lake=LakeSettings(url=str(tmp_path)), file_bytes=MEBIBYTE
+    )
+    with pytest.raises(TooFarAhead):
+        list(read_batches(small, WHOLE))
+    outcome = run_window(small, WHOLE, attempt_id=7, failures=0)
+    assert outcome.receipt is not None
+    assert outcome.receipt.rows == ROWS
+    named = {file.path for file in outcome.receipt.files}
+    assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.parquet")} == named
+
+
+def test_what_goes_wrong_in_a_stream_is_said_without_the_password(job: ExtractionJob) -> None:
+    broken = structs.replace(STREAMED, predicate="nope = 1")
+    with pytest.raises(
+        FloodmarkError, match=r"reading .* failed: .*Unknown column 'nope'"
+    ) as caught:
+        list(read_batches(job, broken))
+    assert job.source.password
+    assert job.source.password.reveal() not in f"{caught.value}"
+
+
+def test_a_stream_that_is_killed_raises(mariadb: PrivateMariaDB, job: ExtractionJob) -> None:
+    batches = read_batches(job, STREAMED)
+    next(batches)
+    ((number,),) = mariadb.execute(
+        "SELECT id FROM information_schema.processlist"
+        " WHERE info LIKE '%%reading_test.wide%%' AND id <> CONNECTION_ID()"
+    )
+    mariadb.execute(f"KILL CONNECTION {number}")
+    with pytest.raises(FloodmarkError, match=r"reading .* failed"):
+        list(batches)
+
+
+def test_a_table_without_a_key_is_streamed_and_arrives_whole(pipeline: New) -> None:
+    it = pipeline({"t": "{cursor: none}"})
+    ask_once(it, "CREATE TABLE t (id INT, note VARCHAR(20), f FLOAT)")
+    ask_once(it, "INSERT INTO t SELECT seq, IF(seq % 3, 'é', NULL), 1 / 3 FROM seq_1_to_50000")
+    assert it.synced()["rows"] == 50_000
+    assert it.ids() == dict.fromkeys(range(1, 50_001), 1)
+    it.check_tracking()
