@@ -154,6 +154,7 @@ def load(
     batch_bytes: int,
     objects: ObjectStore | None = None,
     arm: Callable[[SqlTarget], object] = lambda _: None,
+    **options: Any,
 ) -> LoadResult:
     """Run stage 2 of a table as a run of its own; `arm` may lay traps in the target."""
     objects = objects or warehouse.lake.open()
@@ -169,6 +170,7 @@ def load(
         target_name=table.target.name,
         session_id="20250801_000000_abcdef",
         batch_bytes=batch_bytes,
+        **options,
     )
     return load_table(loading, table.name)
 

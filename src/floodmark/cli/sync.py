@@ -19,7 +19,7 @@ from floodmark.sync.result import TableResult
 from floodmark.sync.spark import SparkEngine
 from floodmark.sync.strategies import exit_code, run_tables
 from floodmark.sync.tunnels import open_tunnels
-from floodmark.warehouse.opening import open_target
+from floodmark.warehouse.opening import open_target, surely_missing
 
 MEBIBYTE = 1024 * 1024
 MOST_DIGITS = 18
@@ -61,7 +61,11 @@ def sync(
     settings = app.config.settings
     # Whatever is wrong with a connection is said before anything is touched.
     sources = {} if load_only else {table: app.mysql(table.scope) for table in tables}
-    loadings = {} if backup_only else {table: _loading(app, table) for table in tables}
+    loadings = (
+        {}
+        if backup_only
+        else {table: _loading(app, table, load_only=load_only) for table in tables}
+    )
     start = Position(app.start_of_new_tables()[0])
     tunnels = click.get_current_context().with_resource(
         open_tunnels(sources.values(), settings.spark, folder=os.path.dirname(app.config.path))
@@ -126,7 +130,7 @@ def _tables(app: App, names: tuple[str, ...], pipelines: tuple[str, ...]) -> lis
     return tables
 
 
-def _loading(app: App, table: TableName) -> Loading:
+def _loading(app: App, table: TableName, *, load_only: bool) -> Loading:
     connection, target_name = app.config.target_of(table)
     target = app.config.connection(connection)
     _, settings = app.config.tables[table]
@@ -136,6 +140,9 @@ def _loading(app: App, table: TableName) -> Loading:
         target_name=target_name,
         session_id=app.run.session_id,
         batch_bytes=app.config.settings.loading.batch_mb * MEBIBYTE,
+        load_only=load_only,
+        target_missing=lambda: surely_missing(target),
+        report=app.report,
     )
 
 

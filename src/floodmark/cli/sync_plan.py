@@ -10,7 +10,7 @@ from floodmark.model.table import TableName
 from floodmark.model.watermark import Watermark
 from floodmark.sources.connection import connect
 from floodmark.sources.tunnel import Tunnels
-from floodmark.sync.loading import Loading, manifests_behind
+from floodmark.sync.loading import Loading, foresee
 from floodmark.sync.plan import chunks_of, plan_table
 
 
@@ -38,12 +38,14 @@ def show_plans(
             lines.append(line)
             value |= {"read": reading}
         if table in loadings:
-            loading = _loading(app, table, watermark)
-            lines.append(
-                f"    load {loading['rows']:,} rows in {loading['files']:,} files"
-                f" of {loading['manifests']:,} manifests that are in the lake already"
-            )
-            value |= {"load": loading}
+            chosen, left_out = foresee(loadings[table], table, watermark) if watermark else ([], [])
+            loading, left = _summary(chosen), _summary(left_out)
+            lines.append(f"    load {_show(loading)} that are in the lake already")
+            if left["manifests"]:
+                lines.append(
+                    f"    leave out {_show(left)}, which the manual watermark does not cover"
+                )
+            value |= {"load": loading, "left_out": left}
         texts.append("\n".join(lines))
         values.append(value)
     app.print("\n".join(texts), values)
@@ -102,11 +104,13 @@ def _reading(
     return text, value
 
 
-def _loading(app: App, table: TableName, watermark: Watermark | None) -> dict[str, int]:
-    behind = manifests_behind(app.store, table, watermark) if watermark else []
-    chunks = [manifest.change for manifest in behind if isinstance(manifest.change, Chunk)]
+def _summary(chunks: list[Chunk]) -> dict[str, int]:
     return {
         "manifests": len(chunks),
         "files": sum(len(chunk.files) for chunk in chunks),
         "rows": sum(chunk.rows for chunk in chunks),
     }
+
+
+def _show(counts: dict[str, int]) -> str:
+    return "{rows:,} rows in {files:,} files of {manifests:,} manifests".format(**counts)

@@ -34,6 +34,12 @@ def explain(app: App, results: Iterable[TableResult]) -> None:
     for result in results:
         for change in result.target_changes:
             app.report(Notice("info", f"{result.table_name}: {change}"))
+        if result.left_out_manifests:
+            app.warn(
+                f"{result.table_name}: left out {result.left_out_manifests:,} manifests of"
+                f" {result.left_out_rows:,} rows, which the manual watermark does not cover;"
+                " a sync without --redshift-only loads those that are still pending"
+            )
         for warning in result.warnings:
             app.warn(warning)
         for column, count in result.zero_dates.items():

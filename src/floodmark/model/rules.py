@@ -34,7 +34,9 @@ def check_transition(before: Watermark, now: Watermark, manifests: Sequence[Mani
     # A restore may come back to a load epoch that a reset had left.
     load_epochs = {manifest.standing.load_epoch for manifest in manifests}
     load_epochs |= {now.redshift_state.load_epoch, before.redshift_state.load_epoch}
-    if len(load_epochs) == 1 and now.loaded_head < before.loaded_head:
+    # What a target lost is to be loaded again, and is then called pending.
+    lost = now.redshift_state.status == "pending"
+    if len(load_epochs) == 1 and now.loaded_head < before.loaded_head and not lost:
         raise IllegalTransition(
             f"{now.table_name}: loading cannot go back from {before.loaded_head}"
             f" to {now.loaded_head}"

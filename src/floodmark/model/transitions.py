@@ -1,8 +1,9 @@
 """How a watermark changes: pure functions.
 
 Stage 1 changes only by manifests: `record` turns a change into the next manifest of a table, and
-`checkpoint` carries that manifest into the watermark. Stage 2 changes only by `loaded`. A failure
-of either changes its status and error, never a position.
+`checkpoint` carries that manifest into the watermark. Stage 2 changes only by `loaded`, and goes
+back only by `unloaded`, when the target itself did. A failure of either changes its status and
+error, never a position.
 """
 
 from datetime import datetime
@@ -11,7 +12,7 @@ from msgspec import Struct, structs
 
 from floodmark.errors import CorruptLog
 from floodmark.model.manifest import Change, Chunk, Import, Loaded, Manifest, Reset, Restore, Set
-from floodmark.model.standing import Head, Metadata, MysqlState, Standing
+from floodmark.model.standing import Head, Metadata, MysqlState, Standing, Status
 from floodmark.model.watermark import RedshiftState, Watermark
 
 
@@ -229,13 +230,21 @@ def _load_state(before: RedshiftState, manifest: Manifest) -> RedshiftState:
 
 
 def loaded(
-    watermark: Watermark, *, through: Head, total_rows: int, session_rows: int, now: datetime
+    watermark: Watermark,
+    *,
+    through: Head,
+    total_rows: int,
+    session_rows: int,
+    now: datetime,
+    complete: bool = True,
 ) -> Watermark:
     """Carry the ledger into the watermark: everything up to `through` is in the target.
 
     The counts are the ledger's own sums for this load epoch, so repeating this changes nothing.
+    It is not `complete` if an operator's manual watermark left something out.
     """
-    state = structs.replace(watermark.redshift_state, status="success", error=None)
+    status: Status = "success" if complete else "pending"
+    state = structs.replace(watermark.redshift_state, status=status, error=None)
     if through != watermark.loaded_head or total_rows != state.total_rows:
         state = structs.replace(
             state,
@@ -245,6 +254,20 @@ def loaded(
             loaded_epoch=through.epoch,
             loaded_sequence=through.sequence,
         )
+    return structs.replace(watermark, redshift_state=state)
+
+
+def unloaded(watermark: Watermark, *, through: Head, total_rows: int) -> Watermark:
+    """Carry back what the target has lost: its ledger ends at `through`, the rest is pending."""
+    state = structs.replace(
+        watermark.redshift_state,
+        status="pending",
+        total_rows=total_rows,
+        last_session_rows=0,
+        loaded_epoch=through.epoch,
+        loaded_sequence=through.sequence,
+        error=None,
+    )
     return structs.replace(watermark, redshift_state=state)
 
 

@@ -112,6 +112,11 @@ class Watermark(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """The last place of the log that is safe in the target."""
         return Head(self.redshift_state.loaded_epoch, self.redshift_state.loaded_sequence)
 
+    @property
+    def manual_start(self) -> datetime | None:
+        """The time that an operator set by hand; None if none did."""
+        return self.mysql_state.last_timestamp if self.metadata.manual_watermark else None
+
     def still_to_load(self, head: Head) -> bool:
         """Whether the target still lacks what a manifest committed."""
         return head.epoch >= self.redshift_state.eligible_from_epoch and head > self.loaded_head

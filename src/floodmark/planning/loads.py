@@ -1,6 +1,7 @@
 """Which manifests to load, and which of them together."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 
 from floodmark.errors import CorruptLog
 from floodmark.model.load import LedgerEntry, LoadBatch, LoadChunk, TargetTable
@@ -31,6 +32,31 @@ def pending_manifests(
         if known is None:
             pending.append(manifest)
     return pending
+
+
+def split_by_creation(
+    pending: Iterable[Manifest], after: datetime, *, eligible_from: int
+) -> tuple[list[Manifest], list[Manifest]]:
+    """Split what the ledger lacks into what was created after a manual timestamp, and the rest.
+
+    What a reset has left behind is taken again only where rows have a key: the next extraction
+    may bring the same rows, and without a key they would be there twice.
+    """
+    chosen: list[Manifest] = []
+    left_out: list[Manifest] = []
+    for manifest in pending:
+        change = manifest.change
+        again = isinstance(change, Chunk) and (change.primary_key or change.reload)
+        wanted = manifest.created_at > after and (manifest.epoch >= eligible_from or again)
+        (chosen if wanted else left_out).append(manifest)
+    return chosen, left_out
+
+
+def loaded_through(manifests: Iterable[Manifest], pending: Iterable[Manifest], start: Head) -> Head:
+    """The furthest place before the first manifest that is still to be loaded; `start` if none."""
+    first = min((manifest.head for manifest in pending), default=None)
+    reached = (m.head for m in manifests if first is None or m.head < first)
+    return max(reached, default=start)
 
 
 def batches_of(

@@ -4,20 +4,33 @@
 
 A crash before the target's commit leaves nothing. A crash after it leaves the watermark behind the
 ledger, and the next run carries it forward: the ledger is asked, not the watermark.
+
+An operator's manual watermark, with `--redshift-only`, leaves out what was created before it. That
+stays pending: the watermark never calls it loaded, and the next sync without it loads it.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 
 from msgspec import Struct, structs
 
 from floodmark.errors import ExitCode, FloodmarkError
+from floodmark.model.load import LedgerEntry
 from floodmark.model.manifest import Chunk, Manifest
+from floodmark.model.notice import Notice, Report
 from floodmark.model.standing import Head
 from floodmark.model.table import TableName
-from floodmark.model.transitions import load_failed, loaded
+from floodmark.model.timestamps import plain
+from floodmark.model.transitions import load_failed, loaded, unloaded
 from floodmark.model.watermark import Watermark
-from floodmark.planning.loads import batches_of, pending_manifests, target_table
+from floodmark.planning.loads import (
+    batches_of,
+    loaded_through,
+    pending_manifests,
+    split_by_creation,
+    target_table,
+)
 from floodmark.state import layout
 from floodmark.state.lease import Lease
 from floodmark.state.watermarks import WatermarkStore
@@ -26,22 +39,40 @@ from floodmark.warehouse.target import Target
 
 
 class Loading(Struct, frozen=True, kw_only=True):
-    """How tables are loaded in this run."""
+    """How tables are loaded in this run.
+
+    With `load_only` a manual watermark says which files are wanted, and the ledger is asked even
+    if nothing seems to be new. `target_missing` says whether the target is gone, if it can tell
+    without opening it.
+    """
 
     store: WatermarkStore
     open_target: Callable[[], Target]
     target_name: str
     session_id: str
     batch_bytes: int
+    load_only: bool = False
+    target_missing: Callable[[], bool] = lambda: False
+    report: Report = lambda _notice: None
 
 
 class LoadResult(Struct, frozen=True, kw_only=True):
-    """What was loaded of a table."""
+    """What was loaded of a table, and what a manual watermark left out."""
 
     rows: int = 0
     manifests: int = 0
     seconds: float = 0.0
     changes: tuple[str, ...] = ()
+    left_out_manifests: int = 0
+    left_out_rows: int = 0
+
+
+class _Selection(Struct, frozen=True, kw_only=True):
+    """What is to be loaded: `pending` of the `manifests` looked at, and what is `left_out`."""
+
+    manifests: list[Manifest]
+    pending: list[Manifest]
+    left_out: list[Manifest] = []
 
 
 def load_after(extracted: TableResult, loading: Loading, table: TableName) -> TableResult:
@@ -62,6 +93,8 @@ def load_after(extracted: TableResult, loading: Loading, table: TableName) -> Ta
         loaded_manifests=result.manifests,
         load_seconds=result.seconds,
         target_changes=result.changes,
+        left_out_manifests=result.left_out_manifests,
+        left_out_rows=result.left_out_rows,
     )
 
 
@@ -73,16 +106,23 @@ def load_table(loading: Loading, table: TableName) -> LoadResult:
         if watermark is None or watermark.mysql_state.last_manifest is None:
             return LoadResult()
         try:
-            manifests = manifests_behind(store, table, watermark)
-            if not manifests and watermark.redshift_state.status == "success":
+            behind = manifests_behind(store, table, watermark)
+            if not behind and _surely_loaded(loading, watermark):
                 return LoadResult()
             with loading.open_target() as target:
-                return _load(loading, table, target, watermark, manifests, lease)
+                return _load(loading, table, target, watermark, behind, lease)
         except FloodmarkError as error:
             if error.exit_code == ExitCode.FAILED:
                 message = error.message
                 store.update(table, lambda current: load_failed(current, message))
             raise
+
+
+def _surely_loaded(loading: Loading, watermark: Watermark) -> bool:
+    """Whether the target need not be asked: to import its driver would double a run's time."""
+    state = watermark.redshift_state
+    lost = state.total_rows > 0 and loading.target_missing()
+    return state.status == "success" and not lost and not loading.load_only
 
 
 def manifests_behind(
@@ -95,12 +135,36 @@ def manifests_behind(
     return [store.log.read(table, head) for head in heads]
 
 
-def _eligible_manifests(
-    store: WatermarkStore, table: TableName, watermark: Watermark
-) -> list[Manifest]:
-    """Every manifest that belongs into the target in this load epoch."""
+def foresee(
+    loading: Loading, table: TableName, watermark: Watermark
+) -> tuple[list[Chunk], list[Chunk]]:
+    """What a load would take and leave out by the watermark alone; the ledger may know more."""
+    behind = manifests_behind(loading.store, table, watermark)
+    after = watermark.manual_start if loading.load_only else None
+    if after is None:
+        return _chunks(pending_manifests(behind, {})), []
+    since = watermark.redshift_state.eligible_from_epoch
+    before = [m for m in _read_log(loading.store, table) if m.epoch < since]
+    pending = pending_manifests([*before, *behind], {})
+    chosen, left_out = split_by_creation(pending, after, eligible_from=since)
+    return _chunks(chosen), _chunks(left_out)
+
+
+def carry_back(
+    store: WatermarkStore,
+    table: TableName,
+    watermark: Watermark,
+    ledger: Mapping[Head, LedgerEntry],
+) -> Watermark:
+    """Let the watermark forget what the target has lost, so that it is loaded again.
+
+    Saved before anything is loaded: whoever dies on the way leaves it pending.
+    """
     first = Head(watermark.redshift_state.eligible_from_epoch, 0)
-    return [store.log.read(table, head) for head in store.log.heads(table, since=first)]
+    manifests = _read_log(store, table, since=first)
+    through = loaded_through(manifests, pending_manifests(manifests, ledger), first)
+    through, rows = min(through, watermark.loaded_head), _rows(ledger.values())
+    return store.update(table, lambda current: unloaded(current, through=through, total_rows=rows))
 
 
 def _load(
@@ -108,30 +172,45 @@ def _load(
     table: TableName,
     target: Target,
     watermark: Watermark,
-    manifests: list[Manifest],
+    behind: list[Manifest],
     lease: Lease,
 ) -> LoadResult:
     began = time.monotonic()
+    store = loading.store
     load_epoch = watermark.redshift_state.load_epoch
     ledger = {entry.head: entry for entry in target.ledger(str(table), load_epoch)}
-    if sum(entry.rows for entry in ledger.values()) < watermark.redshift_state.total_rows:
-        # The target was lost or replaced: it is the ledger that says what is to be loaded.
-        manifests = _eligible_manifests(loading.store, table, watermark)
-    pending = pending_manifests(manifests, ledger)
+    if _rows(ledger.values()) < watermark.redshift_state.total_rows:
+        loading.report(
+            Notice("warning", f"{table}: the target has lost what was loaded; loading it again")
+        )
+        watermark = carry_back(store, table, watermark, ledger)
+        behind = manifests_behind(store, table, watermark)
+    selection = _select(loading, table, watermark, behind, ledger)
+    pending = selection.pending
     changes: list[str] = []
     if pending:
         newest = pending[-1].change
         assert isinstance(newest, Chunk)
         changes = target.prepare(target_table(loading.target_name, newest))
-
-    def checkpoint(head: Head) -> None:
-        total = sum(entry.rows for entry in target.ledger(str(table), load_epoch))
-        _checkpoint(loading.store, table, max(head, watermark.loaded_head), total, rows)
-
+    eligible_from = watermark.redshift_state.eligible_from_epoch
+    skipped = [m for m in selection.left_out if m.epoch >= eligible_from]
     rows = 0
+
+    def checkpoint(last: Head | None) -> None:
+        done = [m for m in selection.manifests if last is None or m.head <= last]
+        reached = loaded_through(done, skipped, watermark.loaded_head)
+        _checkpoint(
+            store,
+            table,
+            through=max(reached, watermark.loaded_head),
+            total_rows=_rows(target.ledger(str(table), load_epoch)),
+            session_rows=rows,
+            complete=not skipped,
+        )
+
     batches = batches_of(
         pending,
-        [m.head for m in manifests if not isinstance(m.change, Chunk)],
+        [m.head for m in selection.manifests if not isinstance(m.change, Chunk)],
         target_name=loading.target_name,
         load_epoch=load_epoch,
         session_id=loading.session_id,
@@ -142,22 +221,89 @@ def _load(
         lease.check()
         rows += target.load(batch)
         checkpoint(batch.chunks[-1].head)
-    checkpoint(manifests[-1].head if manifests else watermark.loaded_head)
+    checkpoint(None)
     return LoadResult(
         rows=rows,
         manifests=len(pending),
         seconds=time.monotonic() - began,
         changes=tuple(changes),
+        left_out_manifests=len(selection.left_out),
+        left_out_rows=sum(chunk.rows for chunk in _chunks(selection.left_out)),
     )
 
 
+def _select(
+    loading: Loading,
+    table: TableName,
+    watermark: Watermark,
+    behind: list[Manifest],
+    ledger: Mapping[Head, LedgerEntry],
+) -> _Selection:
+    after = watermark.manual_start if loading.load_only else None
+    if after is None:
+        return _Selection(manifests=behind, pending=pending_manifests(behind, ledger))
+    loading.report(
+        Notice(
+            "info",
+            f"{table}: Using manual watermark-based incremental Redshift loading:"
+            f" files after {plain(after)}",
+        )
+    )
+    # What a reset has left behind counts again if it was created after the manual timestamp.
+    manifests = _read_log(loading.store, table)
+    pending, left_out = split_by_creation(
+        pending_manifests(manifests, ledger),
+        after,
+        eligible_from=watermark.redshift_state.eligible_from_epoch,
+    )
+    if left_out and not any(m.created_at > after for m in manifests if _chunks([m])):
+        raise nothing_after(table, after, left_out)
+    return _Selection(manifests=manifests, pending=pending, left_out=left_out)
+
+
+def nothing_after(table: TableName, after: datetime, found: list[Manifest]) -> FloodmarkError:
+    """There are files to load, and a manual watermark leaves none of them."""
+    files = sum(len(chunk.files) for chunk in _chunks(found))
+    newest = max(manifest.created_at for manifest in found)
+    return FloodmarkError(
+        f"{table}: Found {files:,} files, filtered to 0 files for loading: the newest was created"
+        f" at {plain(newest)}, not after the manual watermark {plain(after)}",
+        hint=f"set it to before the files: floodmark watermark set -t {table} --timestamp …",
+    )
+
+
+def _read_log(
+    store: WatermarkStore, table: TableName, *, since: Head | None = None
+) -> list[Manifest]:
+    return [store.log.read(table, head) for head in store.log.heads(table, since=since)]
+
+
+def _chunks(manifests: Iterable[Manifest]) -> list[Chunk]:
+    return [m.change for m in manifests if isinstance(m.change, Chunk)]
+
+
+def _rows(ledger: Iterable[LedgerEntry]) -> int:
+    return sum(entry.rows for entry in ledger)
+
+
 def _checkpoint(
-    store: WatermarkStore, table: TableName, through: Head, total_rows: int, session_rows: int
+    store: WatermarkStore,
+    table: TableName,
+    *,
+    through: Head,
+    total_rows: int,
+    session_rows: int,
+    complete: bool,
 ) -> None:
     now = store.now()
     store.update(
         table,
         lambda current: loaded(
-            current, through=through, total_rows=total_rows, session_rows=session_rows, now=now
+            current,
+            through=through,
+            total_rows=total_rows,
+            session_rows=session_rows,
+            now=now,
+            complete=complete,
         ),
     )

@@ -24,6 +24,8 @@ class TableResult(Struct, frozen=True, kw_only=True):
     loaded_manifests: int = 0
     load_seconds: float = 0.0
     target_changes: tuple[str, ...] = ()
+    left_out_manifests: int = 0
+    left_out_rows: int = 0
     error: str | None = None
     hint: str | None = None
     exit_code: int = 0

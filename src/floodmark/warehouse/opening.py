@@ -1,5 +1,7 @@
 """From the configuration to a target."""
 
+import os
+
 from floodmark.config.models import (
     Connection,
     DuckdbConnection,
@@ -40,3 +42,8 @@ def open_target(
         f"a {type(connection).__struct_config__.tag} connection cannot be loaded into",
         hint="use a duckdb, postgres or redshift connection as the target",
     )
+
+
+def surely_missing(connection: Connection) -> bool:
+    """Whether a target is gone, as far as that is seen without opening it."""
+    return isinstance(connection, DuckdbConnection) and not os.path.exists(connection.path)

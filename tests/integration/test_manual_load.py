@@ -1,0 +1,213 @@
+"""A manual watermark and `--redshift-only`; and a target that lost what it had."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from floodmark.errors import FloodmarkError
+from floodmark.model.notice import Notice
+from floodmark.model.position import Position
+from floodmark.model.standing import Head
+from floodmark.model.watermark import Watermark
+from floodmark.state import steering
+from floodmark.state.watermarks import WatermarkStore
+from floodmark.warehouse.sql import LEDGER, SqlTarget
+from pipelines import Pipeline, ask_once
+from scenarios import open_store, use_test_keys
+from sources import SourceTable, Struck, check_loaded, load, source_tables
+from warehouses import Warehouse, new_warehouse
+
+NOON = datetime(2025, 9, 1, 12, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+ALONE, TOGETHER = 1, 10**9
+
+
+@pytest.fixture(params=["duckdb", "postgres", "redshift"])
+def warehouse(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Warehouse:
+    use_test_keys(monkeypatch)
+    return new_warehouse(request.param, request, tmp_path)
+
+
+def store_at(warehouse: Warehouse, moment: datetime) -> WatermarkStore:
+    return open_store(warehouse.lake.open(), clock=lambda: moment)
+
+
+def extract_at(warehouse: Warehouse, table: SourceTable, moment: datetime, rows: int) -> None:
+    """Let the source grow, and commit that as one chunk at some time."""
+    table.change(Random(rows), inserts=rows)
+    table.extract(store_at(warehouse, moment), chunk_rows=1000)
+
+
+def set_at(warehouse: Warehouse, table: SourceTable, moment: datetime) -> None:
+    steering.set_position(open_store(warehouse.lake.open()), table.name, Position(moment))
+
+
+def stand(warehouse: Warehouse, table: SourceTable) -> Watermark:
+    watermark = open_store(warehouse.lake.open()).get(table.name)
+    assert watermark is not None
+    return watermark
+
+
+def test_what_was_created_before_the_manual_timestamp_stays_pending(warehouse: Warehouse) -> None:
+    single, *_ = source_tables()
+    for hour, rows in enumerate([3, 4, 5]):
+        extract_at(warehouse, single, NOON + hour * HOUR, rows)
+    set_at(warehouse, single, NOON + HOUR)
+    before = stand(warehouse, single)
+    notices: list[Notice] = []
+    for again in (False, True):
+        result = load(warehouse, single, batch_bytes=ALONE, load_only=True, report=notices.append)
+        assert (result.rows, result.manifests) == ((0, 0) if again else (5, 1))
+        assert (result.left_out_manifests, result.left_out_rows) == (2, 7)
+        assert "loading: files after 2025-09-01 13:00:00" in notices[-1].message
+    after = stand(warehouse, single)
+    assert len(warehouse.rows(single.target)) == after.redshift_state.total_rows == 5
+    assert after.loaded_head == Head(1, 0)  # never further than what is whole
+    assert after.redshift_state.status == "pending"
+    assert after.standing == before.standing  # stage 1 is as the operator left it
+    assert after.metadata.manual_watermark
+    assert after.backup_strategy == "manual_cli"
+    assert load(warehouse, single, batch_bytes=TOGETHER).rows == 7
+    check_loaded(warehouse, single)
+
+
+def test_a_manual_watermark_does_not_steer_a_whole_sync(warehouse: Warehouse) -> None:
+    single, *_ = source_tables()
+    extract_at(warehouse, single, NOON, 3)
+    set_at(warehouse, single, NOON + HOUR)
+    result = load(warehouse, single, batch_bytes=TOGETHER)
+    assert (result.rows, result.left_out_manifests) == (3, 0)
+    check_loaded(warehouse, single)
+
+
+def test_if_the_filter_leaves_none_that_is_a_failure(warehouse: Warehouse) -> None:
+    single, *_ = source_tables()
+    extract_at(warehouse, single, NOON, 3)
+    set_at(warehouse, single, NOON + HOUR)
+    with pytest.raises(FloodmarkError) as caught:
+        load(warehouse, single, batch_bytes=TOGETHER, load_only=True)
+    assert "Found 1 files, filtered to 0 files for loading" in caught.value.message
+    assert "the newest was created at 2025-09-01 12:00:00" in caught.value.message
+    assert "watermark set" in str(caught.value.hint)
+    after = stand(warehouse, single)
+    assert after.redshift_state.status == "failed"
+    assert after.metadata.manual_watermark
+    set_at(warehouse, single, NOON - HOUR)
+    assert load(warehouse, single, batch_bytes=TOGETHER, load_only=True).rows == 3
+    check_loaded(warehouse, single)
+
+
+def test_reset_then_set_then_load_what_is_in_the_lake(warehouse: Warehouse) -> None:
+    """Seed 003: load existing files after a timestamp, and keep the manual watermark."""
+    single, *_, keyless = source_tables()
+    for table in (single, keyless):
+        for hour, rows in enumerate([3, 4, 5]):
+            extract_at(warehouse, table, NOON + hour * HOUR, rows)
+        load(warehouse, table, batch_bytes=TOGETHER)
+        steering.reset(open_store(warehouse.lake.open()), table.name, ["extract", "load"])
+        set_at(warehouse, table, NOON)
+    result = load(warehouse, single, batch_bytes=TOGETHER, load_only=True)
+    assert (result.rows, result.left_out_rows) == (9, 3)
+    after = stand(warehouse, single)
+    assert (after.redshift_state.total_rows, after.redshift_state.status) == (9, "success")
+    assert after.loaded_head == after.head
+    assert after.metadata.manual_watermark
+    assert len(warehouse.rows(single.target)) == 12  # one row a key
+    result = load(warehouse, keyless, batch_bytes=TOGETHER, load_only=True)
+    assert (result.rows, result.left_out_rows) == (0, 12)
+    for table in (single, keyless):
+        steering.reset(open_store(warehouse.lake.open()), table.name, ["extract", "load"])
+        table.extract(open_store(warehouse.lake.open()), chunk_rows=5)
+        load(warehouse, table, batch_bytes=TOGETHER)
+        check_loaded(warehouse, table)
+
+
+# A target that was lost
+
+
+def lose(warehouse: Warehouse, table: SourceTable) -> None:
+    for name in (LEDGER, table.target.name):
+        warehouse.query(f'DROP TABLE {{schema}}."{name}"')
+
+
+def test_a_lost_target_is_noticed_though_nothing_is_new(warehouse: Warehouse) -> None:
+    single, *_ = source_tables()
+    extract_at(warehouse, single, NOON, 3)
+    load(warehouse, single, batch_bytes=TOGETHER)
+    lose(warehouse, single)
+    notices: list[Notice] = []
+    load(warehouse, single, batch_bytes=TOGETHER, load_only=True, report=notices.append)
+    assert "has lost what was loaded" in notices[0].message
+    check_loaded(warehouse, single)
+
+
+@pytest.mark.parametrize("number", [0, 3], ids=["with a key", "without"])
+def test_a_run_that_dies_while_it_fills_a_lost_target_loses_nothing(
+    warehouse: Warehouse, number: int
+) -> None:
+    table = source_tables()[number]
+    for hour in range(4):
+        extract_at(warehouse, table, NOON + hour * HOUR, 3)
+    load(warehouse, table, batch_bytes=ALONE)
+    lose(warehouse, table)
+
+    def arm(target: SqlTarget) -> None:
+        whole, count = target._load_once, 0
+
+        def twice(batch: object) -> int:
+            nonlocal count
+            count += 1
+            if count > 2:
+                raise Struck("struck")
+            return whole(batch)  # type: ignore[arg-type]
+
+        target._load_once = twice  # type: ignore[method-assign]
+
+    with pytest.raises(Struck):
+        load(warehouse, table, batch_bytes=ALONE, load_only=True, arm=arm)
+    assert stand(warehouse, table).loaded_head == Head(1, 2)
+    load(warehouse, table, batch_bytes=ALONE)
+    check_loaded(warehouse, table)
+
+
+# The command
+
+
+def test_the_command_says_what_it_loads_and_leaves_out(
+    pipeline: Callable[..., Pipeline],
+) -> None:
+    it = pipeline({"t": "{cursor: [update_at, id]}"})
+    ask_once(it, "CREATE TABLE t (id INT PRIMARY KEY, update_at DATETIME NOT NULL)")
+    ask_once(it, "INSERT INTO t VALUES (1, '2025-06-01'), (2, '2025-06-02')")
+    for _ in range(2):
+        assert it.synced("--limit", "1")["rows"] == 1
+    name, load_only = f"{it.schema}.t", ("sync", "-p", "main", "--redshift-only")
+    moment = it.manifests()[0].created_at.isoformat()
+    it.call("watermark", "set", "-t", name, "--timestamp", moment, "--force")
+    plan = it.call(*load_only, "--dry-run", "--json").value[0]
+    assert (plan["load"]["rows"], plan["left_out"]["rows"]) == (1, 1)
+    ended = it.call(*load_only, "--json")
+    assert (ended.table["loaded_rows"], ended.table["left_out_rows"]) == (1, 1)
+    assert "left out 1 manifests of 1 rows" in ended.err
+    document = it.call("watermark", "get", "-t", name, "--json").value
+    assert document["metadata"]["manual_watermark"]
+    assert document["mysql_state"]["last_timestamp"] == moment.replace("+00:00", "Z")
+    later = it.manifests()[1].created_at.isoformat()
+    assert it.call("watermark", "set", "-t", name, "--timestamp", later, "--force").code == 0
+    ended = it.call(*load_only)
+    assert ended.code == 1
+    assert "Found 1 files, filtered to 0 files for loading" in ended.out
+
+
+def test_a_duckdb_file_that_is_gone_is_made_anew(pipeline: Callable[..., Pipeline]) -> None:
+    it = pipeline({"t": "{cursor: [update_at, id]}"})
+    ask_once(it, "CREATE TABLE t (id INT PRIMARY KEY, update_at DATETIME NOT NULL)")
+    ask_once(it, "INSERT INTO t VALUES (1, '2025-06-01')")
+    for _ in range(2):
+        assert it.call("sync", "-p", "main", "--json").table["loaded_rows"] == 1
+        (it.folder / "warehouse.duckdb").unlink()
