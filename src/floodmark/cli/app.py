@@ -24,7 +24,7 @@ from floodmark.state.system import read_system_watermark
 from floodmark.state.watermarks import Run, WatermarkStore
 from floodmark.storage.opening import open_lake
 
-_COLOURS = {"warning": "yellow", "info": "green", "debug": "white"}
+_COLOURS = {"error": "red", "warning": "yellow", "info": "green", "debug": "white"}
 
 
 class App:
@@ -92,11 +92,7 @@ class App:
 
     def print(self, text: str, value: object) -> None:
         """Print a result: text for people, or a value as JSON for programs."""
-        if self.as_json:
-            data = value if isinstance(value, bytes) else msgspec.json.encode(value)
-            click.echo(msgspec.json.format(data, indent=2).decode())
-        else:
-            click.echo(text)
+        print_result(text, value, as_json=self.as_json)
 
     def table(self, text: str) -> TableName:
         """Resolve what `-t` was given; UsageError if no table, or more than one, is meant."""
@@ -131,20 +127,47 @@ def print_traceback(error: Exception) -> None:
     traceback.print_exception(error, file=sys.stderr)
 
 
-def command_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command `--config`, `--json` and `--debug`, and hand it an App."""
+def print_result(text: str, value: object, *, as_json: bool) -> None:
+    """Print a result: text for people, or a value as JSON for programs."""
+    if as_json:
+        data = value if isinstance(value, bytes) else msgspec.json.encode(value)
+        click.echo(msgspec.json.format(data, indent=2).decode())
+    else:
+        click.echo(text)
+
+
+def complain(message: str, hint: str | None, label: str = "error") -> None:
+    """Show on stderr what is wrong, in one line, and what to try in another."""
+    click.echo(f"{click.style(f'{label}:', fg=_COLOURS[label], bold=True)} {message}", err=True)
+    if hint:
+        click.echo(f"{click.style('hint:', fg='cyan')} {hint}", err=True)
+
+
+def shared_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command `--config`, `--json` and `--debug`; the last shows where errors come from."""
 
     @click.option("--config", "config_path", metavar="FILE", help="Configuration to use.")
     @click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
     @click.option("--debug", is_flag=True, help="Show tracebacks and details.")
     @functools.wraps(function)
-    def wrapped(config_path: str | None, *, as_json: bool, debug: bool, **rest: Any) -> Any:
+    def wrapped(*, debug: bool, **rest: Any) -> Any:
         try:
-            return function(App(config_path, as_json=as_json, debug=debug), **rest)
+            return function(debug=debug, **rest)
         except FloodmarkError as error:
             if debug:
                 print_traceback(error)
             raise
+
+    return wrapped
+
+
+def command_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the shared options, and hand it an App."""
+
+    @shared_options
+    @functools.wraps(function)
+    def wrapped(config_path: str | None, *, as_json: bool, debug: bool, **rest: Any) -> Any:
+        return function(App(config_path, as_json=as_json, debug=debug), **rest)
 
     return wrapped
 

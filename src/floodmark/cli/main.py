@@ -18,6 +18,7 @@ from floodmark.errors import ExitCode, FloodmarkError
         ),
         "watermark": ("floodmark.cli.watermark:watermark", "See and steer every position."),
         "s3clean": ("floodmark.cli.s3clean:s3clean", "List and remove data files in the lake."),
+        "init": ("floodmark.cli.init:init", "Write a commented configuration."),
         "demo": ("floodmark.cli.demo:demo", "Tell the story on embedded parts, in a minute."),
         "doctor": ("floodmark.cli.doctor:doctor", "Check configuration, lake, sources and tables."),
     },
@@ -54,7 +55,7 @@ def run(arguments: list[str] | None = None) -> int:
 
 
 def _fail(message: str, hint: str | None, code: int) -> int:
-    click.echo(f"{click.style('error:', fg='red', bold=True)} {message}", err=True)
-    if hint:
-        click.echo(f"{click.style('hint:', fg='cyan')} {hint}", err=True)
+    from floodmark.cli.app import complain
+
+    complain(message, hint)
     return code

@@ -15,6 +15,8 @@ from floodmark.sources.connection import MysqlSession
 # MariaDB knows JSON only as text with this check.
 _JSON_CHECK = re.compile(r"json_valid\(`((?:[^`]|``)+)`\)", re.IGNORECASE)
 
+_OURS = "t.table_schema NOT IN ('information_schema', 'mysql', 'performance_schema', 'sys')"
+
 
 def read_table(session: MysqlSession, name: TableName) -> SourceTable:
     """Describe a table; UsageError if there is none, with the names that come near."""
@@ -43,6 +45,17 @@ def read_table(session: MysqlSession, name: TableName) -> SourceTable:
     )
 
 
+def list_tables(session: MysqlSession, scope: str) -> list[TableName]:
+    """Every table that the user may see, in order; no views, nothing of the server's own."""
+    rows = _query(
+        session,
+        "SELECT t.table_schema AS table_schema, t.table_name AS name"  # noqa: S608
+        f" FROM information_schema.tables t WHERE {_OURS} AND t.table_type = 'BASE TABLE'"
+        " ORDER BY t.table_schema, t.table_name",
+    )
+    return [TableName(scope, row["table_schema"], row["name"]) for row in rows]
+
+
 def _find(session: MysqlSession, name: TableName) -> dict[str, Any]:
     rows = _query(
         session,
@@ -56,9 +69,8 @@ def _find(session: MysqlSession, name: TableName) -> dict[str, Any]:
             return row
     known = _query(
         session,
-        "SELECT CONCAT(t.table_schema, '.', t.table_name) AS name FROM information_schema.tables t"
-        " WHERE t.table_schema NOT IN"
-        " ('information_schema', 'mysql', 'performance_schema', 'sys')",
+        "SELECT CONCAT(t.table_schema, '.', t.table_name) AS name"  # noqa: S608
+        f" FROM information_schema.tables t WHERE {_OURS}",
     )
     names = [row["name"] for row in known]
     nearest = get_close_matches(name.unscoped, names, n=3, cutoff=0.6)

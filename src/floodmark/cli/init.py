@@ -1,0 +1,256 @@
+"""`floodmark init`: write a configuration, from answers and from what the source says of itself."""
+
+import os
+import re
+import sys
+from typing import Any
+
+import click
+from msgspec import Struct
+
+from floodmark.cli.app import complain, print_result, shared_options
+from floodmark.cli.words import counted
+from floodmark.config.loading import FILE_NAME
+from floodmark.config.models import MysqlConnection
+from floodmark.config.secret import Secret
+from floodmark.config.template import Draft, render
+from floodmark.errors import ConfigError, FloodmarkError, UsageError
+from floodmark.model.proposal import Proposal
+from floodmark.model.table import valid_scope
+
+TARGETS = ("duckdb", "postgres", "redshift")
+_PORTS = {"postgres": 5432, "redshift": 5439}
+_TARGET_PASSWORD = "WAREHOUSE_PASSWORD"  # noqa: S105 - its name
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+class Answers:
+    """Takes what options and environment say, and asks for the rest on a terminal."""
+
+    def __init__(self, given: dict[str, Any], *, asking: bool) -> None:
+        self._given = given
+        self._earlier: dict[str, Any] = {}
+        self.asking = asking
+
+    def take(self, name: str, question: str, default: Any = None, kind: Any = None) -> Any:
+        """An answer; UsageError if there is neither one nor anybody to ask."""
+        if (given := self._given.get(name)) is None and self.asking:
+            default = self._earlier.get(name, default)
+            given = self._given[name] = click.prompt(question, default=default, type=kind, err=True)
+        if given is not None:
+            return given
+        if default is None:
+            raise _missing(name)
+        return default
+
+    def ask_again(self, *names: str) -> None:
+        """Ask once more for what was given, with the earlier answers at hand."""
+        for name in names:
+            self._earlier[name] = self._given.pop(name, None)
+
+
+class Found(Struct, frozen=True, kw_only=True):
+    """What came of a look at the source."""
+
+    source: MysqlConnection
+    proposals: tuple[Proposal, ...] = ()
+    problem: str | None = None
+
+
+@click.command()
+@click.option("--lake", envvar="FLOODMARK_LAKE", help="A folder, or s3://bucket/prefix.")
+@click.option("--scope", help="A name for the source.  [default: PROD]")
+@click.option("--host", envvar="MYSQL_HOST", help="Of MySQL.  [default: 127.0.0.1]")
+@click.option("--port", envvar="MYSQL_PORT", type=click.IntRange(1, 65535), help="Of MySQL.")
+@click.option("--user", envvar="MYSQL_USER", help="Of MySQL.")
+@click.option(
+    "--password-variable",
+    default="MYSQL_PASSWORD",
+    show_default=True,
+    metavar="NAME",
+    help="The environment variable that holds MySQL's password.",
+)
+@click.option(
+    "--schema", "schemas", multiple=True, help="Only tables of this one; may be repeated."
+)
+@click.option("--target", type=click.Choice(TARGETS), help="The warehouse.  [default: duckdb]")
+@click.option("--target-host", envvar="WAREHOUSE_HOST", help="Of PostgreSQL or Redshift.")
+@click.option("--target-port", envvar="WAREHOUSE_PORT", type=click.IntRange(1, 65535))
+@click.option("--target-database", envvar="WAREHOUSE_DATABASE")
+@click.option("--target-user", envvar="WAREHOUSE_USER")
+@click.option("--target-schema", envvar="WAREHOUSE_SCHEMA", help="[default: public]")
+@click.option("--iam-role", help="What Redshift reads the lake as: an ARN, or 'default'.")
+@click.option("--pipeline", help="A name for what is synced together.  [default: main]")
+@click.option("--yes", is_flag=True, help="Ask nothing: take the defaults.")
+@click.option("--force", is_flag=True, help="Replace a file that is there.")
+@shared_options
+def init(
+    config_path: str | None,
+    password_variable: str,
+    schemas: tuple[str, ...],
+    *,
+    yes: bool,
+    force: bool,
+    as_json: bool,
+    debug: bool,  # noqa: ARG001
+    **given: Any,
+) -> None:
+    """Write a commented configuration; tables, keys and cursors are found in the source.
+
+    Passwords are not written: the file names the environment variables that hold them.
+    """
+    path = config_path or os.environ.get("FLOODMARK_CONFIG") or FILE_NAME
+    if os.path.exists(path) and not force:
+        raise UsageError(f"{path} is there already", hint="add --force to replace it")
+    if not _VARIABLE.fullmatch(password_variable):
+        raise UsageError(f"{password_variable!r} cannot name an environment variable")
+    answers = Answers(given, asking=sys.stdin.isatty() and not yes)
+    scope = answers.take(
+        "scope", "Name of the source, which becomes the scope of its tables", "PROD"
+    )
+    if not valid_scope(scope):
+        raise UsageError(f"scope {scope!r} is not a name", hint="use letters, digits, '_' and '-'")
+    found = _look(answers, scope, schemas, password_variable)
+    draft = Draft(
+        lake=answers.take("lake", "Lake: a folder, or s3://bucket/prefix", "./lake"),
+        scope=scope,
+        source=_keys(found, password_variable),
+        target=_target(answers),
+        pipeline=answers.take("pipeline", "Name of the pipeline", "main"),
+        proposals=found.proposals,
+    )
+    _write(path, render(draft), replace=force)
+    value = {
+        "path": os.path.abspath(path),
+        "problem": found.problem,
+        "variables": _variables(draft),
+        "tables": found.proposals,
+    }
+    print_result(_summary(path, draft, found), value, as_json=as_json)
+
+
+def _missing(name: str) -> UsageError:
+    parameters = click.get_current_context().command.params
+    option = next(parameter for parameter in parameters if parameter.name == name)
+    variable = f", or in the environment as {option.envvar}" if option.envvar else ""
+    return UsageError(f"{option.opts[0]} is missing", hint=f"give it{variable}")
+
+
+def _look(answers: Answers, scope: str, schemas: tuple[str, ...], variable: str) -> Found:
+    """Look at the source; if it cannot be reached, ask again, or go on without its tables."""
+    password = os.environ.get(variable)
+    while True:
+        if password is None and answers.asking:
+            source = _source(answers, None)
+            password = click.prompt(
+                f"Password (not written to the file; later taken from ${variable})",
+                default="",
+                hide_input=True,
+                show_default=False,
+                err=True,
+            )
+        source = _source(answers, password)
+        try:
+            return Found(source=source, proposals=_discover(answers, source, scope, schemas))
+        except FloodmarkError as error:
+            if isinstance(error, UsageError) and not isinstance(error, ConfigError):
+                raise  # a wrong --schema, rather than a source that cannot be reached
+            problem = error
+        complain(problem.message, problem.hint, label="warning")
+        if not (answers.asking and click.confirm("Try other answers?", default=True, err=True)):
+            return Found(source=source, problem=problem.message)
+        answers.ask_again("host", "port", "user")
+        password = None
+
+
+def _source(answers: Answers, password: str | None) -> MysqlConnection:
+    return MysqlConnection(
+        host=answers.take("host", "MySQL host", "127.0.0.1"),
+        port=answers.take("port", "MySQL port", 3306),
+        user=answers.take("user", "MySQL user"),
+        password=Secret(password) if password else None,
+    )
+
+
+def _discover(
+    answers: Answers, source: MysqlConnection, scope: str, schemas: tuple[str, ...]
+) -> tuple[Proposal, ...]:
+    from floodmark.sources.catalog import list_tables
+    from floodmark.sources.connection import connect
+    from floodmark.sync.discovery import discover
+
+    with connect(source) as session:
+        tables = list_tables(session, scope)
+        known = list(dict.fromkeys(table.schema for table in tables))
+        if not schemas and len(known) > 1:
+            text = answers.take("schema", "Schemas, separated by commas", ", ".join(known))
+            schemas = tuple(part.strip() for part in text.split(","))
+        for schema in schemas:
+            if schema not in known:
+                raise UsageError(
+                    f"schema {schema!r} has no tables that {source.user!r} may see",
+                    hint="there are " + (", ".join(known) or "none"),
+                )
+        wanted = [table for table in tables if not schemas or table.schema in schemas]
+        return tuple(discover(session, wanted))
+
+
+def _keys(found: Found, variable: str) -> dict[str, str | int]:
+    source = found.source
+    keys: dict[str, str | int] = {
+        "type": "mysql",
+        "host": source.host,
+        "port": source.port,
+        "user": source.user,
+    }
+    if source.password is None and found.problem is None:  # it lets this user in without one
+        return keys
+    return keys | {"password": f"${{{variable}}}"}
+
+
+def _target(answers: Answers) -> dict[str, str | int]:
+    kind = answers.take("target", "Warehouse", "duckdb", click.Choice(TARGETS))
+    if kind == "duckdb":
+        return {"type": kind, "path": "./warehouse.duckdb"}
+    target: dict[str, str | int] = {
+        "type": kind,
+        "host": answers.take("target_host", "Warehouse host"),
+        "port": answers.take("target_port", "Warehouse port", _PORTS[kind]),
+        "database": answers.take("target_database", "Warehouse database"),
+        "user": answers.take("target_user", "Warehouse user"),
+        "password": f"${{{_TARGET_PASSWORD}}}",
+        "schema": answers.take("target_schema", "Schema in the warehouse", "public"),
+    }
+    if kind == "redshift":
+        target["iam_role"] = answers.take(
+            "iam_role", "IAM role that Redshift reads the lake as", "default"
+        )
+    return target
+
+
+def _write(path: str, text: str, *, replace: bool) -> None:
+    try:
+        with open(path, "w" if replace else "x", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}") from error
+
+
+def _variables(draft: Draft) -> list[str]:
+    """The environment variables that the file refers to."""
+    values = [*draft.source.values(), *draft.target.values()]
+    return [value[2:-1] for value in values if isinstance(value, str) and value[:2] == "${"]
+
+
+def _summary(path: str, draft: Draft, found: Found) -> str:
+    included = sum(proposal.included for proposal in found.proposals)
+    left = len(found.proposals) - included
+    lines = [f"{path}: {counted(included, 'table')} in pipeline {draft.pipeline}"]
+    if left:
+        lines.append(f"  {counted(left, 'table')} commented out: look for '# ' in front of a name")
+    if found.problem:
+        lines.append("  no table was looked at: MySQL could not be reached")
+    lines.append("next:")
+    lines += [f"  export {name}=…" for name in _variables(draft) if name not in os.environ]
+    lines += ["  floodmark doctor", f"  floodmark sync -p {draft.pipeline} --dry-run"]
+    return "\n".join(lines)

@@ -1,0 +1,25 @@
+"""Numbers and times as people say them."""
+
+from datetime import datetime, timedelta
+
+_UNITS = (("day", 86400), ("hour", 3600), ("minute", 60), ("second", 1))
+
+
+def counted(number: int, word: str) -> str:
+    """A number and what it counts: `1 row`, `1,250,000 rows`."""
+    return f"{number:,} {word if number == 1 else f'{word}s'}"
+
+
+def span(length: timedelta) -> str:
+    """A length of time in its largest unit: `3 minutes`."""
+    seconds = max(0, int(length.total_seconds()))
+    name, size = next((unit for unit in _UNITS if seconds >= unit[1]), _UNITS[-1])
+    return counted(seconds // size, name)
+
+
+def ago(moment: datetime | None, now: datetime) -> str:
+    """How long ago something was."""
+    if moment is None:
+        return "never"
+    length = now - moment
+    return "just now" if length < timedelta(minutes=1) else f"{span(length)} ago"

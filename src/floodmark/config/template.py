@@ -1,0 +1,127 @@
+"""A commented configuration, written from what is known so far."""
+
+import json
+import re
+from itertools import groupby
+from textwrap import wrap
+
+import yaml
+from msgspec import Struct
+
+from floodmark.model.proposal import Proposal
+
+_WIDTH = 92
+_PLAIN = re.compile(r"[A-Za-z./~][A-Za-z0-9_./$~-]*")
+
+_HEAD = """\
+# Floodmark: what is kept in step with what. Every key: docs/configuration.md.
+# ${NAME} is filled in from the environment: secrets do not belong in this file.
+# 'floodmark doctor' checks it all, 'floodmark sync --dry-run' shows what would be done.
+"""
+_LAKE = """
+# Where data files and watermarks are kept: a folder, s3://bucket/prefix,
+# or {url: "s3://bucket/prefix", endpoint: "http://127.0.0.1:8333", region: us-east-1}.
+"""
+_SOURCE = (
+    "  # The source. Its name is the scope of its tables, so it stays once there are watermarks.\n"
+)
+_TUNNEL = """\
+    # Through an SSH server; host and port above are then as that server sees them:
+    # tunnel: {host: bastion.example.com, user: deploy, key: ~/.ssh/id_ed25519}
+"""
+_REST = """\
+# What may be set, with its default:
+# default_start: 2025-01-01             # where tables with a time cursor begin without a watermark
+# extraction: {window_rows: 250000, windows_per_chunk: 8, file_mb: 192}
+# spark: {master: "local[*,4]", memory: 1g}    # or spark://host:7077
+# presets: {cutover: 2025-08-04}        # for 'floodmark watermark set cutover --force'
+"""
+
+
+class Draft(Struct, frozen=True, kw_only=True):
+    """What a configuration is written from; `source` and `target` are keys of the connections."""
+
+    lake: str
+    scope: str
+    source: dict[str, str | int]
+    target: dict[str, str | int]
+    pipeline: str
+    proposals: tuple[Proposal, ...] = ()
+
+
+def render(draft: Draft) -> str:
+    """Write a configuration, with the reasons for what it says."""
+    return "".join(
+        (
+            _HEAD,
+            _LAKE,
+            f"lake: {scalar(draft.lake)}\n\nconnections:\n",
+            _SOURCE,
+            _connection(draft.scope, draft.source),
+            _TUNNEL,
+            "\n  # The warehouse: duckdb, postgres or redshift.\n",
+            _connection("warehouse", draft.target),
+            f"\npipelines:\n  {scalar(draft.pipeline)}:\n",
+            f"    source: {scalar(draft.scope)}\n    target: warehouse\n",
+            _tables(draft.proposals),
+            _REST,
+        )
+    )
+
+
+def scalar(value: str | int) -> str:
+    """Write a value so that YAML reads the same again."""
+    text = str(value)
+    if isinstance(value, int):
+        return text
+    plain = _PLAIN.fullmatch(text) and yaml.safe_load(text) == text
+    return text if plain else json.dumps(text, ensure_ascii=False)
+
+
+def _connection(name: str, keys: dict[str, str | int]) -> str:
+    lines = "".join(f"    {key}: {scalar(value)}\n" for key, value in keys.items())
+    return f"  {scalar(name)}:\n{lines}"
+
+
+def _tables(proposals: tuple[Proposal, ...]) -> str:
+    if not proposals:
+        return (
+            "    tables: {}\n"
+            "      # No table was looked at yet. One line each, for example:\n"
+            "      # shop.orders: {cursor: [update_at, id]}\n"
+            "      # shop.events: {cursor: id}\n"
+            "      # shop.countries: {cursor: none}    # small: read whole each time\n\n"
+        )
+    # A key without anything below it would be empty: then it says so itself.
+    head = (
+        "    tables:\n" if any(proposal.included for proposal in proposals) else "    tables: {}\n"
+    )
+    parts = [head]
+    for schema, found in groupby(proposals, lambda proposal: proposal.table.partition(".")[0]):
+        tables = list(found)
+        parts.append(f"      # ── {schema}: {len(tables):,} {_plural('table', len(tables))}\n\n")
+        parts += [f"{_table(table)}\n" for table in tables]
+    return "".join(parts)
+
+
+def _table(proposal: Proposal) -> str:
+    size = f"about {proposal.rows:,} {_plural('row', proposal.rows)}; " if proposal.rows else ""
+    notes = [f"{size}{proposal.reason}", *(f"note: {one}" for one in proposal.warnings)]
+    comments = "".join(
+        f"      # {line}\n" for note in notes for line in wrap(note, _WIDTH, subsequent_indent="  ")
+    )
+    mark = "" if proposal.included else "# "
+    return f"{comments}      {mark}{scalar(proposal.table)}: {_settings(proposal)}\n"
+
+
+def _settings(proposal: Proposal) -> str:
+    if proposal.cursor is None:
+        return "{}"
+    columns = [scalar(column) for column in proposal.cursor]
+    cursor = columns[0] if len(columns) == 1 else f"[{', '.join(columns)}]" if columns else "none"
+    name = f", target_name: {scalar(proposal.target_name)}" if proposal.target_name else ""
+    return f"{{cursor: {cursor}{name}}}"
+
+
+def _plural(word: str, count: int) -> str:
+    return word if count == 1 else f"{word}s"
