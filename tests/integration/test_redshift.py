@@ -1,6 +1,8 @@
 """Loading into Redshift: what is its own, beside what every target keeps."""
 
+import gc
 import json
+import re
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,12 +13,14 @@ from msgspec import structs
 
 from floodmark.config.models import LakeSettings, RedshiftConnection, TableSettings
 from floodmark.config.secret import Secret
+from floodmark.embedded.process import free_ports
 from floodmark.errors import ConfigError, FloodmarkError
 from floodmark.model.load import TargetTable
 from floodmark.model.manifest import Column
 from floodmark.storage.memory import MemoryObjectStore
 from floodmark.warehouse.redshift import RedshiftTarget
 from floodmark.warehouse.redshift_types import redshift_type, shown_type, widens
+from floodmark.warehouse.target import SchemaConflict
 from pipelines import Pipeline, ask_once
 from scenarios import BUCKET, new_lake, use_test_keys
 from servers import S3Server
@@ -24,10 +28,12 @@ from servers.postgres import PrivatePostgres
 from servers.redshift import RedshiftStandIn
 from servers.redshift.faults import Fail, first
 from servers.seaweedfs import SeaweedFS
-from warehouses import Loads, Warehouse, new_redshift
+from servers.sshd import PrivateSshd
+from warehouses import Loads, Warehouse, new_redshift, quoted
 
 ID = Column("id", "bigint", False, "int64")
 NAME = Column("name", "varchar(10)", True, "string")
+JSON = Column("doc", "json", True, "string")
 PEOPLE = TargetTable(name="people", columns=(ID, NAME), primary_key=("id",), version=None)
 
 
@@ -130,9 +136,43 @@ def test_distribution_and_sort_keys(redshift: RedshiftStandIn, people: Loads) ->
         opened.prepare(structs.replace(PEOPLE, name="others"))
 
 
-def target(warehouse: Warehouse, settings: TableSettings) -> RedshiftTarget:
+def test_encodings(redshift: RedshiftStandIn, people: Loads) -> None:
+    settings = TableSettings(encode={"NAME": "zstd"})
+    with target(people.warehouse, settings) as opened:
+        redshift.forget()
+        opened.prepare(PEOPLE)
+    made = [e.sql for e in redshift.executed if e.kind == "CREATE" and "people" in e.sql]
+    assert made[-1].endswith('("id" BIGINT, "name" VARCHAR(40) ENCODE ZSTD)')
+    wrong = TableSettings(encode={"nmae": "raw"})
+    with target(people.warehouse, wrong) as opened, pytest.raises(ConfigError, match="'nmae'"):
+        opened.prepare(structs.replace(PEOPLE, name="others"))
+
+
+def test_json_becomes_super_if_asked_for(redshift: RedshiftStandIn, people: Loads) -> None:
+    table = structs.replace(PEOPLE, name="docs", columns=(ID, JSON))
+    docs = Loads(people.warehouse, table)
+    values = [{"a": [1, "é"]}, [], "text", 12.5, None]
+    rows = [{"id": number, "doc": value} for number, value in enumerate(values)]
+    chunk = docs.chunk(rows)
+    with target(people.warehouse, TableSettings(), json="super") as opened:
+        opened.prepare(table)
+        assert opened.load(docs.batch(chunk)) == len(rows)
+        assert opened.prepare(table) == []
+    assert isinstance(people.warehouse.connection, RedshiftConnection)
+    place = quoted(people.warehouse.connection.schema)
+    kinds = f"SELECT jsonb_typeof(doc), doc #>> '{{a,1}}' FROM {place}.docs ORDER BY id"
+    assert redshift.look(kinds) == [
+        ("object", "é"), ("array", None), ("string", None), ("number", None), (None, None)
+    ]  # fmt: skip
+    with target(people.warehouse, TableSettings()) as opened, pytest.raises(SchemaConflict) as no:
+        opened.prepare(table)
+    assert "SUPER in the target, and VARCHAR(65535)" in no.value.message
+
+
+def target(warehouse: Warehouse, settings: TableSettings, **changes: Any) -> RedshiftTarget:
     assert isinstance(warehouse.connection, RedshiftConnection)
-    return RedshiftTarget(warehouse.connection, warehouse.lake.open(), lake_of(warehouse), settings)
+    connection = structs.replace(warehouse.connection, **changes)
+    return RedshiftTarget(connection, warehouse.lake.open(), lake_of(warehouse), settings)
 
 
 # Authorization
@@ -311,7 +351,32 @@ def test_mysql_to_redshift(
     assert synced.call("sync", "-p", "main", "--json").table["loaded_rows"] == 0
 
 
-def use_redshift(synced: Pipeline, server: RedshiftStandIn) -> None:
+@pytest.fixture
+def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateSshd]:
+    with PrivateSshd(tmp_path_factory.mktemp("sshd")) as server:
+        yield server
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_redshift_through_an_ssh_tunnel(
+    on_seaweedfs: RedshiftStandIn, sshd: PrivateSshd, pipeline: Callable[..., Pipeline]
+) -> None:
+    synced = pipeline({"t": "{cursor: id}"}, lake="seaweedfs")
+    tunnel = structs.asdict(sshd.settings)
+    use_redshift(synced, on_seaweedfs, tunnel=tunnel)
+    ask_once(synced, "CREATE TABLE t (id INT PRIMARY KEY) AS SELECT seq AS id FROM seq_1_to_9")
+    assert synced.call("sync", "-p", "main", "--json").table["loaded_rows"] == 9
+    assert on_seaweedfs.look("SELECT COUNT(*) FROM public.t") == [(9,)]
+    on_seaweedfs.look("DROP TABLE public.t, public.floodmark_ledger")
+    use_redshift(synced, on_seaweedfs, tunnel=tunnel, port=free_ports(1)[0])
+    ask_once(synced, "INSERT INTO t VALUES (10)")
+    failed = synced.call("sync", "-p", "main", "--json")
+    assert failed.code == 1
+    assert f"SSH server {sshd.settings.host}:{sshd.port} cannot reach" in failed.table["error"]
+    gc.collect()  # the driver leaves a socket open when it is hung up on at once
+
+
+def use_redshift(synced: Pipeline, server: RedshiftStandIn, **changes: Any) -> None:
     """Have the configuration name the stand-in as its target."""
     connection = server.connection()
     assert connection.password is not None
@@ -321,11 +386,14 @@ def use_redshift(synced: Pipeline, server: RedshiftStandIn) -> None:
         "iam_role": connection.iam_role,
         "ssl": False,
         "type": "redshift",
+        **changes,
     }
     path = Path(synced.config)
-    old = "{type: duckdb, path: ./warehouse.duckdb}"
-    assert old in path.read_text()
-    path.write_text(path.read_text().replace(old, json.dumps(settings)))
+    text = re.sub(
+        r"^  warehouse: .*$", f"  warehouse: {json.dumps(settings)}", path.read_text(), flags=re.M
+    )
+    assert text != path.read_text()
+    path.write_text(text)
 
 
 def _plain(value: Any) -> Any:

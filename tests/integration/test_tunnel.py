@@ -16,17 +16,18 @@ import pytest
 from msgspec import structs
 
 import floodmark
+from floodmark.children import LOOPBACK
 from floodmark.cli.main import run
 from floodmark.config.loading import load_config
 from floodmark.config.models import MysqlConnection, SparkSettings
 from floodmark.config.secret import Secret
 from floodmark.embedded.mariadb import PrivateMariaDB
-from floodmark.embedded.process import LOOPBACK, free_ports
+from floodmark.embedded.process import free_ports
 from floodmark.errors import ConfigError, FloodmarkError, LeaseLost, StorageError, UsageError
-from floodmark.sources import ssh, tunnel
 from floodmark.sources.connection import connect
-from floodmark.sources.tunnel import Tunnels, open_tunnel
 from floodmark.sync.tunnels import open_tunnels
+from floodmark.tunnels import ssh, tunnel
+from floodmark.tunnels.tunnel import Tunnels, open_tunnel
 from servers.sshd import PrivateSshd, make_key
 
 
@@ -323,7 +324,7 @@ def test_target_port_closed(connection: MysqlConnection) -> None:
         open_tunnel(structs.replace(connection, port=port)) as local,
     ):
         ask(local)
-    assert f"cannot reach MySQL at {LOOPBACK}:{port}: connect failed: Conn" in caught.value.message
+    assert f"cannot reach {LOOPBACK}:{port}: connect failed: Conn" in caught.value.message
     assert caught.value.hint
     assert "as the SSH server sees them" in caught.value.hint
 
@@ -409,7 +410,7 @@ def test_errors_that_cannot_be_the_tunnels_fault_are_left_alone(
 def test_client_dies_with_a_killed_parent(connection: MysqlConnection, sshd: PrivateSshd) -> None:
     program = (
         "import sys, time; from floodmark.config.models import MysqlConnection, TunnelSettings\n"
-        "from floodmark.sources.tunnel import open_tunnel\n"
+        "from floodmark.tunnels.tunnel import open_tunnel\n"
         "host, port, user, key, known = sys.argv[1:]\n"
         "settings = TunnelSettings(\n"
         "    host=host, port=int(port), user=user, key=key, known_hosts=known)\n"
@@ -517,11 +518,11 @@ def test_workers_elsewhere_cannot_use_a_tunnel(
     connection: MysqlConnection, spark: SparkSettings
 ) -> None:
     direct = structs.replace(connection, tunnel=None)
-    with open_tunnels([direct], spark, folder="") as tunnels, tunnels.through(direct) as same:
+    with open_tunnels([direct], [], spark, folder="") as tunnels, tunnels.through(direct) as same:
         assert same is direct
     with (
         pytest.raises(ConfigError, match="cannot reach it") as caught,
-        open_tunnels([direct, connection], spark, folder=""),
+        open_tunnels([direct, connection], [], spark, folder=""),
     ):
         pytest.fail("this must be refused")
     assert "hunter2" not in caught.value.message
@@ -530,7 +531,9 @@ def test_workers_elsewhere_cannot_use_a_tunnel(
 @pytest.mark.parametrize("master", ["local", "local[*,4]", "local-cluster[2,1,1024]"])
 def test_workers_here_can_use_a_tunnel(connection: MysqlConnection, master: str) -> None:
     with (
-        open_tunnels([connection, connection], SparkSettings(master=master), folder="") as tunnels,
+        open_tunnels(
+            [connection, connection], [], SparkSettings(master=master), folder=""
+        ) as tunnels,
         tunnels.through(connection) as local,
     ):
         assert ask(local) == 42

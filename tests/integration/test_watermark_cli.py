@@ -14,8 +14,9 @@ from typing import Any
 import click
 import pytest
 
+from floodmark.children import LOOPBACK
 from floodmark.cli.main import run
-from floodmark.embedded.process import LOOPBACK, free_ports
+from floodmark.embedded.process import free_ports
 from floodmark.model.manifest import Chunk, DataFile
 from floodmark.model.position import Position
 from floodmark.model.sealed import _digest

@@ -13,7 +13,8 @@ from typing import Literal, Self
 import obstore
 from obstore.store import S3Store
 
-from floodmark.embedded.process import LOOPBACK, ServerProcess
+from floodmark.children import LOOPBACK
+from floodmark.embedded.process import ServerProcess
 
 REGION = "us-east-1"
 

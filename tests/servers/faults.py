@@ -13,7 +13,7 @@ from http import HTTPStatus
 from typing import Self
 from urllib.parse import urlsplit
 
-from floodmark.embedded.process import LOOPBACK
+from floodmark.children import LOOPBACK
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from floodmark.embedded.process import LOOPBACK, ServerProcess, free_ports
+from floodmark.children import LOOPBACK
+from floodmark.embedded.process import ServerProcess, free_ports
 from servers import S3Server, find_program
 
 

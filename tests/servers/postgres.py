@@ -15,7 +15,8 @@ from typing import Any, Self
 
 import psycopg
 
-from floodmark.embedded.process import LOOPBACK, ServerProcess, free_ports
+from floodmark.children import LOOPBACK
+from floodmark.embedded.process import ServerProcess, free_ports
 from floodmark.errors import FloodmarkError
 
 # Debian keeps each version's programs where no PATH looks.

@@ -8,7 +8,8 @@ from typing import Self
 
 import pyspark
 
-from floodmark.embedded.process import LOOPBACK, ServerProcess, free_ports
+from floodmark.children import LOOPBACK
+from floodmark.embedded.process import ServerProcess, free_ports
 
 WORKERS = 2
 

@@ -11,6 +11,7 @@ ROOT = Path(__file__).parents[2] / "src" / "floodmark"
 FOUNDATION = {"errors", "model"}
 ALLOWED = {
     "errors": set[str](),
+    "children": set[str](),
     "model": {"errors"},
     "config": FOUNDATION,
     "storage": FOUNDATION | {"config"},
@@ -20,7 +21,8 @@ ALLOWED = {
     "sources": FOUNDATION | {"config"},
     "warehouse": FOUNDATION | {"config", "storage"},
     "engine": FOUNDATION | {"config", "storage"},
-    "embedded": {"errors"},
+    "tunnels": FOUNDATION | {"config", "children"},
+    "embedded": {"errors", "children"},
 }
 ROOMS = {*ALLOWED, "sync"}
 ALLOWED["sync"] = ROOMS - {"embedded"}

@@ -13,7 +13,7 @@ import click
 import msgspec
 
 from floodmark.config.loading import LoadedConfig, load_config
-from floodmark.config.models import MysqlConnection
+from floodmark.config.models import Connection, MysqlConnection
 from floodmark.errors import ConfigError, FloodmarkError, UsageError
 from floodmark.model.notice import Notice
 from floodmark.model.run import new_session_id
@@ -84,6 +84,10 @@ class App:
         if not isinstance(connection, MysqlConnection):
             raise ConfigError(f"connection {scope!r} is not a source")
         return connection
+
+    def target(self, table: TableName) -> Connection:
+        """The connection of the warehouse that a table is loaded into."""
+        return self.config.connection(self.config.target_of(table)[0])
 
     def cursor_columns(self, table: TableName) -> tuple[str, ...] | None:
         """The cursor that the configuration names for a table, if it does."""

@@ -18,10 +18,10 @@ from floodmark.sources.catalog import read_table
 from floodmark.sources.connection import MysqlSession, connect
 from floodmark.sources.projection import plan_columns
 from floodmark.sources.strides import query
-from floodmark.sources.tunnel import open_tunnel
 from floodmark.state import layout
 from floodmark.state.lease import break_lease, read_lease
 from floodmark.storage.objects import ObjectStore
+from floodmark.tunnels.tunnel import open_tunnel
 
 _MARKS = {"ok": ("✓", "green"), "note": ("•", "yellow"), "failed": ("✗", "red")}
 

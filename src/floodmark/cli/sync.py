@@ -2,6 +2,8 @@
 
 import os
 import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import click
 
@@ -9,6 +11,7 @@ from floodmark.cli.app import App, command_options, table_option
 from floodmark.cli.progress import ProgressLine
 from floodmark.cli.sync_plan import show_plans
 from floodmark.cli.sync_result import explain, show_result
+from floodmark.config.models import Connection
 from floodmark.errors import UsageError
 from floodmark.model.position import Position
 from floodmark.model.run import Strategy
@@ -19,7 +22,9 @@ from floodmark.sync.result import TableResult
 from floodmark.sync.spark import SparkEngine
 from floodmark.sync.strategies import exit_code, run_tables
 from floodmark.sync.tunnels import open_tunnels
+from floodmark.tunnels.tunnel import Tunnels
 from floodmark.warehouse.opening import open_target, surely_missing
+from floodmark.warehouse.target import Target
 
 MEBIBYTE = 1024 * 1024
 MOST_DIGITS = 18
@@ -61,15 +66,16 @@ def sync(
     settings = app.config.settings
     # Whatever is wrong with a connection is said before anything is touched.
     sources = {} if load_only else {table: app.mysql(table.scope) for table in tables}
-    loadings = (
-        {}
-        if backup_only
-        else {table: _loading(app, table, load_only=load_only) for table in tables}
-    )
+    targets = {} if backup_only else {table: app.target(table) for table in tables}
     start = Position(app.start_of_new_tables()[0])
+    folder = os.path.dirname(app.config.path)
     tunnels = click.get_current_context().with_resource(
-        open_tunnels(sources.values(), settings.spark, folder=os.path.dirname(app.config.path))
+        open_tunnels(sources.values(), targets.values(), settings.spark, folder=folder)
     )
+    loadings = {
+        table: _loading(app, table, target, tunnels, load_only=load_only)
+        for table, target in targets.items()
+    }
     if dry_run:
         at_once = settings.extraction.windows_at_once(strategy)
         show_plans(app, tables, sources, loadings, tunnels, start, limit, at_once)
@@ -130,13 +136,23 @@ def _tables(app: App, names: tuple[str, ...], pipelines: tuple[str, ...]) -> lis
     return tables
 
 
-def _loading(app: App, table: TableName, *, load_only: bool) -> Loading:
-    connection, target_name = app.config.target_of(table)
-    target = app.config.connection(connection)
+def _loading(
+    app: App, table: TableName, target: Connection, tunnels: Tunnels, *, load_only: bool
+) -> Loading:
+    _, target_name = app.config.target_of(table)
     _, settings = app.config.tables[table]
+
+    @contextmanager
+    def opened() -> Iterator[Target]:
+        with (
+            tunnels.through(target) as reached,
+            open_target(reached, app.store.objects, app.config.lake, settings) as warehouse,
+        ):
+            yield warehouse
+
     return Loading(
         store=app.store,
-        open_target=lambda: open_target(target, app.store.objects, app.config.lake, settings),
+        open_target=opened,
         target_name=target_name,
         session_id=app.run.session_id,
         batch_bytes=app.config.settings.loading.batch_mb * MEBIBYTE,

@@ -9,9 +9,9 @@ from floodmark.model.position import START, Position
 from floodmark.model.table import TableName
 from floodmark.model.watermark import Watermark
 from floodmark.sources.connection import connect
-from floodmark.sources.tunnel import Tunnels
 from floodmark.sync.loading import Loading, foresee
 from floodmark.sync.plan import chunks_of, plan_table
+from floodmark.tunnels.tunnel import Tunnels
 
 
 def show_plans(

@@ -1,7 +1,7 @@
 """What a configuration holds. Every key that may be written is a field here."""
 
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
@@ -14,6 +14,10 @@ Port = Annotated[int, Meta(ge=1, le=65535)]
 Tries = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[float, Meta(gt=0, le=86400)]
 Column = Annotated[str, Meta(min_length=1)]
+Encoding = Literal[
+    "raw", "az64", "bytedict", "delta", "delta32k", "lzo", "mostly8", "mostly16", "mostly32",
+    "runlength", "text255", "text32k", "zstd",
+]  # fmt: skip
 
 DEFAULT_START = datetime(2025, 1, 1, tzinfo=UTC)
 
@@ -94,9 +98,9 @@ class RedshiftConnection(Struct, frozen=True, kw_only=True, tag_field="type", ta
     """An Amazon Redshift cluster or workgroup."""
 
     host: str
-    """The cluster's or workgroup's endpoint."""
+    """The cluster's or workgroup's endpoint; with a tunnel, as the SSH server sees it."""
     port: Port = 5439
-    """Its port."""
+    """Its port, likewise."""
     database: str
     """The database."""
     user: str
@@ -113,8 +117,13 @@ class RedshiftConnection(Struct, frozen=True, kw_only=True, tag_field="type", ta
     """The key's secret."""
     ssl: bool = True
     """Whether the connection is encrypted."""
+    tunnel: TunnelSettings | None = None
+    """An SSH server in between."""
+    json: Literal["varchar", "super"] = "varchar"
+    """What JSON becomes: `varchar` keeps it as it was written, `super` can be navigated."""
 
 
+Tunnelled = MysqlConnection | RedshiftConnection
 Connection = MysqlConnection | DuckdbConnection | PostgresConnection | RedshiftConnection
 
 
@@ -130,6 +139,9 @@ class TableSettings(Struct, frozen=True, kw_only=True):
     """The column by which Redshift distributes the table, when it is created."""
     sortkey: Column | Annotated[list[Column], Meta(min_length=1)] | None = None
     """The column or columns by which Redshift sorts the table, when it is created."""
+    encode: dict[Column, Encoding] = {}
+    """How Redshift compresses columns, when the table is created: `{column: zstd}`. It decides by
+    itself for a table of which none is named."""
 
     @property
     def sort_columns(self) -> tuple[str, ...]:

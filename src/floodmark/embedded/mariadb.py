@@ -14,7 +14,8 @@ from typing import Any, Self
 
 import pymysql
 
-from floodmark.embedded.process import LOOPBACK, ServerProcess, free_ports
+from floodmark.children import LOOPBACK
+from floodmark.embedded.process import ServerProcess, free_ports
 from floodmark.errors import FloodmarkError
 
 _USER = "floodmark"

@@ -5,7 +5,6 @@ import secrets
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,9 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from floodmark.children import LOOPBACK, guarded
 from floodmark.errors import FloodmarkError
-
-LOOPBACK = "127.0.0.1"
 
 # Below 32768, where Linux takes the ports of outgoing connections from: such a connection could
 # otherwise sit on a port between our choosing it and the server's binding it, or during a restart.
@@ -25,22 +23,6 @@ _PORTS = range(15000, 32000)
 
 _POLL_SECONDS = 0.02
 _LOG_TAIL_BYTES = 4000
-
-# Runs between fork and exec of the server. It is a program of its own and not a `preexec_fn`,
-# because Python code in the child of a process with threads may deadlock (and warns since 3.12).
-# The parent may have died before the signal was ordered: hence the second look. Python ignores
-# SIGPIPE and SIGXFSZ and the server would inherit that.
-_DIE_WITH_PARENT = """
-import ctypes, os, signal, sys
-PR_SET_PDEATHSIG = 1
-if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0):
-    sys.exit("prctl: " + os.strerror(ctypes.get_errno()))
-if os.getppid() != int(sys.argv[1]):
-    sys.exit("the parent is gone")
-signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
-os.execv(sys.argv[2], sys.argv[2:])
-"""
 
 
 def free_ports(count: int) -> list[int]:
@@ -149,13 +131,9 @@ class ServerProcess:
             os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
 
     def _launch(self) -> subprocess.Popen[bytes]:
-        command = self._command
-        if sys.platform == "linux":
-            guard = [sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT, str(os.getpid())]
-            command = guard + command
         with self.log.open("ab") as log:
             return subprocess.Popen(  # noqa: S603 - the command is ours
-                command,
+                guarded(self._command),
                 cwd=self._folder,
                 env={**os.environ, **self._environment},
                 stdin=subprocess.DEVNULL,

@@ -11,6 +11,7 @@ stays pending: the watermark never calls it loaded, and the next sync without it
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from datetime import datetime
 
 from msgspec import Struct, structs
@@ -47,7 +48,7 @@ class Loading(Struct, frozen=True, kw_only=True):
     """
 
     store: WatermarkStore
-    open_target: Callable[[], Target]
+    open_target: Callable[[], AbstractContextManager[Target]]
     target_name: str
     session_id: str
     batch_bytes: int

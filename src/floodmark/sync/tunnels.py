@@ -3,27 +3,33 @@
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from floodmark.config.models import MysqlConnection, SparkSettings
+from floodmark.config.models import Connection, MysqlConnection, SparkSettings, Tunnelled
 from floodmark.errors import ConfigError
-from floodmark.sources.tunnel import Tunnels
+from floodmark.tunnels.tunnel import Tunnels
 
 
 @contextmanager
 def open_tunnels(
-    connections: Iterable[MysqlConnection], spark: SparkSettings, *, folder: str
+    sources: Iterable[MysqlConnection],
+    targets: Iterable[Connection],
+    spark: SparkSettings,
+    *,
+    folder: str,
 ) -> Iterator[Tunnels]:
     """Open the tunnels that the connections name, and close them after the run.
 
-    ConfigError if Spark's workers could not reach them. `folder` is where relative paths begin.
+    ConfigError if Spark's workers could not reach a source's. `folder` is where relative paths
+    begin.
     """
     with Tunnels(folder) as tunnels:
-        tunnelled = [connection for connection in connections if connection.tunnel]
+        tunnelled: list[Tunnelled] = [source for source in sources if source.tunnel]
         if tunnelled and (place := _other_machines(spark)):
             raise ConfigError(
                 f"an SSH tunnel ends on this machine, where the workers of {place} cannot reach it",
                 hint="set spark.master to 'local[*,4]', or take 'tunnel' out of the connection and"
                 " give it a host and port that the workers reach",
             )
+        tunnelled += [target for target in targets if isinstance(target, Tunnelled)]
         for connection in tunnelled:
             tunnels.open(connection)
         yield tunnels

@@ -21,6 +21,7 @@ from floodmark.model.manifest import Column
 from floodmark.storage.objects import ObjectStore
 from floodmark.warehouse.redshift_session import RedshiftSession, StatementFailed
 from floodmark.warehouse.redshift_types import (
+    SUPER,
     can_grow,
     redshift_type,
     shown_type,
@@ -62,6 +63,7 @@ class RedshiftTarget(SqlTarget):
         self._schema = _folded(connection.schema)
         self._authorization = _authorization(connection)
         self._settings = settings
+        self._json = connection.json
         self._session = RedshiftSession(connection)
 
     def close(self) -> None:
@@ -70,7 +72,11 @@ class RedshiftTarget(SqlTarget):
 
     def column_type(self, column: Column) -> str:
         """Redshift's type for a column."""
-        return redshift_type(column)
+        return redshift_type(column, json=self._json)
+
+    def _inserted(self, column: Column) -> str:
+        name = quote(column.name)
+        return f"JSON_PARSE({name})" if self.column_type(column) == SUPER else name
 
     def widens(self, old: str, new: str) -> bool:
         """Whether every value of the old type is one of the new."""
@@ -148,17 +154,27 @@ class RedshiftTarget(SqlTarget):
         return f"{quote(self._schema)}.{quote(table)}"
 
     def _create_statement(self, table: TargetTable) -> str:
-        distribution = [self._settings.distkey] if self._settings.distkey else []
-        order = self._settings.sort_columns
-        statement = super()._create_statement(table)
-        for word, columns in (("DISTKEY", distribution), ("SORTKEY", order)):
-            names = [_folded(column) for column in columns]
-            for name in names:
+        settings = self._settings
+        named = {
+            "distkey": [settings.distkey] if settings.distkey else [],
+            "sortkey": settings.sort_columns,
+            "encode": settings.encode,
+        }
+        for key, columns in named.items():
+            for name in map(_folded, columns):
                 if name not in [column.name for column in table.columns]:
-                    raise ConfigError(f"{word.lower()} of {table.name} names {name!r}, no column")
-            if names:
-                statement += f" {word} ({', '.join(map(quote, names))})"
+                    raise ConfigError(f"{key} of {table.name} names {name!r}, no column")
+        statement = super()._create_statement(table)
+        for key in ("distkey", "sortkey"):
+            if columns := ", ".join(quote(_folded(column)) for column in named[key]):
+                statement += f" {key.upper()} ({columns})"
         return statement
+
+    def _column_definition(self, column: Column) -> str:
+        encodings = {_folded(name): how for name, how in self._settings.encode.items()}
+        encoding = encodings.get(column.name)
+        definition = super()._column_definition(column)
+        return f"{definition} ENCODE {encoding.upper()}" if encoding else definition
 
     def _ledger_key(self, columns: Sequence[str]) -> str:  # noqa: ARG002
         return ""  # it would not be enforced: the lock keeps the ledger right

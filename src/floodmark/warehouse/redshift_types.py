@@ -10,6 +10,7 @@ from floodmark.model.manifest import Column
 
 LONGEST_VARCHAR = 65_535
 LONGEST_VARBYTE = 16_777_216
+SUPER = "SUPER"
 _MOST_BYTES = 4  # of one character in UTF-8
 
 _TYPES = {
@@ -49,8 +50,10 @@ _WIDER = {
 _DIGITS = {"SMALLINT": 5, "INTEGER": 10, "BIGINT": 19}
 
 
-def redshift_type(column: Column) -> str:
-    """The type that holds every value of a column."""
+def redshift_type(column: Column, *, json: str = "varchar") -> str:
+    """The type that holds every value of a column; `json` is what JSON becomes."""
+    if column.type == "json" and json == "super":
+        return SUPER
     if column.arrow.startswith("decimal128"):
         return column.arrow.replace("decimal128", "DECIMAL").replace(" ", "")
     if column.arrow == "string":

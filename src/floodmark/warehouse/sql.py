@@ -196,7 +196,8 @@ class SqlTarget(Target):
         if table.primary_key and not batch.reload:
             self._merge(table, columns)
             source = NEWEST
-        self._execute(f"INSERT INTO {target} ({columns}) SELECT {columns} FROM {source}")  # noqa: S608
+        values = ", ".join(self._inserted(column) for column in table.columns)
+        self._execute(f"INSERT INTO {target} ({columns}) SELECT {values} FROM {source}")  # noqa: S608
         for chunk in chunks:
             self._execute(self._ledger_statement(batch, chunk))
 
@@ -238,9 +239,7 @@ class SqlTarget(Target):
         )
 
     def _create_statement(self, table: TargetTable) -> str:
-        columns = ", ".join(
-            f"{quote(column.name)} {self.column_type(column)}" for column in table.columns
-        )
+        columns = ", ".join(map(self._column_definition, table.columns))
         key = self._table_key(table.primary_key) if table.primary_key else ""
         return f"CREATE TABLE IF NOT EXISTS {self._name(table.name)} ({columns}{key})"
 
@@ -260,6 +259,14 @@ class SqlTarget(Target):
         ]
         names = ", ".join(_LEDGER_COLUMNS)
         return f"INSERT INTO {self._name(LEDGER)} ({names}) VALUES ({', '.join(values)})"  # noqa: S608
+
+    def _column_definition(self, column: Column) -> str:
+        """A column, where its table is created."""
+        return f"{quote(column.name)} {self.column_type(column)}"
+
+    def _inserted(self, column: Column) -> str:
+        """What a staged column is inserted as."""
+        return quote(column.name)
 
     def _ledger_key(self, columns: Sequence[str]) -> str:
         """What follows the ledger's columns so that it holds no manifest twice."""

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, Self
 
+from floodmark.children import LOOPBACK
 from floodmark.config.models import RedshiftConnection
 from floodmark.config.secret import Secret
-from floodmark.embedded.process import LOOPBACK
 from servers import S3Server
 from servers.postgres import PrivatePostgres
 from servers.redshift.copy_command import CopyCommand
@@ -30,6 +30,8 @@ ROLE = "arn:aws:iam::123456789012:role/floodmark"
 _CATALOG = """
 CREATE SCHEMA redshift;
 CREATE DOMAIN redshift."super" AS jsonb;
+CREATE FUNCTION redshift.json_parse(text) RETURNS redshift."super" LANGUAGE sql IMMUTABLE AS
+  $$ SELECT $1::jsonb $$;
 CREATE FUNCTION redshift.format_type(oid, integer) RETURNS text LANGUAGE sql STABLE AS
   $$ SELECT replace(replace(pg_catalog.format_type($1, $2), 'redshift.', ''), '"', '') $$;
 CREATE FUNCTION redshift.pg_last_copy_count() RETURNS bigint LANGUAGE sql STABLE AS

@@ -5,13 +5,12 @@ import shutil
 
 from msgspec import structs
 
-from floodmark.config.models import MysqlConnection, TunnelSettings
+from floodmark.children import LOOPBACK
+from floodmark.config.models import Tunnelled, TunnelSettings
 from floodmark.errors import ConfigError, FloodmarkError
 
-LOOPBACK = "127.0.0.1"
-
 # What the client prints once it has logged in and listens. To ask by connecting to the port would
-# reach MySQL, which counts connections without a login and after some of them blocks the host.
+# reach the server behind, and MySQL blocks a host after some connections without a login.
 READY = b"ready\n"
 
 _SSH_PORT = 22
@@ -33,8 +32,8 @@ def located(tunnel: TunnelSettings, folder: str) -> TunnelSettings:
     )
 
 
-def ssh_command(connection: MysqlConnection, tunnel: TunnelSettings, local_port: int) -> list[str]:
-    """The command that forwards a local port to MySQL; ConfigError if there is no client.
+def ssh_command(connection: Tunnelled, tunnel: TunnelSettings, local_port: int) -> list[str]:
+    """The command that forwards a local port; ConfigError if there is no client.
 
     It does the same for every user and from cron: no configuration file of the client is read, no
     agent is asked, nobody is prompted, and a host key that is not known yet is not accepted.
@@ -122,9 +121,9 @@ def login_failure(messages: str, tunnel: TunnelSettings) -> FloodmarkError:
 
 
 def forward_failure(
-    messages: str, connection: MysqlConnection, tunnel: TunnelSettings
+    messages: str, connection: Tunnelled, tunnel: TunnelSettings
 ) -> FloodmarkError | None:
-    """What the client said about connections that did not reach MySQL, if it said something."""
+    """What the client said about connections that went no further, if it said something."""
     line = _line(messages, "open failed: ")
     if line is None:
         return None
@@ -132,7 +131,7 @@ def forward_failure(
     if "prohibited" in line:
         hint = "allow forwarding on the SSH server: AllowTcpForwarding, PermitOpen"
     return FloodmarkError(
-        f"SSH server {tunnel.host}:{tunnel.port} cannot reach MySQL at"
+        f"SSH server {tunnel.host}:{tunnel.port} cannot reach"
         f" {connection.host}:{connection.port}: {line.partition('open failed: ')[2]}",
         hint=hint,
     )

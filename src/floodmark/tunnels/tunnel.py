@@ -1,24 +1,23 @@
-"""SSH tunnels to MySQL: an OpenSSH client as a child process, with one local port each."""
+"""SSH tunnels to servers: an OpenSSH client as a child process, with one local port each."""
 
 import os
 import selectors
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from threading import Lock
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar, cast
 
 from msgspec import structs
 
-from floodmark.config.models import MysqlConnection, TunnelSettings
+from floodmark.children import LOOPBACK, guarded
+from floodmark.config.models import Connection, Tunnelled, TunnelSettings
 from floodmark.errors import ExitCode, FloodmarkError, StateError, StorageError
-from floodmark.sources.ssh import (
-    LOOPBACK,
+from floodmark.tunnels.ssh import (
     READY,
     forward_failure,
     last_line,
@@ -34,21 +33,11 @@ _ENDING_SECONDS = 0.3
 _PORTS_TO_TRY = 5
 _MESSAGE_BYTES = 65536
 
-# Runs between fork and exec of the client: Linux then kills it when our thread ends, however that
-# comes about. We may have gone before that was ordered: hence the second look.
-_DIE_WITH_PARENT = """
-import ctypes, os, signal, sys
-PR_SET_PDEATHSIG = 1
-if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0):
-    sys.exit("prctl: " + os.strerror(ctypes.get_errno()))
-if os.getppid() != int(sys.argv[1]):
-    sys.exit("the parent is gone")
-os.execv(sys.argv[2], sys.argv[2:])
-"""
+AnyConnection = TypeVar("AnyConnection", bound=Connection)
 
 
 @contextmanager
-def open_tunnel(connection: MysqlConnection, *, folder: str = "") -> Iterator[MysqlConnection]:
+def open_tunnel(connection: AnyConnection, *, folder: str = "") -> Iterator[AnyConnection]:
     """Yield a connection to the local end of the tunnel, which is closed afterwards.
 
     A connection without a tunnel comes back unchanged. `folder` is where relative paths begin.
@@ -68,10 +57,10 @@ class Tunnels:
     def __init__(self, folder: str = "") -> None:
         self._folder = folder
         self._lock = Lock()
-        self._open: dict[MysqlConnection, _Tunnel] = {}
+        self._open: dict[Tunnelled, _Tunnel] = {}
         self._closing = ExitStack()
 
-    def open(self, connection: MysqlConnection) -> None:
+    def open(self, connection: Tunnelled) -> None:
         """Open a connection's tunnel, if it has one and it is not open yet.
 
         Must be called by a thread that lives as long as the tunnels.
@@ -80,14 +69,14 @@ class Tunnels:
             self._opened(connection, connection.tunnel)
 
     @contextmanager
-    def through(self, connection: MysqlConnection) -> Iterator[MysqlConnection]:
+    def through(self, connection: AnyConnection) -> Iterator[AnyConnection]:
         """Yield a connection to the local end; errors that are the tunnel's fault say so."""
-        if connection.tunnel is None:
+        if not isinstance(connection, Tunnelled) or connection.tunnel is None:
             yield connection
             return
         tunnel = self._opened(connection, connection.tunnel)
         with tunnel.blamed():
-            yield tunnel.local
+            yield cast("AnyConnection", tunnel.local)
 
     def close(self) -> None:
         """End all tunnels."""
@@ -106,7 +95,7 @@ class Tunnels:
     ) -> None:
         self.close()
 
-    def _opened(self, connection: MysqlConnection, settings: TunnelSettings) -> "_Tunnel":
+    def _opened(self, connection: Tunnelled, settings: TunnelSettings) -> "_Tunnel":
         with self._lock:
             if connection not in self._open:
                 tunnel = _Tunnel(connection, located(settings, self._folder))
@@ -119,7 +108,7 @@ class Tunnels:
 class _Tunnel:
     """One client process, and the connection that leads through it."""
 
-    def __init__(self, connection: MysqlConnection, settings: TunnelSettings) -> None:
+    def __init__(self, connection: Tunnelled, settings: TunnelSettings) -> None:
         self.local = connection
         self._connection = connection
         self._settings = settings
@@ -142,7 +131,7 @@ class _Tunnel:
 
     @contextmanager
     def blamed(self) -> Iterator[None]:
-        """Make errors name the tunnel if it ended, or if it did not reach MySQL meanwhile."""
+        """Make errors name the tunnel if it ended, or if it did not reach the server meanwhile."""
         begin = self._said_bytes()
         if self._has_ended(wait_seconds=0):
             raise self._end(0)
@@ -171,11 +160,8 @@ class _Tunnel:
         self._messages.close()
 
     def _launch(self, command: list[str]) -> None:
-        if sys.platform == "linux":
-            guard = [sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT, str(os.getpid())]
-            command = guard + command
         self._process = subprocess.Popen(  # noqa: S603 - the command is ours
-            command,
+            guarded(command),
             # No more than this: there may be passwords in the rest.
             env={"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"},
             stdin=subprocess.DEVNULL,

@@ -1,0 +1,1 @@
+"""SSH tunnels to servers."""
