@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
+from floodmark.children import LOOPBACK
 from floodmark.cli.main import run
 from floodmark.embedded.mariadb import PrivateMariaDB
-from floodmark.embedded.process import LOOPBACK, free_ports
+from floodmark.embedded.process import free_ports
 from terminals import on_terminal
 
 STAMP = "TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP"
