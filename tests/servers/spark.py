@@ -1,8 +1,9 @@
-"""A Spark standalone cluster on loopback: a master and two workers."""
+"""Spark on loopback: a standalone cluster of a master and two workers, and a Connect server."""
 
 import os
 import signal
 import socket
+import sys
 from pathlib import Path
 from typing import Self
 
@@ -12,6 +13,12 @@ from floodmark.children import LOOPBACK
 from floodmark.embedded.process import ServerProcess, free_ports
 
 WORKERS = 2
+HOME = Path(pyspark.__file__).parent
+SMALL_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+# Where setup puts what a client of Spark Connect needs: with pandas in the environment, pyarrow
+# would load it everywhere.
+CONNECT_CLIENT = Path(sys.prefix) / "connect"
 
 
 class SparkCluster:
@@ -51,11 +58,10 @@ class SparkCluster:
 
     def _server(self, folder: Path, role: str, arguments: list[str]) -> ServerProcess:
         folder.mkdir(parents=True)
-        home = Path(pyspark.__file__).parent
         return ServerProcess(
             f"spark-{role.lower()}",
             [
-                str(home / "bin" / "spark-class"),
+                str(HOME / "bin" / "spark-class"),
                 f"org.apache.spark.deploy.{role.lower()}.{role}",
                 "--host",
                 LOOPBACK,
@@ -64,14 +70,59 @@ class SparkCluster:
             folder,
             self._is_ready,
             environment={
-                "SPARK_HOME": str(home),
+                "SPARK_HOME": str(HOME),
                 "SPARK_LOCAL_IP": LOOPBACK,
                 "SPARK_DAEMON_MEMORY": "256m",
-                "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+                "SPARK_DAEMON_JAVA_OPTS": SMALL_JAVA,
             },
         )
 
     def _is_ready(self) -> bool:
         """Whether the master listens; workers join it when they are ready."""
-        with socket.socket() as probe:
-            return probe.connect_ex((LOOPBACK, self._port)) == 0
+        return listens(self._port)
+
+
+class SparkConnectServer:
+    """PySpark's own Connect server, which runs two tasks at a time."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True)
+        (port,) = free_ports(1)
+        self.address = f"sc://{LOOPBACK}:{port}"
+        options = {
+            "spark.connect.grpc.binding.address": LOOPBACK,
+            "spark.connect.grpc.binding.port": port,
+            "spark.driver.defaultJavaOptions": SMALL_JAVA,
+            "spark.driver.host": LOOPBACK,
+            "spark.ui.enabled": "false",
+        }
+        self._server = ServerProcess(
+            "spark-connect",
+            [
+                str(HOME / "bin" / "spark-submit"),
+                *("--master", "local[2,4]"),
+                *(f"--conf={name}={value}" for name, value in options.items()),
+                *("--class", "org.apache.spark.sql.connect.service.SparkConnectServer"),
+                "spark-internal",
+            ],
+            folder,
+            lambda: listens(port),
+            environment={
+                "SPARK_HOME": str(HOME),
+                "SPARK_LOCAL_IP": LOOPBACK,
+                "PYSPARK_PYTHON": sys.executable,
+            },
+        )
+
+    def __enter__(self) -> Self:
+        self._server.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.kill()
+
+
+def listens(port: int) -> bool:
+    """Whether somebody accepts connections on a port."""
+    with socket.socket() as probe:
+        return probe.connect_ex((LOOPBACK, port)) == 0

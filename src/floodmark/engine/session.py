@@ -1,10 +1,12 @@
 """Starting and stopping Spark."""
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from urllib.parse import urlsplit
 
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
@@ -17,6 +19,8 @@ LOCAL_MASTER = "local[*,4]"
 _LOOPBACK = "127.0.0.1"
 _SMALL_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # no rows ever pass through it
 _ARCHIVING_SECONDS = 60.0
+_CONNECT_PORT = 15002
+_ANSWER_SECONDS = 10.0
 
 
 @contextmanager
@@ -35,6 +39,7 @@ def spark_session(
     `log_file`, if there is one.
     """
     if remote:
+        _check_answers(remote)
         spark = _start(SparkSession.builder.appName(name).remote(remote), options or {})
         try:
             yield spark
@@ -60,6 +65,21 @@ def spark_session(
         yield spark
     finally:
         _stop(spark, archive)
+
+
+def _check_answers(remote: str) -> None:
+    """Raise FloodmarkError if nobody answers there; PySpark would try again for ten minutes."""
+    place = urlsplit(remote)
+    if place.scheme != "sc":  # a server that starts with the client
+        return
+    try:
+        address = (place.hostname or "", place.port or _CONNECT_PORT)
+        socket.create_connection(address, _ANSWER_SECONDS).close()
+    except (OSError, ValueError) as error:
+        raise FloodmarkError(
+            f"Spark Connect at {place.hostname} does not answer: {error}",
+            hint="check 'spark.remote', and that the server runs",
+        ) from error
 
 
 def _settings(local: bool, memory: str | None, archive: ClassArchive | None) -> dict[str, str]:

@@ -1,0 +1,108 @@
+"""A sync through Spark Connect, on a server that runs already."""
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from pipelines import Pipeline, ask_once, finish, wait_until
+from scenarios import use_test_keys
+from servers.spark import CONNECT_CLIENT, SparkConnectServer
+
+New = Callable[..., Pipeline]
+
+SETTINGS = """\
+spark: {{remote: "{remote}"}}
+extraction: {{window_rows: {window_rows}, windows_per_chunk: 3, zero_dates: error}}
+"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkConnectServer]:
+    with pytest.MonkeyPatch.context() as patched:
+        use_test_keys(patched)  # the workers inherit them
+        server = SparkConnectServer(tmp_path_factory.mktemp("spark") / "connect")
+        with server:
+            yield server
+
+
+@pytest.fixture(autouse=True)
+def client(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert CONNECT_CLIENT.is_dir(), "run 'make setup'"
+    paths = [os.environ.get("PYTHONPATH"), str(CONNECT_CLIENT)]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
+
+
+def create(pipeline: Pipeline, rows: int) -> None:
+    ask_once(
+        pipeline,
+        "CREATE TABLE t (id INT PRIMARY KEY, due DATE, update_at DATETIME NOT NULL,"
+        " KEY by_change (update_at, id))",
+    )
+    ask_once(
+        pipeline,
+        "INSERT INTO t SELECT seq, '2025-01-01', '2025-06-01' + INTERVAL seq DIV 50 SECOND"
+        f" FROM seq_1_to_{rows}",
+    )
+
+
+def configure(pipeline: Pipeline, remote: str, window_rows: int = 1000) -> None:
+    pipeline.write_config(SETTINGS.format(remote=remote, window_rows=window_rows))
+
+
+def test_several_chunks_and_then_a_window_that_cannot_be_read(
+    pipeline: New, server: SparkConnectServer
+) -> None:
+    it = pipeline({"t": "{cursor: [update_at, id]}"}, lake="seaweedfs")
+    create(it, 7000)
+    configure(it, server.address)
+    ended = it.command("sync", "-p", "main", "--backup-only", "--json")
+    assert ended.code == 0, ended
+    assert "Warning" not in ended.err
+    assert (ended.table["rows"], ended.table["chunks"]) == (7000, 3)
+    assert it.ids() == dict.fromkeys(range(1, 7001), 1)
+    it.check_tracking()
+    ask_once(
+        it,
+        "SET STATEMENT sql_mode = '' FOR INSERT INTO t VALUES"
+        " (7001, '2025-01-01', '2025-06-02'), (7002, '0000-00-00', '2025-06-03')",
+    )
+    ended = it.command("sync", "-p", "main", "--backup-only", "--json")
+    assert ended.code == 1, ended
+    assert ended.table["error"].endswith("window 1: column 'due' holds zero or partial dates")
+    assert ended.table["hint"] == "mend them, or set zero_dates: null"
+    assert it.watermark().mysql_state.total_rows == 7000
+    it.check_tracking()
+
+
+def test_interrupted_it_stops_what_the_server_runs(
+    pipeline: New, server: SparkConnectServer
+) -> None:
+    it = pipeline({"t": "{cursor: [update_at, id]}"})
+    create(it, 300_000)
+    configure(it, server.address, window_rows=2000)
+    process = it.start("sync", "-p", "main", "--backup-only")
+    wait_until(lambda: len(it.files()) > 4, seconds=90)  # the second chunk is on its way
+    process.send_signal(signal.SIGINT)
+    ended = finish(process)
+    assert ended.code == 130, ended
+    it.check_tracking()
+    assert 0 < len(it.rows()) < 300_000
+    reading = f"SELECT 1 FROM information_schema.processlist WHERE info LIKE '%{it.schema}`.`t`%'"
+    wait_until(lambda: not ask_once(it, f"{reading} AND id <> CONNECTION_ID()"))
+    configure(it, server.address, window_rows=60_000)
+    ended = it.command("sync", "-p", "main", "--backup-only")
+    assert ended.code == 0, ended
+    assert it.ids() == dict.fromkeys(range(1, 300_001), 1)
+    it.check_tracking()
+
+
+def test_nobody_answers(pipeline: New) -> None:
+    it = pipeline({"t": "{cursor: [update_at, id]}"})
+    create(it, 10)
+    configure(it, "sc://127.0.0.1:1")
+    ended = it.command("sync", "-p", "main", "--backup-only")
+    assert ended.code == 1, ended
+    assert "Spark Connect at 127.0.0.1 does not answer" in ended.out
+    assert "hint: check 'spark.remote'" in ended.err
