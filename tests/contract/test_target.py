@@ -665,3 +665,14 @@ def test_more_rows_than_a_batch_of_memory(warehouse: Warehouse) -> None:
     ]
     loads.load(loads.chunk(rows))
     assert sorted(warehouse.rows(table), key=lambda row: int(row["id"])) == rows
+
+
+def test_a_probe_tells_of_the_target_and_leaves_nothing(warehouse: Warehouse) -> None:
+    with warehouse.open() as target:
+        facts = target.probe()
+        assert not target.ledger("SHOP:shop.orders", 1)
+    assert facts.version
+    now = facts.now if facts.now.tzinfo else facts.now.replace(tzinfo=UTC)
+    assert abs(datetime.now(UTC) - now).days == 0
+    tables = "SELECT table_name FROM information_schema.tables WHERE table_name LIKE '%probe%'"
+    assert warehouse.query(tables) == []

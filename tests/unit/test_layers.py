@@ -26,7 +26,8 @@ ALLOWED = {
 }
 ROOMS = {*ALLOWED, "sync"}
 ALLOWED["sync"] = ROOMS - {"embedded"}
-ALLOWED["cli"] = ROOMS
+ALLOWED["checks"] = ROOMS - {"embedded", "sync"}
+ALLOWED["cli"] = ROOMS | {"checks"}
 
 # Libraries that take long to import, and the rooms that may know them at all.
 HEAVY = {

@@ -20,7 +20,7 @@ from floodmark.errors import ExitCode, FloodmarkError
         "s3clean": ("floodmark.cli.s3clean:s3clean", "List and remove data files in the lake."),
         "init": ("floodmark.cli.init:init", "Write a commented configuration."),
         "demo": ("floodmark.cli.demo:demo", "Tell the story on embedded parts, in a minute."),
-        "doctor": ("floodmark.cli.doctor:doctor", "Check configuration, lake, sources and tables."),
+        "doctor": ("floodmark.cli.doctor:doctor", "Check everything, and say how to mend it."),
     },
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Exit codes: " + ", ".join(f"{code:d} {code.meaning}" for code in ExitCode) + ".",

@@ -15,6 +15,9 @@ _CHANGE_NAME = re.compile(
     re.IGNORECASE,
 )
 
+NO_INDEX = "no index on"
+"""How the warning begins that says so."""
+
 
 def choose_cursor(table: SourceTable, configured: tuple[str, ...] | None) -> CursorChoice:
     """Choose how a table's changes are ordered.
@@ -127,7 +130,7 @@ def _choice(
         reasons.append(f"index {index} serves {cursor}")
     else:
         warnings.append(
-            f"no index on {cursor}: windows are split by primary key and filtered,"
+            f"{NO_INDEX} {cursor}: windows are split by primary key and filtered,"
             " so every sync reads the whole table"
         )
     return CursorChoice(

@@ -175,6 +175,11 @@ class PostgresTarget(SqlTarget):
                     self._connection.execute(f"CREATE SCHEMA {quote(self._schema)}".encode())
                 self._connection.execute(statement.encode())
 
+    def _make_schema(self) -> None:
+        name = self._text(self._schema)
+        if not self._query(f"SELECT 1 FROM pg_namespace WHERE nspname = {name}"):  # noqa: S608
+            self._execute(f"CREATE SCHEMA {quote(self._schema)}")
+
     def _execute(self, statement: str) -> None:
         with self._translated():
             self._connection.execute(statement.encode())

@@ -212,6 +212,11 @@ class RedshiftTarget(SqlTarget):
             self._define(f"CREATE SCHEMA IF NOT EXISTS {quote(self._schema)}")
             self._define(statement)
 
+    def _make_schema(self) -> None:
+        name = self._text(self._schema)
+        if not self._query(f"SELECT 1 FROM pg_namespace WHERE nspname = {name}"):  # noqa: S608
+            self._execute(f"CREATE SCHEMA {quote(self._schema)}")
+
     def _define(self, statement: str) -> None:
         try:
             self._execute(statement)

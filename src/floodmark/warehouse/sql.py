@@ -4,6 +4,7 @@ lock the ledger → what does it lack? → stage → keep the newest row of each
 is not newer in the target → insert → ledger → commit
 """
 
+import secrets
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
@@ -15,7 +16,7 @@ from floodmark.errors import CorruptLog, FloodmarkError
 from floodmark.model.load import LedgerEntry, LoadBatch, LoadChunk, TargetTable
 from floodmark.model.manifest import Column
 from floodmark.model.standing import Head
-from floodmark.warehouse.target import SchemaConflict, Target
+from floodmark.warehouse.target import SchemaConflict, Target, TargetFacts
 
 LEDGER = "floodmark_ledger"
 STAGING = "floodmark_staging"
@@ -144,6 +145,25 @@ class SqlTarget(Target):
         """Load what the ledger lacks."""
         batch = structs.replace(batch, table=self._named(batch.table))
         return self._tried_again(lambda: self._load_once(batch))
+
+    @final
+    def probe(self) -> TargetFacts:
+        """Make and fill a table in a transaction that is rolled back."""
+        version = str(self._query("SELECT version()")[0][0])
+        now = self._query(f"SELECT {self.now}")[0][0]
+        table = self._name(f"floodmark_probe_{secrets.token_hex(4)}")
+        self._begin()
+        try:
+            self._make_schema()
+            self._execute(f"CREATE TABLE {table} (n BIGINT)")
+            self._execute(f"INSERT INTO {table} VALUES (1)")  # noqa: S608
+            self._execute(f"DELETE FROM {table}")  # noqa: S608
+        finally:
+            self._rollback()
+        return TargetFacts(version=version, now=now)
+
+    def _make_schema(self) -> None:
+        """Make the schema unless it is there, within a transaction; nothing where there is none."""
 
     def _tried_again(self, work: Callable[[], Result]) -> Result:
         """Do something that may be repeated as a whole, until no conflict is in the way."""

@@ -1,7 +1,10 @@
 """What every target promises."""
 
 from abc import ABC, abstractmethod
+from datetime import datetime
 from typing import Self
+
+from msgspec import Struct
 
 from floodmark.errors import FloodmarkError
 from floodmark.model.load import LedgerEntry, LoadBatch, TargetTable
@@ -9,6 +12,13 @@ from floodmark.model.load import LedgerEntry, LoadBatch, TargetTable
 
 class SchemaConflict(FloodmarkError):
     """The target's table does not fit the source's, and no safe change makes it fit."""
+
+
+class TargetFacts(Struct, frozen=True, kw_only=True):
+    """What a target says of itself: its version and its time (UTC if it has no zone)."""
+
+    version: str
+    now: datetime
 
 
 class Target(ABC):
@@ -37,6 +47,10 @@ class Target(ABC):
 
         May be repeated, and run by several at once: what is loaded is not loaded again.
         """
+
+    @abstractmethod
+    def probe(self) -> TargetFacts:
+        """See that tables can be made and filled; whatever was made is undone."""
 
     @abstractmethod
     def close(self) -> None:

@@ -1,0 +1,1 @@
+"""What `doctor` looks at: each check says what it found, and how to mend it."""

@@ -1,0 +1,57 @@
+"""The lake: can it be written, does it keep its promises, what time is it there."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import datetime, timedelta
+
+from floodmark.checks.check import Check, check_clock, failed
+from floodmark.errors import FloodmarkError, WriteConflict
+from floodmark.state import layout
+from floodmark.storage.objects import ObjectStore
+
+_SUBJECT = "lake"
+_SECOND = timedelta(seconds=1)  # the finest that listings of S3 tell
+
+
+def check_lake(objects: ObjectStore, clock: Callable[[], datetime]) -> Iterator[Check]:
+    """Write a probe, and see that conditional writes are refused when they must be."""
+    key = f"{layout.LEASES}probe-{os.urandom(4).hex()}.json"
+    try:
+        yield _check_conditions(objects, key)
+        before = clock()
+        objects.put(key, b"time")
+        after = clock()
+        found = objects.list_objects(layout.LEASES, after=key.removesuffix("n"))
+        written = next((info.modified for info in found if info.key == key), None)
+        if written is not None:
+            yield check_clock(_SUBJECT, written, before - _SECOND, after)
+    except FloodmarkError as error:
+        yield failed(_SUBJECT, error)
+    finally:
+        with suppress(FloodmarkError):
+            objects.delete(key)
+
+
+def _check_conditions(objects: ObjectStore, key: str) -> Check:
+    objects.put_if_absent(key, b"1")
+    if _accepts(lambda: objects.put_if_absent(key, b"2")):
+        return _broken(f"{objects} overwrites objects that must not be")
+    etag = objects.get(key).etag
+    objects.put_if_match(key, b"3", etag)
+    if _accepts(lambda: objects.put_if_match(key, b"4", etag)):
+        return _broken(f"{objects} ignores If-Match")
+    return Check(subject=_SUBJECT, finding=f"{objects}: writable, honours conditional writes")
+
+
+def _broken(finding: str) -> Check:
+    hint = "use a store that checks If-Match and If-None-Match"
+    return Check(subject=_SUBJECT, state="failed", finding=finding, hint=hint)
+
+
+def _accepts(write: Callable[[], str]) -> bool:
+    try:
+        write()
+    except WriteConflict:
+        return False
+    return True

@@ -1,0 +1,95 @@
+"""Java and Spark: are they there, recent enough, and to be reached."""
+
+import os
+import re
+import socket
+import subprocess
+from collections.abc import Iterator
+from importlib.metadata import version
+from urllib.parse import urlsplit
+
+from floodmark.checks.check import Check, failed
+from floodmark.config.models import SparkSettings
+from floodmark.errors import FloodmarkError
+
+OLDEST_JAVA = 17
+_INSTALL = "install Java 17 or newer (Debian: apt install openjdk-17-jre-headless)"
+_VERSION = re.compile(r'version "(?:1\.)?(\d+)[^"]*"')
+_SECONDS = 10
+
+
+def check_spark(settings: SparkSettings, *, start: bool) -> Iterator[Check]:
+    """Look for what Spark needs; with `start`, start it and have every worker answer."""
+    try:
+        from floodmark.engine.archive import find_java
+    except ImportError as error:
+        hint = "pip install pyspark"
+        yield Check(subject="Spark", state="failed", finding=f"no PySpark: {error}", hint=hint)
+        return
+    remote = settings.options.get("spark.remote", settings.remote)
+    master = settings.options.get("spark.master", settings.master)
+    if not remote:  # there the server has a Java of its own
+        yield _check_java(find_java(dict(os.environ)))
+    place = "Spark Connect" if remote else master  # an address may hold a token
+    yield Check(subject="Spark", finding=f"PySpark {version('pyspark')}, runs on {place}")
+    if remote or master.startswith("spark://"):
+        yield _check_addresses(_addresses(remote or master))
+    if start:
+        yield _check_start(settings)
+
+
+def _check_java(java: str | None) -> Check:
+    if java is None:
+        home = os.environ.get("JAVA_HOME")
+        finding = f"JAVA_HOME is {home}, where there is none" if home else "there is none"
+        hint = f"{_INSTALL}, or set JAVA_HOME"
+        return Check(subject="Java", state="failed", finding=finding, hint=hint)
+    try:
+        done = subprocess.run(  # noqa: S603 - whatever Spark would run
+            [java, "-version"], capture_output=True, text=True, check=False, timeout=_SECONDS
+        )
+        found = _VERSION.search(done.stderr + done.stdout)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        finding = f"{java} does not run: {error}"
+        return Check(subject="Java", state="failed", finding=finding, hint=_INSTALL)
+    if found is None:
+        finding = f"{java} does not say its version"
+        return Check(subject="Java", state="failed", finding=finding, hint=_INSTALL)
+    if int(found[1]) < OLDEST_JAVA:
+        finding = f"{java} is version {found[1]}: Spark needs {OLDEST_JAVA} or newer"
+        return Check(subject="Java", state="failed", finding=finding, hint=_INSTALL)
+    return Check(subject="Java", finding=f"version {found[1]}, {java}")
+
+
+def _addresses(url: str) -> list[tuple[str, int]]:
+    """Where a master (there may be several) or a Spark Connect server listens."""
+    scheme, _, rest = url.partition("://")
+    found = [urlsplit(f"//{part}") for part in rest.partition("/")[0].split(",")]
+    default = 7077 if scheme == "spark" else 15002
+    return [(part.hostname or "", part.port or default) for part in found]
+
+
+def _check_addresses(addresses: list[tuple[str, int]]) -> Check:
+    problems = []
+    for address in addresses:
+        try:
+            with socket.create_connection(address, timeout=_SECONDS):
+                return Check(subject="Spark", finding=f"{address[0]}:{address[1]} answers")
+        except OSError as error:
+            problems.append(f"{address[0]}:{address[1]} does not answer ({error})")
+    return Check(
+        subject="Spark",
+        state="failed",
+        finding="; ".join(problems),
+        hint="check 'spark.master' or 'spark.remote', and that the server runs",
+    )
+
+
+def _check_start(settings: SparkSettings) -> Check:
+    from floodmark.engine.probe import probe
+
+    try:
+        finding = probe(settings)
+    except FloodmarkError as error:
+        return failed("Spark", error)
+    return Check(subject="Spark", finding=finding)

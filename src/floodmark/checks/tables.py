@@ -1,0 +1,66 @@
+"""Tables: by what each is read, by which index, and whether it may be."""
+
+from collections.abc import Iterator
+
+from floodmark.checks.check import Check, failed
+from floodmark.config.models import ExtractionSettings, MysqlConnection
+from floodmark.errors import FloodmarkError
+from floodmark.model.cursor import CursorChoice
+from floodmark.model.schema import SourceTable
+from floodmark.model.table import TableName
+from floodmark.planning.cursor import NO_INDEX, choose_cursor
+from floodmark.sources.catalog import read_table
+from floodmark.sources.connection import MysqlSession, translated
+from floodmark.sources.projection import plan_columns, quote_name
+from floodmark.sources.statements import relation
+from floodmark.sources.strides import query
+
+
+def check_table(
+    table: TableName,
+    session: MysqlSession,
+    connection: MysqlConnection,
+    cursor_columns: tuple[str, ...] | None,
+    settings: ExtractionSettings,
+    server_zone: str,
+) -> Iterator[Check]:
+    """How a table will be read, and what to know about that."""
+    subject = str(table)
+    try:
+        source = read_table(session, table)
+        choice = choose_cursor(source, cursor_columns)
+        columns = plan_columns(source, settings.zero_dates)
+        names = ", ".join(column.expression for column in columns)
+        with translated(connection):
+            query(session, f"SELECT {names} FROM {relation(source)} LIMIT 0")  # noqa: S608
+    except FloodmarkError as error:
+        yield failed(subject, error)
+        return
+    key = ", ".join(source.primary_key) or "none"
+    how = f"cursor {choice.cursor}" if choice.cursor.columns else "no cursor"
+    index = f", index {choice.index}" if choice.index else ""
+    reasons = [reason for reason in choice.reasons if not reason.startswith("index ")]
+    zone = _zone(source, choice, settings, server_zone)
+    finding = f"{how}{index}; primary key {key} ({'; '.join([*reasons, *zone])})"
+    yield Check(subject=subject, finding=finding)
+    if not source.primary_key and choice.cursor.columns:
+        finding = "no primary key: rows are appended, and changed rows are added again"
+        yield Check(subject=subject, state="note", finding=finding, hint="use 'cursor: none'")
+    for warning in choice.warnings:
+        hint = _index(source, choice) if warning.startswith(NO_INDEX) else None
+        yield Check(subject=subject, state="note", finding=warning, hint=hint)
+
+
+def _zone(
+    source: SourceTable, choice: CursorChoice, settings: ExtractionSettings, server_zone: str
+) -> list[str]:
+    time = choice.cursor.timestamp
+    if time is None or source.column(time).data_type != "datetime":
+        return []
+    zone = settings.cursor_time_zone
+    return [f"{time} in time zone {zone}" if zone else f"{time} in the server's zone {server_zone}"]
+
+
+def _index(source: SourceTable, choice: CursorChoice) -> str:
+    columns = ", ".join(map(quote_name, choice.cursor.columns))
+    return f"CREATE INDEX by_change ON {relation(source)} ({columns})"

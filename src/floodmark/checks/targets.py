@@ -1,0 +1,60 @@
+"""Warehouses: can they be reached, and may tables be made and filled there."""
+
+import os
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+
+from floodmark.checks.check import Check, check_clock, failed
+from floodmark.config.models import Connection, DuckdbConnection, LakeSettings
+from floodmark.errors import BusyError, FloodmarkError
+from floodmark.storage.objects import ObjectStore
+from floodmark.tunnels.tunnel import open_tunnel
+from floodmark.warehouse.opening import open_target
+
+
+def check_target(
+    name: str,
+    connection: Connection,
+    objects: ObjectStore,
+    lake: LakeSettings,
+    clock: Callable[[], datetime],
+    folder: str,
+) -> Iterator[Check]:
+    """Make and fill a table, and undo it; a database that is not there yet is not made.
+
+    `folder` is where relative paths of a tunnel begin.
+    """
+    subject = f"target {name}"
+    if isinstance(connection, DuckdbConnection) and not os.path.exists(connection.path):
+        yield _check_folder(subject, connection.path)
+        return
+    try:
+        with (
+            open_tunnel(connection, folder=folder) as local,
+            open_target(local, objects, lake) as target,
+        ):
+            before = clock()
+            facts = target.probe()
+            after = clock()
+    except BusyError as error:
+        yield Check(subject=subject, state="note", finding=error.message, hint=error.hint)
+    except FloodmarkError as error:
+        yield failed(subject, error)
+    else:
+        yield Check(subject=subject, finding=f"{facts.version}; tables can be made and filled")
+        if not isinstance(connection, DuckdbConnection):  # which goes by this machine's clock
+            now = facts.now if facts.now.tzinfo else facts.now.replace(tzinfo=UTC)
+            yield check_clock(subject, now, before, after)
+
+
+def _check_folder(subject: str, path: str) -> Check:
+    path = os.path.normpath(path)
+    folder = os.path.dirname(path)
+    if os.access(folder, os.W_OK | os.X_OK):
+        return Check(subject=subject, finding=f"{path} is made by the first load")
+    return Check(
+        subject=subject,
+        state="failed",
+        finding=f"{folder} is no folder that can be written to",
+        hint="make it, or mend 'path' of the connection",
+    )
