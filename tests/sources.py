@@ -36,6 +36,7 @@ get_context("forkserver").set_forkserver_preload(
         "floodmark.sync.loading",
         "floodmark.warehouse.duckdb",
         "floodmark.warehouse.postgres",
+        "floodmark.warehouse.redshift",
         "psycopg.types.json",
     ]
 )

@@ -13,13 +13,15 @@ from msgspec import structs
 
 import processes
 from floodmark.config.models import PostgresConnection
-from floodmark.errors import FloodmarkError
+from floodmark.errors import BusyError, FloodmarkError
 from floodmark.storage.objects import ObjectInfo, StoredObject
 from floodmark.warehouse.sql import LEDGER, SqlTarget
 from processes import Doom, DoomedObjectStore
 from scenarios import open_store, use_test_keys
 from servers.dropping import CommitDropper, Moment
 from servers.postgres import PrivatePostgres
+from servers.redshift import RedshiftStandIn
+from servers.redshift.faults import DropAfter, DropBefore, Fault, first
 from sources import SourceTable, Struck, check_loaded, load, source_tables
 from warehouses import Warehouse, new_warehouse
 
@@ -28,7 +30,7 @@ ALONE = 1  # every manifest in a transaction of its own
 TOGETHER = 10**9
 
 
-@pytest.fixture(params=["duckdb", "postgres"])
+@pytest.fixture(params=["duckdb", "postgres", "redshift"])
 def warehouse(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Warehouse:
@@ -166,6 +168,34 @@ def test_the_connection_is_lost_before_any_step(
     raise AssertionError("the load never ended")
 
 
+@pytest.mark.parametrize("fault", [DropBefore(), DropAfter()], ids=["before", "after"])
+def test_the_connection_to_redshift_is_lost_around_a_statement(
+    request: pytest.FixtureRequest,
+    redshift: RedshiftStandIn,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    fault: Fault,
+) -> None:
+    """Above all around the commit; the watermark is asked, too."""
+    use_test_keys(monkeypatch)
+    warehouse, (single, *_, keyless) = new_warehouse("redshift", request, tmp_path), source_tables()
+    random = Random(1)
+    for kind in ("SET", "BEGIN", "LOCK", "CREATE", "COPY", "SELECT", "INSERT", "COMMIT"):
+        for table in (single, keyless):
+            grow(warehouse, table, random)
+            redshift.plan = first(1, kind, fault)
+            with pytest.raises(FloodmarkError, match="connection to Redshift"):
+                load(warehouse, table, batch_bytes=TOGETHER)
+            redshift.forget()
+            watermark = open_store(warehouse.lake.open()).get(table.name)
+            assert watermark is not None
+            assert watermark.redshift_state.status == "failed"
+            result = load(warehouse, table, batch_bytes=TOGETHER)
+            done = kind == "COMMIT" and isinstance(fault, DropAfter)
+            assert (result.rows == 0) == done
+            check_loaded(warehouse, table)
+
+
 @pytest.mark.parametrize("moment", ["before the commit", "after the commit"])
 @pytest.mark.parametrize("number", [0, 3], ids=["with a key", "without"])
 def test_the_commit_is_lost_or_its_answer(
@@ -230,6 +260,31 @@ def test_another_process_takes_over_from_one_that_was_killed(warehouse: Warehous
     assert chunks is not None
     assert result.rows == chunks.mysql_state.total_rows
     check_loaded(warehouse, single)
+
+
+def load_beside_others(warehouse: Warehouse, table: SourceTable, answer: Any) -> None:
+    answer.send("ready")
+    answer.recv()
+    try:
+        answer.send(load(warehouse, table, batch_bytes=ALONE).rows)
+    except BusyError:
+        answer.send(0)
+
+
+@pytest.mark.parametrize("number", [0, 3], ids=["with a key", "without"])
+def test_four_runs_at_once_load_once(warehouse: Warehouse, number: int) -> None:
+    table = source_tables()[number]
+    grow(warehouse, table, Random(7))
+    ends = [processes.pipe() for _ in range(4)]
+    runs = [processes.start(load_beside_others, warehouse, table, theirs) for _, theirs in ends]
+    assert all(ours.recv() == "ready" for ours, _ in ends)
+    for ours, _ in ends:
+        ours.send("go")
+    brought = [ours.recv() for ours, _ in ends]
+    for run in runs:
+        run.join(timeout=60)
+    assert sorted(brought) == [0, 0, 0, len(table.rows)]
+    check_loaded(warehouse, table)
 
 
 def test_a_target_that_was_lost_is_filled_again(warehouse: Warehouse) -> None:

@@ -29,7 +29,7 @@ STEPS = ("_begin", "_lock_ledger", "_stage", "_execute", "_query", "_create", "_
 BATCHES = (1, 4000, 10**9)
 
 
-@pytest.fixture(params=["duckdb", "postgres"])
+@pytest.fixture(params=["duckdb", "postgres", "redshift"])
 def warehouse(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Warehouse:

@@ -334,7 +334,7 @@ def test_reset_of_both_stages_or_one(
         lambda now: loaded(now, through=now.head, total_rows=15, session_rows=5, now=utc_now()),
     )
     assert done.loaded_head == done.head
-    floodmark.call("validate", "-t", "shop.orders")
+    floodmark.call("validate", "-t", "shop.orders", "--lake-only")
 
 
 def save(floodmark: Floodmark, name: str) -> str:
@@ -357,7 +357,7 @@ def test_restore_from_a_file_after_more_was_extracted(floodmark: Floodmark) -> N
     assert state["total_rows"] == 30, "what was extracted since is still in the lake"
     after = land(open_store(floodmark.objects), rows=20, name="second again")
     assert (after.mysql_state.last_id, after.mysql_state.total_rows) == (30, 50)
-    floodmark.call("validate", "-t", "shop.orders")
+    floodmark.call("validate", "-t", "shop.orders", "--lake-only")
 
 
 @pytest.mark.parametrize("stages", [[], ["--mysql-only"], ["--redshift-only"]])
@@ -388,7 +388,7 @@ def test_restore_after_a_reset(floodmark: Floodmark, stages: list[str], by: str)
     if by == "file" or stages == ["--mysql-only"]:
         assert known == (1, 2)
         assert load["total_rows"] == 30
-    floodmark.call("validate", "-t", "shop.orders")
+    floodmark.call("validate", "-t", "shop.orders", "--lake-only")
     # Nor does the loss of the primary bring anything else back.
     floodmark.objects.delete(layout.primary(TABLE))
     again = floodmark.json("get", "-t", "shop.orders")
@@ -408,7 +408,7 @@ def test_restore_from_a_file_after_everything_was_lost(floodmark: Floodmark) -> 
     document = floodmark.json("get", "-t", "shop.orders")
     assert document["mysql_state"]["last_id"] == 10
     assert document["epoch"] > 1_000_000, "no number of the lost log may be used again"
-    floodmark.call("validate", "-t", "shop.orders")
+    floodmark.call("validate", "-t", "shop.orders", "--lake-only")
 
 
 def test_presets_move_the_system_watermark(floodmark: Floodmark) -> None:
@@ -960,6 +960,6 @@ def test_validate_takes_a_lost_checkpoint_for_no_difference(floodmark: Floodmark
     land(open_store(floodmark.objects), rows=10, name="first")
     floodmark.objects.put(f"{layout.data_files(TABLE)}orphan.parquet", b"left by a crash")
     floodmark.objects.delete(layout.primary(TABLE))
-    out, _ = floodmark.call("validate", "-t", "shop.orders")
+    out, _ = floodmark.call("validate", "-t", "shop.orders", "--lake-only")
     assert "1 manifests, 1 files, 10 rows" in out
     assert "1 data files belong to no manifest" in out

@@ -2,31 +2,25 @@
 
 import os
 import resource
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import click
 
 from floodmark.cli.app import App, command_options, table_option
+from floodmark.cli.loading import loading_of
 from floodmark.cli.progress import ProgressLine
 from floodmark.cli.sync_plan import show_plans
 from floodmark.cli.sync_result import explain, show_result
-from floodmark.config.models import Connection
 from floodmark.errors import UsageError
 from floodmark.model.position import Position
 from floodmark.model.run import Strategy
 from floodmark.model.table import TableName
 from floodmark.sync.extraction import Extraction, extract_table
-from floodmark.sync.loading import Loading, load_after
+from floodmark.sync.loading import load_after
 from floodmark.sync.result import TableResult
 from floodmark.sync.spark import SparkEngine
 from floodmark.sync.strategies import exit_code, run_tables
 from floodmark.sync.tunnels import open_tunnels
-from floodmark.tunnels.tunnel import Tunnels
-from floodmark.warehouse.opening import open_target, surely_missing
-from floodmark.warehouse.target import Target
 
-MEBIBYTE = 1024 * 1024
 MOST_DIGITS = 18
 
 
@@ -72,10 +66,7 @@ def sync(
     tunnels = click.get_current_context().with_resource(
         open_tunnels(sources.values(), targets.values(), settings.spark, folder=folder)
     )
-    loadings = {
-        table: _loading(app, table, target, tunnels, load_only=load_only)
-        for table, target in targets.items()
-    }
+    loadings = {table: loading_of(app, table, tunnels, load_only=load_only) for table in targets}
     if dry_run:
         at_once = settings.extraction.windows_at_once(strategy)
         show_plans(app, tables, sources, loadings, tunnels, start, limit, at_once)
@@ -134,32 +125,6 @@ def _tables(app: App, names: tuple[str, ...], pipelines: tuple[str, ...]) -> lis
         if table not in app.config.tables:
             raise UsageError(f"{table} is in no pipeline", hint="list it under 'pipelines:'")
     return tables
-
-
-def _loading(
-    app: App, table: TableName, target: Connection, tunnels: Tunnels, *, load_only: bool
-) -> Loading:
-    _, target_name = app.config.target_of(table)
-    _, settings = app.config.tables[table]
-
-    @contextmanager
-    def opened() -> Iterator[Target]:
-        with (
-            tunnels.through(target) as reached,
-            open_target(reached, app.store.objects, app.config.lake, settings) as warehouse,
-        ):
-            yield warehouse
-
-    return Loading(
-        store=app.store,
-        open_target=opened,
-        target_name=target_name,
-        session_id=app.run.session_id,
-        batch_bytes=app.config.settings.loading.batch_mb * MEBIBYTE,
-        load_only=load_only,
-        target_missing=lambda: surely_missing(target),
-        report=app.report,
-    )
 
 
 def _limit(text: str | None) -> int | None:

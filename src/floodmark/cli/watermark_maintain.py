@@ -1,14 +1,17 @@
 """Commands that keep the state tidy: prune and validate."""
 
-from contextlib import suppress
+import os
 
 import click
 
 from floodmark.cli.app import App, command_options, table_option
-from floodmark.errors import DifferenceFound, StateError, UsageError
+from floodmark.cli.loading import loading_of
+from floodmark.errors import DifferenceFound, FloodmarkError, UsageError
 from floodmark.model.table import TableName
 from floodmark.state.validation import Findings
-from floodmark.state.validation import validate as find_differences
+from floodmark.state.validation import validate as validate_lake
+from floodmark.sync.validation import repair_table, validate_table
+from floodmark.tunnels.tunnel import Tunnels
 
 
 @click.command()
@@ -27,24 +30,41 @@ def prune(app: App, keep_days: str, *, dry_run: bool) -> None:
 
 @click.command()
 @table_option(required=False)
-@click.option("--repair", is_flag=True, help="Write the watermark anew from the manifests.")
+@click.option("--repair", is_flag=True, help="Mend the tracking; never touches data.")
+@click.option("--lake-only", is_flag=True, help="Do not look at the warehouse.")
 @command_options
-def validate(app: App, names: tuple[str, ...], *, repair: bool) -> None:
-    """Compare the watermark with the manifests, and these with the files in the lake."""
+def validate(app: App, names: tuple[str, ...], *, repair: bool, lake_only: bool) -> None:
+    """Compare what is tracked with what the lake and the warehouse hold."""
     tables = app.tables(names) if names else _tables_with_state(app)
-    found = [find_differences(app.store, table) for table in tables]
+    known = () if lake_only else app.config.tables
+    tunnels = click.get_current_context().with_resource(Tunnels(os.path.dirname(app.config.path)))
+    loadings = {
+        table: loading_of(app, table, tunnels) if table in known else None for table in tables
+    }
+
+    def look(table: TableName) -> Findings:
+        if lake_only:
+            return validate_lake(app.store, table)
+        return validate_table(app.store, table, loadings[table])
+
+    found = {table: look(table) for table in tables}
     if repair:
-        for table, findings in zip(tables, found, strict=True):
+        for table, findings in found.items():
             if findings.differences:
-                with suppress(StateError):  # what cannot be mended is found again
-                    app.store.repair(table)
-        found = [find_differences(app.store, table) for table in tables]
-    app.print("\n".join(_show(findings) for findings in found) or "no tables", found)
-    differing = [findings.table_name for findings in found if findings.differences]
+                repair_table(app.store, table, loadings[table])
+                found[table] = look(table)
+    app.print("\n".join(map(_show, found.values())) or "no tables", list(found.values()))
+    differing = [str(table) for table, findings in found.items() if findings.differences]
     if differing:
         raise DifferenceFound(
             f"differences in {', '.join(differing)}",
             hint=None if repair else "'watermark validate --repair' mends the tracking",
+        )
+    unchecked = [str(table) for table, findings in found.items() if findings.unchecked]
+    if unchecked:
+        raise FloodmarkError(
+            f"the target of {', '.join(unchecked)} could not be looked at",
+            hint="--lake-only leaves it out",
         )
 
 
@@ -55,7 +75,14 @@ def _tables_with_state(app: App) -> list[TableName]:
 def _show(findings: Findings) -> str:
     mark = click.style("✗", fg="red") if findings.differences else click.style("✓", fg="green")
     counts = f"{findings.manifests:,} manifests, {findings.files:,} files, {findings.rows:,} rows"
+    if findings.loaded_rows is not None:
+        counts += f"; loaded {findings.loaded_manifests:,} manifests, {findings.loaded_rows:,} rows"
+    if findings.target_rows is not None:
+        counts += f"; the target holds {findings.target_rows:,} rows"
     lines = [f"{mark} {findings.table_name}: {counts}"]
     lines += [f"    {difference}" for difference in findings.differences]
+    if findings.unchecked:
+        lines.append(f"    the target could not be looked at: {findings.unchecked}")
     lines += [f"    ({remark})" for remark in findings.remarks]
+    lines += [f"    {click.style('hint:', fg='cyan')} {hint}" for hint in findings.hints]
     return "\n".join(lines)

@@ -6,6 +6,7 @@ from floodmark.errors import CorruptLog, StateError
 from floodmark.model.manifest import Chunk, DataFile, Manifest
 from floodmark.model.standing import Head, MysqlState
 from floodmark.model.table import TableName
+from floodmark.model.timestamps import plain
 from floodmark.model.transitions import checkpoint
 from floodmark.model.watermark import RedshiftState, Watermark, empty_watermark
 from floodmark.state import layout
@@ -13,7 +14,12 @@ from floodmark.state.watermarks import WatermarkStore
 
 
 class Findings(Struct, frozen=True, kw_only=True):
-    """What a comparison found: differences, and remarks that are none."""
+    """What a comparison found: differences, remarks that are none, and what to do.
+
+    `loaded_manifests` and `loaded_rows` are the ledger's, `target_rows` what the target's table
+    holds; None where they were not looked at, or where there is none. `unchecked` says why the
+    target could not be looked at.
+    """
 
     table_name: str
     manifests: int
@@ -21,6 +27,11 @@ class Findings(Struct, frozen=True, kw_only=True):
     rows: int
     differences: tuple[str, ...]
     remarks: tuple[str, ...] = ()
+    hints: tuple[str, ...] = ()
+    loaded_manifests: int | None = None
+    loaded_rows: int | None = None
+    target_rows: int | None = None
+    unchecked: str | None = None
 
 
 def validate(store: WatermarkStore, table: TableName) -> Findings:
@@ -31,7 +42,7 @@ def validate(store: WatermarkStore, table: TableName) -> Findings:
     except StateError as error:
         differences.append(error.message)
         current = None
-    manifests = _read_log(store, table, differences)
+    manifests = read_log(store, table, differences)
     # A run at work may have committed more since the watermark was read.
     known = current.mysql_state.last_manifest if current else None
     folded = _fold(table, _up_to(manifests, known), differences)
@@ -40,6 +51,7 @@ def validate(store: WatermarkStore, table: TableName) -> Findings:
     found = {info.key: info.size for info in store.objects.list_objects(layout.data_files(table))}
     files = _named_files(manifests)
     cleaned = 0
+    missing: list[Head] = []
     for path, (head, file) in files.items():
         if path in found and found[path] != file.bytes:
             differences.append(f"data file {path} has {found[path]} bytes instead of {file.bytes}")
@@ -47,6 +59,7 @@ def validate(store: WatermarkStore, table: TableName) -> Findings:
             cleaned += 1
         elif path not in found:
             differences.append(f"data file {path} is missing")
+            missing.append(head)
     orphans = len(found.keys() - files.keys())
     remarks = {
         f"{orphans:,} data files belong to no manifest; they are never read": orphans,
@@ -59,7 +72,23 @@ def validate(store: WatermarkStore, table: TableName) -> Findings:
         rows=sum(file.rows for _, file in files.values()),
         differences=tuple(differences),
         remarks=tuple(remark for remark, count in remarks.items() if count),
+        hints=_read_again(table, manifests, missing),
     )
+
+
+def _read_again(
+    table: TableName, manifests: list[Manifest], missing: list[Head]
+) -> tuple[str, ...]:
+    """How to get back rows whose files are gone: no repair of the tracking brings them."""
+    for manifest in manifests:
+        if manifest.head in missing and isinstance(manifest.change, Chunk):
+            lost = "rows are lost from the lake; read them again:"
+            reset = f"{lost} floodmark watermark reset -t {table}"
+            at = manifest.change.start.timestamp
+            if at is None or not manifest.change.primary_key:
+                return (reset,)
+            return (f"{reset}, then floodmark watermark set -t {table} --timestamp '{plain(at)}'",)
+    return ()
 
 
 def _named_files(manifests: list[Manifest]) -> dict[str, tuple[Head, DataFile]]:
@@ -71,7 +100,8 @@ def _named_files(manifests: list[Manifest]) -> dict[str, tuple[Head, DataFile]]:
     }
 
 
-def _read_log(store: WatermarkStore, table: TableName, problems: list[str]) -> list[Manifest]:
+def read_log(store: WatermarkStore, table: TableName, problems: list[str]) -> list[Manifest]:
+    """Every manifest of a table that can be read; what is wrong with the others is added."""
     manifests = []
     for head in store.log.heads(table):
         try:

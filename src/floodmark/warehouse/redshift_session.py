@@ -43,7 +43,11 @@ class RedshiftSession:
         self._secrets = tuple(secret.reveal() for secret in keys if secret is not None)
         self._connection = self._connect(connection)
         self._connection.autocommit = True
-        self.run("SET timezone TO 'UTC'")
+        try:
+            self.run("SET timezone TO 'UTC'")
+        except BaseException:
+            self.close()
+            raise
 
     def run(self, statement: str) -> list[tuple[Any, ...]]:
         """Run a statement and return its rows.

@@ -73,6 +73,14 @@ class SqlTarget(Target):
         ]
 
     @final
+    def count(self, table: TargetTable) -> int | None:
+        """Count a table's rows."""
+        name = self._named(table).name
+        if not self._columns_of(name):
+            return None
+        return int(self._query(f"SELECT COUNT(*) FROM {self._name(name)}")[0][0])  # noqa: S608
+
+    @final
     def prepare(self, table: TargetTable) -> list[str]:
         """Create or widen what is needed, each step by itself."""
         table = self._named(table)

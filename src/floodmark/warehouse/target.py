@@ -34,6 +34,10 @@ class Target(ABC):
         """Every manifest of a source table that is loaded; none if there is no ledger yet."""
 
     @abstractmethod
+    def count(self, table: TargetTable) -> int | None:
+        """How many rows a table holds; None if there is no such table."""
+
+    @abstractmethod
     def prepare(self, table: TargetTable) -> list[str]:
         """Create the ledger and the table, or widen the table, and say what was done.
 

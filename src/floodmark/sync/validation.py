@@ -1,0 +1,137 @@
+"""Hold what is tracked about a table against the lake and the target, and mend the tracking."""
+
+from contextlib import suppress
+
+from msgspec import structs
+
+from floodmark.errors import FloodmarkError, StateError
+from floodmark.model.load import LedgerEntry
+from floodmark.model.manifest import Chunk, Manifest
+from floodmark.model.table import TableName
+from floodmark.model.timestamps import as_utc
+from floodmark.model.transitions import loaded, unloaded
+from floodmark.model.watermark import Watermark
+from floodmark.planning.ledger import ledger_differences, ledger_state, target_difference
+from floodmark.planning.loads import target_table
+from floodmark.state.lease import read_lease
+from floodmark.state.validation import Findings, read_log, validate
+from floodmark.state.watermarks import WatermarkStore
+from floodmark.sync.loading import Loading
+
+LOOKS = 3
+
+
+def validate_table(store: WatermarkStore, table: TableName, loading: Loading | None) -> Findings:
+    """Compare a table's watermark, manifests, data files, ledger and target; changes nothing.
+
+    Without `loading` the table has no target. One that cannot be reached is no difference, but
+    neither is it agreement: `unchecked` says why.
+    """
+    findings = validate(store, table)
+    if loading is None:
+        return _remarked(findings, "it is in no pipeline, so there is no target to compare with")
+    lease = read_lease(store.objects, table)
+    if lease is not None and lease.held(store.now()):
+        return _remarked(findings, f"{lease.owner} is at work on it; the target was not looked at")
+    for _ in range(LOOKS):
+        before = _stand(store, table)
+        if before is None:
+            return findings
+        try:
+            seen = _compare(findings, store, table, loading, before)
+        except FloodmarkError as error:
+            return structs.replace(findings, unchecked=error.message)
+        after = _stand(store, table)
+        if after is not None and after.redshift_state == before.redshift_state:
+            return seen
+    return _remarked(findings, "it is being loaded; the target was not compared")
+
+
+def repair_table(store: WatermarkStore, table: TableName, loading: Loading | None) -> None:
+    """Write the watermark anew from the manifests, and what is loaded from the ledger.
+
+    Never touches data. What cannot be mended is found again.
+    """
+    with store.lease(table):
+        with suppress(StateError):
+            if validate(store, table).differences:
+                store.repair(table)
+        watermark = _stand(store, table)
+        if loading is None or watermark is None:
+            return
+        with suppress(FloodmarkError):
+            manifests = read_log(store, table, [])
+            ledger, _ = _look(loading, table, watermark, manifests)
+            if ledger_differences(watermark, manifests, ledger):
+                _carry(store, table, manifests, ledger)
+
+
+def _carry(
+    store: WatermarkStore, table: TableName, manifests: list[Manifest], ledger: list[LedgerEntry]
+) -> None:
+    """Carry the ledger into the watermark, forward or back."""
+    now = store.now()
+    times = [as_utc(entry.loaded_at) for entry in ledger if entry.loaded_at]
+    time = min(now, max(times, default=now))
+
+    def change(current: Watermark) -> Watermark:
+        state = ledger_state(current, manifests, ledger)
+        if state.through < current.loaded_head and any(
+            manifest.head <= current.loaded_head for manifest in state.pending
+        ):
+            return unloaded(current, through=state.through, total_rows=state.rows)
+        return loaded(
+            current,
+            through=max(state.through, current.loaded_head),
+            total_rows=state.rows,
+            session_rows=current.redshift_state.last_session_rows,
+            now=time,
+            complete=not state.pending,
+        )
+
+    store.update(table, change)
+
+
+def _compare(
+    findings: Findings,
+    store: WatermarkStore,
+    table: TableName,
+    loading: Loading,
+    watermark: Watermark,
+) -> Findings:
+    manifests = read_log(store, table, [])
+    ledger, held = _look(loading, table, watermark, manifests)
+    differences = ledger_differences(watermark, manifests, ledger)
+    if difference := target_difference(manifests, ledger, held, loading.target_name):
+        differences.append(difference)
+    return structs.replace(
+        findings,
+        differences=(*findings.differences, *differences),
+        loaded_manifests=len(ledger),
+        loaded_rows=sum(entry.rows for entry in ledger),
+        target_rows=held,
+    )
+
+
+def _look(
+    loading: Loading, table: TableName, watermark: Watermark, manifests: list[Manifest]
+) -> tuple[list[LedgerEntry], int | None]:
+    """The ledger, and how many rows the target holds, if it has the table."""
+    if loading.target_missing():
+        return [], None  # to open it would make it
+    chunks = [m.change for m in manifests if isinstance(m.change, Chunk)]
+    with loading.open_target() as target:
+        ledger = target.ledger(str(table), watermark.redshift_state.load_epoch)
+        name = loading.target_name
+        return ledger, target.count(target_table(name, chunks[-1])) if chunks else None
+
+
+def _stand(store: WatermarkStore, table: TableName) -> Watermark | None:
+    """Where a table stands; None if nothing is known, or what is there cannot be read."""
+    with suppress(StateError):
+        return store.get(table, mend=False)
+    return None
+
+
+def _remarked(findings: Findings, remark: str) -> Findings:
+    return structs.replace(findings, remarks=(*findings.remarks, remark))
