@@ -85,6 +85,33 @@ def test_the_key_is_declared_and_a_change_of_it_refused(loads: Loads) -> None:
             target.prepare(structs.replace(TABLE, primary_key=()))
 
 
+@pytest.mark.parametrize("key", ["", ", PRIMARY KEY (id) DEFERRABLE"], ids=["no", "a deferred"])
+def test_a_table_made_by_hand_with_another_or_no_key_is_merged_into(loads: Loads, key: str) -> None:
+    with loads.warehouse.open() as target:
+        target.prepare(structs.replace(TABLE, name="other"))  # which makes the schema
+    loads.warehouse.query(f'CREATE TABLE {{schema}}."t" (id bigint, note text, doc jsonb{key})')
+    loads.load(loads.chunk([row(1, "old"), row(2, "stays")]))
+    loads.load(loads.chunk([row(1, "new", {"a": 1}), row(3)]))
+    assert loads.rows() == [row(1, "new", {"a": 1}), row(2, "stays"), row(3)]
+
+
+def test_a_table_of_nothing_but_its_key(warehouse: Warehouse) -> None:
+    loads = Loads(warehouse, structs.replace(TABLE, columns=(ID,)))
+    for numbers in ([1, 2], [2, 3]):
+        loads.load(loads.chunk([{"id": number} for number in numbers]))
+    assert loads.rows() == [{"id": 1}, {"id": 2}, {"id": 3}]
+
+
+def test_a_first_load_writes_the_rows_once(loads: Loads) -> None:
+    with loads.warehouse.open() as target:
+        staged: list[object] = []
+        target._stage = lambda *_: staged.append(_)  # type: ignore[method-assign, assignment]
+        target.prepare(TABLE)
+        assert target.load(loads.batch(loads.chunk([row(1)], [row(2)]), loads.chunk([row(3)]))) == 3
+        assert staged == []
+    assert loads.rows() == [row(1), row(2), row(3)]
+
+
 def test_the_ledger_refuses_a_manifest_twice(loads: Loads) -> None:
     loads.load(loads.chunk([row(1)]))
     with pytest.raises(Exception, match="duplicate key"):
@@ -163,15 +190,15 @@ def test_a_deadlock_is_tried_again(loads: Loads, postgres: PrivatePostgres) -> N
                 begin()
 
             target._begin = noted  # type: ignore[method-assign]
-            stage: Callable[..., int] = target._stage
+            insert: Callable[..., int | None] = target._insert_at_once
 
-            def staged(*arguments: Any) -> int:
+            def inserted(*arguments: Any) -> int | None:
                 if len(locked) == 1:
                     threading.Thread(target=ask_for_the_ledger, daemon=True).start()
                     time.sleep(0.3)
-                return stage(*arguments)
+                return insert(*arguments)
 
-            target._stage = staged  # type: ignore[method-assign, assignment]
+            target._insert_at_once = inserted  # type: ignore[method-assign, assignment]
             assert target.load(loads.batch(chunk)) == 1
             assert len(locked) == 2, "there was no deadlock"
     finally:

@@ -9,12 +9,12 @@ from psycopg import errors as postgres_errors
 
 from floodmark.config.models import PostgresConnection
 from floodmark.errors import FloodmarkError
-from floodmark.model.load import TargetTable
+from floodmark.model.load import LoadBatch, LoadChunk, TargetTable
 from floodmark.model.manifest import Column
 from floodmark.warehouse import postgres_types
 from floodmark.warehouse.files import LakeFiles
 from floodmark.warehouse.postgres_copy import COPY_OPTIONS, copy_bytes
-from floodmark.warehouse.postgres_types import staging_type
+from floodmark.warehouse.postgres_types import can_be_copied, staging_type
 from floodmark.warehouse.sql import LEDGER, NEWEST, STAGING, PassingConflict, SqlTarget, quote
 from floodmark.warehouse.target import SchemaConflict
 
@@ -87,6 +87,26 @@ class PostgresTarget(SqlTarget):
         """Whether every value of the old type is one of the new."""
         return postgres_types.widens(old, new)
 
+    def _insert_at_once(self, batch: LoadBatch, chunks: Sequence[LoadChunk]) -> int | None:
+        """Copy straight into the target where no row can be replaced: the rows are written once."""
+        table, target = batch.table, self._name(batch.table.name)
+        empty = f"SELECT NOT EXISTS (SELECT 1 FROM {target})"  # noqa: S608
+        if table.primary_key and not batch.reload and not self._query(empty)[0][0]:
+            return None
+        found = self._columns_of(table.name)
+        kinds = [found[column.name] for column in table.columns]
+        if not all(map(can_be_copied, kinds)):
+            return None
+        self._execute("SAVEPOINT nothing_inserted")
+        try:
+            return self._copy(target, table, kinds, [path for c in chunks for path in c.paths])
+        except FloodmarkError as error:
+            if not isinstance(error.__cause__, psycopg.IntegrityError):
+                raise
+            # A key that comes twice, most likely: then the newest row is to be found after all.
+            self._execute("ROLLBACK TO nothing_inserted")
+            return None
+
     def _stage(self, table: TargetTable, paths: Sequence[str]) -> int:
         for name in (STAGING, NEWEST):
             self._execute(f"DROP TABLE IF EXISTS pg_temp.{name}")
@@ -116,6 +136,20 @@ class PostgresTarget(SqlTarget):
                     copy.write(data)
             return cursor.rowcount
 
+    def _insert_staged(self, table: TargetTable, *, reload: bool) -> None:
+        """In one statement, where the target's table has the key: a third of the work."""
+        if reload or not table.primary_key or self._key_of(table.name) is None:
+            super()._insert_staged(table, reload=reload)
+            return
+        columns = ", ".join(quote(column.name) for column in table.columns)
+        keys = ", ".join(map(quote, table.primary_key))
+        newest = f", {quote(table.version)} DESC NULLS LAST" if table.version else ""
+        self._execute(
+            f"INSERT INTO {self._name(table.name)} AS t ({columns})"  # noqa: S608
+            f" SELECT DISTINCT ON ({keys}) {columns} FROM {STAGING} ORDER BY {keys}{newest}"
+            f" ON CONFLICT ({keys}) DO {_replacement(table)}"
+        )
+
     def _count_newest(self) -> None:
         self._execute(f"ANALYZE {NEWEST}")
 
@@ -131,7 +165,7 @@ class PostgresTarget(SqlTarget):
         rows = self._query(
             "SELECT a.attname"  # noqa: S608
             f" FROM pg_attribute a {self._of_table(name)}"
-            " JOIN pg_index i ON i.indrelid = c.oid AND i.indisprimary"
+            " JOIN pg_index i ON i.indrelid = c.oid AND i.indisprimary AND i.indimmediate"
             " WHERE a.attnum = ANY (i.indkey::int2[])"
         )
         return tuple(row[0] for row in rows) or None
@@ -222,3 +256,15 @@ class PostgresTarget(SqlTarget):
 
 def _staging_columns(table: TargetTable) -> str:
     return ", ".join(f"{quote(column.name)} {staging_type(column)}" for column in table.columns)
+
+
+def _replacement(table: TargetTable) -> str:
+    """What happens to a row of the target when one of the same key is staged."""
+    others = [quote(c.name) for c in table.columns if c.name not in table.primary_key]
+    if not others:
+        return "NOTHING"
+    update = f"UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in others)}"
+    if not table.version:
+        return update
+    version = quote(table.version)
+    return f"{update} WHERE t.{version} IS NULL OR excluded.{version} >= t.{version}"

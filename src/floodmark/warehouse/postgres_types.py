@@ -40,8 +40,13 @@ def postgres_type(column: Column) -> str:
 def staging_type(column: Column) -> str:
     """The type in which a column is staged: its own, or text for what only the server can read."""
     kind = postgres_type(column)
+    return kind if can_be_copied(kind) else "text"
+
+
+def can_be_copied(kind: str) -> bool:
+    """Whether values of a type can be sent to the server as they are."""
     decimal = decimal_of(kind)
-    return "text" if decimal and decimal[0] > _ARROW_DIGITS else kind
+    return decimal is None or decimal[0] <= _ARROW_DIGITS
 
 
 def widens(old: str, new: str) -> bool:

@@ -209,25 +209,36 @@ class SqlTarget(Target):
 
     def _load(self, batch: LoadBatch, chunks: Sequence[LoadChunk], rows: int) -> None:
         table = batch.table
-        columns = ", ".join(quote(column.name) for column in table.columns)
         self._check_fit(table)
-        staged = self._stage_chunks(batch, chunks)
-        if staged != rows:
+        if batch.reload or (not table.primary_key and self._begins_anew(batch)):
+            self._execute(f"DELETE FROM {self._name(table.name)}")  # noqa: S608
+        inserted = self._insert_at_once(batch, chunks)
+        found = self._stage_chunks(batch, chunks) if inserted is None else inserted
+        if found != rows:
             raise FloodmarkError(
-                f"{batch.table_name}: the manifests name {rows:,} rows, but {staged:,} were staged",
+                f"{batch.table_name}: the manifests name {rows:,} rows, but {found:,} were found",
                 hint="'floodmark watermark validate' compares manifests and files",
             )
-        target = self._name(table.name)
-        if batch.reload or (not table.primary_key and self._begins_anew(batch)):
-            self._execute(f"DELETE FROM {target}")  # noqa: S608
+        if inserted is None:
+            self._insert_staged(table, reload=batch.reload)
+        for chunk in chunks:
+            self._execute(self._ledger_statement(batch, chunk))
+
+    def _insert_at_once(self, batch: LoadBatch, chunks: Sequence[LoadChunk]) -> int | None:  # noqa: ARG002
+        """Insert rows without staging, where a target can and nothing is to be replaced."""
+        return None
+
+    def _insert_staged(self, table: TargetTable, *, reload: bool) -> None:
+        """Bring what is staged into the target, in place of what it replaces there."""
+        columns = ", ".join(quote(column.name) for column in table.columns)
         source = STAGING
-        if table.primary_key and not batch.reload:
+        if table.primary_key and not reload:
             self._merge(table, columns)
             source = NEWEST
         values = ", ".join(self._inserted(column) for column in table.columns)
-        self._execute(f"INSERT INTO {target} ({columns}) SELECT {values} FROM {source}")  # noqa: S608
-        for chunk in chunks:
-            self._execute(self._ledger_statement(batch, chunk))
+        self._execute(
+            f"INSERT INTO {self._name(table.name)} ({columns}) SELECT {values} FROM {source}"  # noqa: S608
+        )
 
     def _begins_anew(self, batch: LoadBatch) -> bool:
         """Whether this is the first load since loading was reset.
