@@ -4,7 +4,6 @@ import os
 import shutil
 import signal
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from scenarios import Lake
 New = Callable[..., Pipeline]
 
 SMALL = "extraction: {window_rows: 3, windows_per_chunk: 2}"
+AT_ONCE = 6
 FILE_STEPS = ("makedirs", "fsync", "replace", "close")
 
 
@@ -99,11 +99,15 @@ def doomed_sync(pipeline: Pipeline, step: int, moment: str, tally: Path) -> None
     doom.write()
 
 
-def run_doomed(pipeline: Pipeline, step: int, moment: str = "before") -> int | None:
-    """The exit code of a sync that is killed at a step."""
-    process = processes.start(doomed_sync, pipeline, step, moment, pipeline.folder / "tally")
-    process.join(60)
-    return process.exitcode
+def run_doomed(pipelines: list[Pipeline], steps: list[int], moment: str) -> list[int | None]:
+    """The exit codes of syncs, beside each other, that are killed at a step each; 0 is none."""
+    running = [
+        processes.start(doomed_sync, pipeline, step, moment, pipeline.folder / "tally")
+        for pipeline, step in zip(pipelines, steps, strict=True)
+    ]
+    for process in running:
+        process.join(60)
+    return [process.exitcode for process in running]
 
 
 def copies_of(pipeline: Pipeline, number: int) -> Pipeline:
@@ -121,34 +125,29 @@ def copies_of(pipeline: Pipeline, number: int) -> Pipeline:
     return replace(pipeline, folder=folder, lake=lake).write_config()
 
 
-def kill_everywhere(pipeline: Pipeline, moments: tuple[str, ...], every: int = 1) -> list[Pipeline]:
-    """Kill a sync at each step; returns the lakes that are left."""
+def kill_everywhere(pipeline: Pipeline, moment: str, rows: int) -> list[Pipeline]:
+    """Kill a sync at each step and run it again to its end; returns the lakes that are left."""
     whole = copies_of(pipeline, 0)
-    assert run_doomed(whole, 0) == 0
-    steps = int((whole.folder / "tally").read_text())
-    assert steps > 20
-    points = [(step, moment) for step in range(1, steps + 1, every) for moment in moments]
-    left = [copies_of(pipeline, number) for number in range(1, len(points) + 1)]
-    with ThreadPoolExecutor(3) as pool:
-        codes = list(pool.map(lambda one, point: run_doomed(one, *point), left, points))
-    assert set(codes) == {-signal.SIGKILL}
+    assert run_doomed([whole], [0], moment) == [0]
+    steps = range(1, int((whole.folder / "tally").read_text()) + 1)
+    assert len(steps) > 20
+    left = [copies_of(pipeline, step) for step in steps]
+    for first in range(0, len(left), AT_ONCE):
+        some, at = left[first : first + AT_ONCE], list(steps[first : first + AT_ONCE])
+        assert run_doomed(some, at, moment) == [-signal.SIGKILL] * len(some), f"{moment} {at}"
+        committed = [one.manifests() for one in some]
+        assert run_doomed(some, [0] * len(some), moment) == [0] * len(some), f"resumed from {at}"
+        for one, before in zip(some, committed, strict=True):
+            assert one.ids() == dict.fromkeys(range(1, rows + 1), 1)
+            one.check_tracking()
+            assert one.manifests()[: len(before)] == before
     return left
-
-
-def check_resumed(pipeline: Pipeline, rows: int) -> None:
-    committed = pipeline.manifests()
-    ended = pipeline.sync()
-    assert ended.code == 0, ended
-    assert pipeline.ids() == dict.fromkeys(range(1, rows + 1), 1)
-    pipeline.check_tracking()
-    assert pipeline.manifests()[: len(committed)] == committed
 
 
 def test_the_first_sync_killed_at_every_step(pipeline: New) -> None:
     it = pipeline({"t": "{cursor: [update_at, id]}"}, settings=SMALL)
     create(it, rows=7)
-    for left in kill_everywhere(it, ("before",)):
-        check_resumed(left, 7)
+    kill_everywhere(it, "before", rows=7)
 
 
 def test_a_later_sync_killed_at_every_step(pipeline: New) -> None:
@@ -156,24 +155,21 @@ def test_a_later_sync_killed_at_every_step(pipeline: New) -> None:
     create(it, rows=5)
     it.synced()
     add(it, 6, 13)
-    for left in kill_everywhere(it, ("after",), every=2):
-        check_resumed(left, 13)
+    kill_everywhere(it, "after", rows=13)
 
 
-def test_killed_on_s3(pipeline: New) -> None:
+def test_killed_at_every_step_on_s3(pipeline: New) -> None:
     it = pipeline({"t": "{cursor: [update_at, id]}"}, settings=SMALL, lake="seaweedfs")
     create(it, rows=7)
-    for left in kill_everywhere(it, ("before",), every=3):
-        check_resumed(left, 7)
+    kill_everywhere(it, "before", rows=7)
 
 
 def test_a_walk_along_the_primary_key_killed_at_every_step(pipeline: New) -> None:
     settings = "extraction: {window_rows: 3, windows_per_chunk: 1, walk_from_rows: 1}"
     it = pipeline({"t": "{cursor: [update_at, id]}"}, settings=settings)
-    create(it, rows=10)
+    create(it, rows=7)
     ask_once(it, "ANALYZE TABLE t")
-    for left in kill_everywhere(it, ("before",), every=3):
-        check_resumed(left, 10)
+    for left in kill_everywhere(it, "before", rows=7):
         assert any(chunk.end.walk for chunk in left.chunks())
 
 
