@@ -95,6 +95,15 @@ def test_a_table_made_by_hand_with_another_or_no_key_is_merged_into(loads: Loads
     assert loads.rows() == [row(1, "new", {"a": 1}), row(2, "stays"), row(3)]
 
 
+def test_a_key_that_comes_twice_in_a_first_load(loads: Loads) -> None:
+    for made_by_hand in (False, True):
+        if made_by_hand:
+            loads.warehouse.query("DROP TABLE {schema}.t, {schema}.floodmark_ledger")
+            loads.warehouse.query("CREATE TABLE {schema}.t (id bigint, note text, doc jsonb)")
+        assert loads.load(loads.chunk([row(1, "first")]), loads.chunk([row(1, "second")])) == 2
+        assert [found["id"] for found in loads.rows()] == [1]
+
+
 def test_a_table_of_nothing_but_its_key(warehouse: Warehouse) -> None:
     loads = Loads(warehouse, structs.replace(TABLE, columns=(ID,)))
     for numbers in ([1, 2], [2, 3]):

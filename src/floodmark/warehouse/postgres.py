@@ -91,7 +91,9 @@ class PostgresTarget(SqlTarget):
         """Copy straight into the target where no row can be replaced: the rows are written once."""
         table, target = batch.table, self._name(batch.table.name)
         empty = f"SELECT NOT EXISTS (SELECT 1 FROM {target})"  # noqa: S608
-        if table.primary_key and not batch.reload and not self._query(empty)[0][0]:
+        merged = bool(table.primary_key) and not batch.reload
+        # Without the key in the target, nothing would find a row that comes twice.
+        if merged and (self._key_of(table.name) is None or not self._query(empty)[0][0]):
             return None
         found = self._columns_of(table.name)
         kinds = [found[column.name] for column in table.columns]
