@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import settings
 
 from floodmark.embedded.mariadb import PrivateMariaDB
 from servers.ministack import Ministack
@@ -15,6 +16,9 @@ from servers.seaweedfs import SeaweedFS
 
 if TYPE_CHECKING:
     from pipelines import Pipeline
+
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 
 @pytest.fixture(scope="session")

@@ -4,11 +4,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from random import Random
 
 import pymysql
 import pytest
 
+from floodmark.embedded.mariadb import PrivateMariaDB
 from pipelines import Pipeline, Session, ask, ask_once, session
 
 New = Callable[..., Pipeline]
@@ -263,3 +265,52 @@ def test_ids_of_a_hammering_writer(pipeline: New) -> None:
     assert live(it).keys() <= it.ids().keys()
     assert set(it.ids().values()) == {1}
     assert sum(map(bool, brought)) > 3
+
+
+def test_prepared_before_a_restart(pipeline: New, tmp_path: Path) -> None:
+    """The server no longer knows when it began; its rows may have any stamp."""
+    with PrivateMariaDB(tmp_path / "mariadb") as server:
+        it = pipeline({"t": "{cursor: [update_at, id]}"}, server=server)
+        create(it)
+        with session(it) as late:
+            for sql in (
+                "XA START 'late'",
+                "INSERT INTO t (v, update_at) VALUES (1, NOW() - INTERVAL 1 HOUR)",
+                "XA END 'late'",
+                "XA PREPARE 'late'",
+            ):
+                ask(late, sql)
+            server.kill()
+        server.start()
+        ask_once(it, "INSERT INTO t (v) VALUES (2)")
+        next_second()
+        held = it.synced()
+        assert held["rows"] == 0
+        assert "held back by a prepared transaction" in " ".join(held["warnings"])
+        ask_once(it, "XA COMMIT 'late'")
+        assert it.synced()["rows"] == 102
+        assert seen(it) == live(it)
+        it.check_tracking()
+
+
+@pytest.mark.parametrize("counter", ["AUTO_INCREMENT", ""])
+def test_a_table_that_was_emptied_says_that_its_new_rows_are_not_seen(
+    pipeline: New, counter: str
+) -> None:
+    it = pipeline({"t": "{cursor: id}"})
+    ask_once(it, f"CREATE TABLE t (id INT {counter} PRIMARY KEY, v INT) COMMENT 'AUTO_INCREMENT=9'")
+    ask_once(it, "INSERT INTO t SELECT seq, 0 FROM seq_1_to_50")
+    assert it.synced()["rows"] == 50
+    warned = "new rows come from id 1 on and are not seen"
+    ask_once(it, "DELETE FROM t WHERE id = 50")
+    if counter:  # the counter goes on, so new rows will be seen
+        assert "are not seen: was" not in " ".join(it.synced()["warnings"])
+    ask_once(it, "TRUNCATE TABLE t")
+    assert warned in " ".join(it.synced()["warnings"])
+    ask_once(it, "INSERT INTO t (id, v) VALUES (1, 1)")
+    found = " ".join(it.synced()["warnings"])
+    assert f"watermark set -t PROD:{it.schema}.t --id 1" in found
+    assert it.call("watermark", "reset", "-t", f"{it.schema}.t").code == 0
+    again = it.synced()
+    assert again["rows"] == 1
+    assert "are not seen: was" not in " ".join(again["warnings"])

@@ -13,6 +13,7 @@ class Activity(Struct, frozen=True, kw_only=True):
     now                  the server's clock before anything else was read, in UTC
     oldest_statement     when the oldest statement still running began
     oldest_transaction   when the oldest transaction that may write began, to the second
+    undated              a transaction whose beginning is not known; None if there is none
     holder               who runs the older of the two
     unseen               why transactions in flight cannot be seen; None if they can
     server_offset        the least offset of the server's zone from UTC since the older of the two
@@ -22,6 +23,7 @@ class Activity(Struct, frozen=True, kw_only=True):
     now: datetime
     oldest_statement: datetime | None = None
     oldest_transaction: datetime | None = None
+    undated: str | None = None
     holder: str | None = None
     unseen: str | None = None
     server_offset: timedelta = timedelta(0)

@@ -31,7 +31,9 @@ that wrote it began, unless that was the first of a transaction, waited longer t
 metadata lock, and the transaction stayed open after it. A value that the application made up
 earlier is covered if it is not older than a transaction that InnoDB had open. A configured `lag`
 widens both. Where transactions cannot be seen (no PROCESS privilege; a replica, whose primary has
-them), all rests on the lag.
+them), all rests on the lag. A transaction of two phases that was prepared before the server was
+restarted is listed as if it had begun with the restart: until it ends nothing is read, unless a lag
+says how long before the restart it may have begun.
 """
 
 from collections.abc import Callable
@@ -47,6 +49,7 @@ UNSEEN_LAG = timedelta(seconds=60)
 PATIENCE = timedelta(seconds=5)
 POLL_SECONDS = 0.25
 
+_LONG_AGO = datetime(1970, 1, 2, tzinfo=UTC)  # what any column of time can hold, in any zone
 _SECOND = timedelta(seconds=1)
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -62,6 +65,8 @@ def settled_before(activity: Activity, lag: timedelta | None = None) -> datetime
             moments.append(activity.oldest_statement - late)
         if activity.oldest_transaction:
             moments.append(activity.oldest_transaction - max(late, GRACE))
+        if activity.undated and lag is None:
+            moments.append(_LONG_AGO)
     return min(moments).replace(microsecond=0)
 
 
@@ -136,4 +141,4 @@ def _ids_settled(ceiling: Ceiling, activity: Activity, lag: timedelta | None) ->
 
 
 def _holder(activity: Activity) -> str | None:
-    return activity.unseen or activity.holder
+    return activity.unseen or activity.undated or activity.holder

@@ -3,6 +3,7 @@
 The order of the reads, and why it is that one: `floodmark.planning.bounds`.
 """
 
+import re
 import secrets
 import time
 from collections.abc import Sequence
@@ -26,6 +27,13 @@ from floodmark.sources.strides import query
 # answer shows us asking.
 _STALE_SECONDS = 0.12
 _TRIES = 25
+
+_UNDATED = (
+    "a prepared transaction, which may be older than the server's last restart (XA RECOVER lists"
+    " it, XA COMMIT or XA ROLLBACK ends it, 'lag_seconds' says how old it may be)"
+)
+_COUNTER = re.compile(r"^\).* AUTO_INCREMENT=(\d+)", re.MULTILINE)
+_NOT_ALLOWED = {ER.SPECIFIC_ACCESS_DENIED_ERROR, ER.XAER_RMERR}
 
 _IDLE = "'Sleep', 'Daemon', 'Binlog Dump', 'Binlog Dump GTID'"
 
@@ -74,12 +82,14 @@ def read_activity(session: MysqlSession) -> Activity:
         unseen = "a cluster: transactions on its other nodes cannot be seen"
     statement = _oldest([found for found in running if found.thread not in readers])
     transaction = _oldest(opened)
+    undated = any(found.thread == 0 for found in opened) and _has_prepared(session)
     oldest = _oldest([found for found in (statement, transaction) if found])
     zone = settings["time_zone"]
     return Activity(
         now=now,
         oldest_statement=statement.began if statement else None,
         oldest_transaction=transaction.began if transaction else None,
+        undated=_UNDATED if undated else None,
         holder=_describe(oldest, is_statement=oldest is statement) if oldest else None,
         unseen=unseen,
         server_offset=_least_offset(session, zone, oldest.began if oldest else now, now),
@@ -100,6 +110,16 @@ def read_ceiling(
     )
     read_at = _utc(query(session, "SELECT UTC_TIMESTAMP(6)")[0][0])
     return Ceiling(int(found[0][0]), read_at) if found else None
+
+
+def read_next_id(session: MysqlSession, table: SourceTable, column: str) -> int:
+    """The least id that a new row may get; the counter is told by SHOW CREATE TABLE, uncached."""
+    if table.column(column).auto_increment:
+        ((_, text, *_),) = query(session, f"SHOW CREATE TABLE {relation(table)}")
+        found = _COUNTER.search(text)
+        return int(found[1]) if found else 1
+    greatest = query(session, f"SELECT MAX({quote_name(column)}) FROM {relation(table)}")[0][0]  # noqa: S608
+    return 1 if greatest is None else int(greatest) + 1
 
 
 def read_first_gap(
@@ -168,6 +188,16 @@ def _read_transactions(session: MysqlSession) -> tuple[list[_Found], set[int], s
         query(session, "ROLLBACK")
     writers = [_Found(int(row[0]), _utc(row[3])) for row in rows if not row[1]]
     return writers, {int(row[0]) for row in rows if row[1]}, None
+
+
+def _has_prepared(session: MysqlSession) -> bool:
+    """Whether there are prepared transactions of two phases, or there may be."""
+    try:
+        return bool(query(session, "XA RECOVER"))
+    except pymysql.MySQLError as error:
+        if error.args[0] not in _NOT_ALLOWED:
+            raise
+        return True
 
 
 def _least_offset(session: MysqlSession, zone: str, oldest: datetime, now: datetime) -> timedelta:

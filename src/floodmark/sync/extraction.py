@@ -20,7 +20,7 @@ from floodmark.model.run import Strategy
 from floodmark.model.table import TableName
 from floodmark.model.transitions import extract_failed, extract_started, nothing_new
 from floodmark.model.watermark import Watermark
-from floodmark.sources.connection import connect
+from floodmark.sources.connection import MysqlSession, connect
 from floodmark.state.lease import Lease
 from floodmark.state.watermarks import WatermarkStore
 from floodmark.sync.plan import TablePlan, chunks_of, plan_table
@@ -87,25 +87,10 @@ def extract_table(
         watermark = store.get(table)
         try:
             with connect(extraction.connection) as session:
-                plan = plan_table(
-                    session,
-                    table,
-                    cursor_columns,
-                    extraction.settings,
-                    position=watermark.position if watermark else START,
-                    default_start=extraction.default_start,
-                    limit=extraction.limit,
-                )
-                chunks = chunks_of(
-                    session,
-                    plan,
-                    extraction.settings,
-                    windows_per_chunk=extraction.settings.windows_at_once(extraction.strategy),
-                    limit=extraction.limit,
-                )
-                run = _TableRun(extraction, table, plan, lease, watermark)
-                for chunk in chunks:
-                    run.read(chunk)
+                run = _TableRun(extraction, table, lease, watermark)
+                if run.follow(session, cursor_columns).walked and not run.is_full:
+                    # The walk may have taken long, or begun long ago: its bound is an old one.
+                    run.follow(session, cursor_columns)
                 return run.finish()
         except FloodmarkError as error:
             # The position stays; what went wrong is there for whoever looks next.
@@ -122,25 +107,54 @@ class _TableRun:
         self,
         extraction: Extraction,
         table: TableName,
-        plan: TablePlan,
         lease: Lease,
         watermark: Watermark | None,
     ) -> None:
         self._extraction = extraction
         self._table = table
-        self._plan = plan
         self._lease = lease
         self._watermark = watermark
         self._began = time.monotonic()
-        self._result = TableResult(
-            table_name=str(table),
-            status="success",
-            start=plan.start,
-            end=plan.start,
-            warnings=plan.warnings,
-        )
+        self._plan: TablePlan
+        self._result = TableResult(table_name=str(table), status="success")
 
-    def read(self, plan: ChunkPlan) -> None:
+    @property
+    def is_full(self) -> bool:
+        """Whether as many rows were read as may be."""
+        limit = self._extraction.limit
+        return limit is not None and self._result.rows >= limit
+
+    def follow(self, session: MysqlSession, cursor_columns: tuple[str, ...] | None) -> TablePlan:
+        """Plan what is new behind the table's position, and read all of it."""
+        extraction, result = self._extraction, self._result
+        limit = None if extraction.limit is None else extraction.limit - result.rows
+        plan = self._plan = plan_table(
+            session,
+            self._table,
+            cursor_columns,
+            extraction.settings,
+            position=self._watermark.position if self._watermark else START,
+            default_start=extraction.default_start,
+            limit=limit,
+        )
+        self._result = structs.replace(
+            result,
+            start=result.start if result.chunks else plan.start,
+            end=plan.start,
+            warnings=tuple(dict.fromkeys((*result.warnings, *plan.warnings))),
+        )
+        chunks = chunks_of(
+            session,
+            plan,
+            extraction.settings,
+            windows_per_chunk=extraction.settings.windows_at_once(extraction.strategy),
+            limit=limit,
+        )
+        for chunk in chunks:
+            self._read(chunk)
+        return plan
+
+    def _read(self, plan: ChunkPlan) -> None:
         """Read a chunk's windows and commit them."""
         began = time.monotonic()
         extraction = self._extraction

@@ -11,7 +11,7 @@ from msgspec import Struct
 from floodmark.config.models import ExtractionSettings
 from floodmark.errors import ConfigError, UsageError
 from floodmark.model.bound import Bound
-from floodmark.model.cursor import CursorChoice
+from floodmark.model.cursor import Cursor, CursorChoice
 from floodmark.model.extraction import ChunkPlan, ColumnPlan, Edge, Route
 from floodmark.model.position import START, Position
 from floodmark.model.schema import SourceTable
@@ -21,7 +21,7 @@ from floodmark.planning.cursor import choose_cursor
 from floodmark.planning.route import choose_route, walk_bound
 from floodmark.planning.unusable import judge_unusable
 from floodmark.planning.windows import plan_chunks
-from floodmark.sources.bounds import read_activity, read_ceiling, read_first_gap
+from floodmark.sources.bounds import read_activity, read_ceiling, read_first_gap, read_next_id
 from floodmark.sources.catalog import read_table
 from floodmark.sources.connection import MysqlSession
 from floodmark.sources.counts import count_unusable, estimate_rows
@@ -41,6 +41,11 @@ class TablePlan(Struct, frozen=True, kw_only=True):
     bound: Bound | None
     expected_rows: int
     warnings: tuple[str, ...]
+
+    @property
+    def walked(self) -> bool:
+        """Whether it is a first load along the primary key, which may take long."""
+        return self.bound is not None and self.route.by == "key" and self.route.chunked
 
 
 def plan_table(
@@ -90,7 +95,34 @@ def plan_table(
         start=start,
         bound=bound,
         expected_rows=source.estimated_rows if expected is None else expected,
-        warnings=(*choice.warnings, *filter(None, (unusable, _held_back(table, bound)))),
+        warnings=(
+            *choice.warnings,
+            *filter(
+                None,
+                (
+                    unusable,
+                    _held_back(table, bound),
+                    _beyond(session, source, cursor, start, bound),
+                ),
+            ),
+        ),
+    )
+
+
+def _beyond(
+    session: MysqlSession, source: SourceTable, cursor: Cursor, start: Position, bound: Bound | None
+) -> str | None:
+    """Say so if new rows will get ids that lie behind the position, and so are never seen."""
+    if cursor.kind != "id" or bound is not None or not isinstance(start.id, int):
+        return None
+    coming = read_next_id(session, source, cursor.key[0])
+    if coming > start.id:
+        return None
+    return (
+        f"{source.name}: its position is {start}, but new rows come from id {coming} on and are not"
+        " seen: was the table emptied, or restored from a backup? Then 'floodmark watermark reset"
+        f" -t {source.name}' reads it anew, and 'watermark set -t {source.name} --id"
+        f" {coming - 1}' goes on from there"
     )
 
 
