@@ -193,7 +193,7 @@ def test_the_command_says_what_it_loads_and_leaves_out(
     assert (plan["load"]["rows"], plan["left_out"]["rows"]) == (1, 1)
     ended = it.call(*load_only, "--json")
     assert (ended.table["loaded_rows"], ended.table["left_out_rows"]) == (1, 1)
-    assert "left out 1 manifests of 1 rows" in ended.err
+    assert "left out 1 manifest of 1 row," in ended.err
     document = it.call("watermark", "get", "-t", name, "--json").value
     assert document["metadata"]["manual_watermark"]
     assert document["mysql_state"]["last_timestamp"] == moment.replace("+00:00", "Z")

@@ -92,11 +92,11 @@ def test_loaded_files_go_and_others_stay(two_tables: Callable[[str], Pipeline], 
     assert it.sync("--json", engine=FailsAfterWriting).code == 0  # nothing new
     before = snapshot(it.lake.open())
     ended = clean(it, "--dry-run")
-    assert (ended.code, "would remove 1 files" in ended.out) == (1, True)
+    assert (ended.code, "would remove 1 file" in ended.out) == (1, True)
     assert snapshot(it.lake.open()) == before
     ended = clean(it)
     assert ended.code == 1
-    assert "1 files are not loaded yet" in ended.err
+    assert "kept 1 file not loaded yet" in ended.err
     assert it.files() == {second}
     assert len(it.files("t_archive")) == 2  # another table's
     assert it.findings().differences == ()

@@ -538,3 +538,14 @@ def test_files_have_the_size_that_is_set(pipeline: New) -> None:
     )
     assert it.synced()["files"] == 1
     assert os.path.splitext(next(iter(it.files())))[1] == ".parquet"
+
+
+def test_a_sync_that_finds_nothing_new_is_known_to_have_looked(
+    pipeline: Callable[..., Pipeline], mariadb: PrivateMariaDB
+) -> None:
+    it = pipeline({"t": "{cursor: id}"})
+    mariadb.execute(f"CREATE TABLE {it.schema}.t (id INT AUTO_INCREMENT PRIMARY KEY)")
+    assert it.sync("--limit", "5").code == 0
+    assert "no watermark" in it.call("watermark", "list").out
+    assert it.sync().code == 0
+    assert "in step" in it.call("watermark", "list").out

@@ -491,7 +491,7 @@ def test_dry_run_reads_through_the_tunnel(
     monkeypatch.setattr(tunnel, "ssh_command", watched)
     arguments = ["sync", "-p", "shop", "--backup-only", "--dry-run", "--config", str(config)]
     assert run(arguments) == 0
-    assert "3 rows in 1 windows" in capfd.readouterr().out
+    assert "3 rows in 1 window" in capfd.readouterr().out
     assert len(opened) == 1
     assert not clients(opened[0])
 

@@ -449,10 +449,9 @@ def test_list_shows_every_table_on_one_line(floodmark: Floodmark) -> None:
     assert lines[0].split() == [
         "TABLE",
         "POSITION",
+        "STATE",
         "EXTRACT",
         "ROWS",
-        "LAST",
-        "RUN",
         "LOAD",
         "LOADED",
     ]
@@ -961,5 +960,5 @@ def test_validate_takes_a_lost_checkpoint_for_no_difference(floodmark: Floodmark
     floodmark.objects.put(f"{layout.data_files(TABLE)}orphan.parquet", b"left by a crash")
     floodmark.objects.delete(layout.primary(TABLE))
     out, _ = floodmark.call("validate", "-t", "shop.orders", "--lake-only")
-    assert "1 manifests, 1 files, 10 rows" in out
+    assert "1 manifest, 1 file, 10 rows" in out
     assert "1 data files belong to no manifest" in out

@@ -12,6 +12,7 @@ from typing import Any
 import click
 import msgspec
 
+from floodmark.cli.terminal import labelled
 from floodmark.config.loading import LoadedConfig, load_config
 from floodmark.config.models import Connection, MysqlConnection
 from floodmark.errors import ConfigError, FloodmarkError, UsageError
@@ -57,8 +58,8 @@ class App:
     def report(self, notice: Notice) -> None:
         """Show a remark on stderr."""
         if notice.level != "debug" or self.debug:
-            label = click.style(f"{notice.level}:", fg=_COLOURS[notice.level])
-            click.echo(f"{label} {notice.message}", err=True)
+            line = labelled(f"{notice.level}:", _COLOURS[notice.level], notice.message)
+            click.echo(line, err=True)
 
     def warn(self, message: str) -> None:
         """Show a warning on stderr."""
@@ -142,9 +143,9 @@ def print_result(text: str, value: object, *, as_json: bool) -> None:
 
 def complain(message: str, hint: str | None, label: str = "error") -> None:
     """Show on stderr what is wrong, in one line, and what to try in another."""
-    click.echo(f"{click.style(f'{label}:', fg=_COLOURS[label], bold=True)} {message}", err=True)
+    click.echo(labelled(f"{label}:", _COLOURS[label], message, bold=True), err=True)
     if hint:
-        click.echo(f"{click.style('hint:', fg='cyan')} {hint}", err=True)
+        click.echo(labelled("hint:", "cyan", hint), err=True)
 
 
 def shared_options(function: Callable[..., Any]) -> Callable[..., Any]:

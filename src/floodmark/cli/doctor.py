@@ -7,12 +7,11 @@ import click
 
 from floodmark.checks.check import Check, failed
 from floodmark.cli.app import App, command_options, table_option
+from floodmark.cli.terminal import entry, fold, style
 from floodmark.cli.words import counted
 from floodmark.errors import FloodmarkError, UsageError
 from floodmark.model.table import TableName
 from floodmark.state.lease import break_lease
-
-_MARKS = {"ok": ("✓", "green"), "note": ("•", "yellow"), "failed": ("✗", "red")}
 
 
 @click.command()
@@ -90,6 +89,8 @@ def _check_source(app: App, scope: str, tables: list[TableName]) -> Iterator[Che
 
 
 def _show(check: Check) -> str:
-    mark, colour = _MARKS[check.state]
-    line = f"{click.style(mark, fg=colour)} {check.subject}: {check.finding}"
-    return f"{line}\n    {click.style('hint:', fg='cyan')} {check.hint}" if check.hint else line
+    line = entry(check.state, f"{check.subject}: {check.finding}")
+    if not check.hint:
+        return line
+    hint = fold(f"hint: {check.hint}", indent=6, first=4)
+    return f"{line}\n{hint.replace('hint:', style('hint:', 'cyan'), 1)}"

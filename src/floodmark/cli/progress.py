@@ -3,17 +3,21 @@
 import shutil
 import sys
 import time
+from datetime import timedelta
 from threading import Lock
 
 import click
 
 from floodmark.cli.app import App
+from floodmark.cli.terminal import cells, shorten
+from floodmark.cli.words import counted, size, span
 from floodmark.model.table import TableName
 from floodmark.sync.extraction import Progress
 
 PLAIN_SECONDS = 5.0
 LIVE_SECONDS = 0.2
 BAR = 20
+LEAST_NAME = 16
 
 
 class ProgressLine:
@@ -32,9 +36,8 @@ class ProgressLine:
                 return
             self._shown = now
             if self._live:
-                text = f"{table.unscoped} {bar(progress.share)} {describe(progress)}"
-                width = shutil.get_terminal_size().columns - 1
-                click.echo(f"\r\x1b[K{text[:width]}", err=True, nl=False)
+                text = progress_line(table, progress, shutil.get_terminal_size().columns - 1)
+                click.echo(f"\r\x1b[K{text}", err=True, nl=False)
             else:
                 click.echo(f"{table}: {describe(progress)}", err=True)
 
@@ -42,6 +45,17 @@ class ProgressLine:
         """Leave a clean line behind."""
         if self._live:
             click.echo("\r\x1b[K", err=True, nl=False)
+
+
+def progress_line(table: TableName, progress: Progress, most: int) -> str:
+    """Name, bar, rows, speed, bytes and time left; where it is narrow, as much as there is room."""
+    name, facts = table.unscoped, facts_of(progress)
+    while True:
+        line = f" {bar(progress.share)} {', '.join(facts)}"
+        room = most - cells(line)
+        if room >= min(cells(name), LEAST_NAME) or len(facts) == 1:
+            return shorten(name, max(1, room)) + line
+        facts.pop(-2 if len(facts) > 2 else 1)  # what is left to wait is of most interest
 
 
 def bar(share: float) -> str:
@@ -52,12 +66,16 @@ def bar(share: float) -> str:
 
 def describe(progress: Progress) -> str:
     """Rows, speed, bytes and time left, in one line."""
-    parts = [f"{progress.rows:,} rows"]
+    return ", ".join(facts_of(progress))
+
+
+def facts_of(progress: Progress) -> list[str]:
+    """Rows, and as soon as they are known speed, bytes and time left."""
+    facts = [counted(progress.rows, "row")]
     if progress.rows and progress.seconds:
-        speed = progress.rows / progress.seconds
-        parts.append(f"{speed:,.0f} rows/s")
-        parts.append(f"{progress.bytes / 1_000_000:,.1f} MB")
+        facts.append(f"{progress.rows / progress.seconds:,.0f} rows/s")
+        facts.append(size(progress.bytes))
         if 0 < progress.share < 1:
             left = progress.seconds * (1 - progress.share) / progress.share
-            parts.append(f"about {left:,.0f} s left")
-    return ", ".join(parts)
+            facts.append(f"about {span(timedelta(seconds=left))} left")
+    return facts

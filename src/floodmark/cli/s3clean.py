@@ -8,7 +8,9 @@ from datetime import timedelta
 import click
 
 from floodmark.cli.app import App, command_options, table_option
-from floodmark.cli.show import show_rows
+from floodmark.cli.terminal import Column
+from floodmark.cli.terminal import table as table_of
+from floodmark.cli.words import counted, size
 from floodmark.errors import FloodmarkError, UsageError
 from floodmark.lake.files import LakeFile, choose_removable, describe_files
 from floodmark.model.notice import Notice
@@ -19,6 +21,13 @@ from floodmark.state.steering import history
 
 _AGE = re.compile(r"(\d{1,5})([hdw])")
 _HOURS = {"h": 1, "d": 24, "w": 168}
+_COLUMNS = [
+    Column(title="FILE", least=24),
+    Column(title="ROWS", right=True),
+    Column(title="BYTES", right=True, spare=3),
+    Column(title="WRITTEN", spare=2),
+    Column(title="STATE"),
+]
 
 
 @click.group()
@@ -45,7 +54,7 @@ def list_files(app: App, names: tuple[str, ...]) -> None:
             ]
             for file in files
         ]
-        texts.append(show_rows(["FILE", "ROWS", "BYTES", "WRITTEN", "STATE"], rows) if rows else "")
+        texts.append(table_of(_COLUMNS, rows) if rows else "")
         texts.append(f"{table}: {_summary(files)}")
     app.print("\n".join(filter(None, texts)), values)
 
@@ -74,12 +83,12 @@ def clean(app: App, names: tuple[str, ...], age: str | None, *, dry_run: bool, f
     app.print("\n".join(texts), {"dry_run": dry_run, "removed": removed, "protected": refused})
     kept = Counter(file.protection for file in refused)
     if recent := kept["perhaps being written"]:
-        app.report(Notice("info", f"{recent:,} files were kept, as a run may still commit them"))
+        app.report(Notice("info", f"kept {counted(recent, 'file')}, as a run may still commit"))
     if foreign := kept["not ours"]:
-        app.warn(f"{foreign:,} files were kept, as they are not Floodmark's")
+        app.warn(f"kept {counted(foreign, 'file')}, as not Floodmark's")
     if unloaded := kept["not loaded"]:
         raise FloodmarkError(
-            f"{unloaded:,} files are not loaded yet and were kept",
+            f"kept {counted(unloaded, 'file')} not loaded yet",
             hint="load them first, or add --force to lose them",
         )
 
@@ -93,8 +102,8 @@ def _files(app: App, table: TableName, *, mend: bool = True) -> list[LakeFile]:
 
 def _summary(files: list[LakeFile]) -> str:
     states = [f"{sum(f.state == s for f in files):,} {s}" for s in ("loaded", "pending", "orphan")]
-    size = sum(file.bytes for file in files) / 1_000_000
-    return f"{len(files):,} files, {size:,.1f} MB ({', '.join(states)})"
+    total = size(sum(file.bytes for file in files))
+    return f"{counted(len(files), 'file')}, {total} ({', '.join(states)})"
 
 
 def _age(text: str) -> timedelta:

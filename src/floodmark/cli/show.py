@@ -1,14 +1,18 @@
 """How watermarks look to people."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
-import click
-
+from floodmark.cli.terminal import style
+from floodmark.cli.words import ago, counted, span
 from floodmark.model.manifest import Chunk, Import, Manifest, Reset, Restore, Set
 from floodmark.model.position import show_id
 from floodmark.model.table import TableName
 from floodmark.model.timestamps import stamped
 from floodmark.model.watermark import Watermark
+from floodmark.state.lease import LeaseDocument
+
+IN_STEP = timedelta(seconds=90)
+"""A table that was read to its end so lately counts as in step."""
 
 _STATUS_COLOURS = {
     "success": "green",
@@ -18,8 +22,10 @@ _STATUS_COLOURS = {
 }
 
 
-def show_watermark(table: TableName, watermark: Watermark, start: str) -> str:
-    """Both stages, and where the next run starts."""
+def show_watermark(
+    table: TableName, watermark: Watermark, start: str, now: datetime | None = None
+) -> str:
+    """Both stages, and where the next run starts; with `now`, how long ago things were."""
     extract, load = watermark.mysql_state, watermark.redshift_state
     manual = " (set by hand)" if watermark.metadata.manual_watermark else ""
     lines = [
@@ -33,20 +39,21 @@ def show_watermark(table: TableName, watermark: Watermark, start: str) -> str:
     ]
     if extract.last_id is not None:
         lines.append(f"      Last ID: {show_id(extract.last_id)}")
-    lines.append(f"      Last Extraction Time: {_moment(extract.last_extraction_time)}")
+    lines.append(f"      Last Extraction Time: {_moment(extract.last_extraction_time, now)}")
     if extract.error:
         lines.append(f"      Error: {extract.error}")
     if imported := watermark.metadata.imported_from:
         lines.append(
-            f"      Imported From: {imported.key} (which counted {imported.rows_reported:,} rows"
-            f" in {imported.files_reported:,} files)"
+            f"      Imported From: {imported.key} (which counted"
+            f" {counted(imported.rows_reported, 'row')}"
+            f" in {counted(imported.files_reported, 'file')})"
         )
     lines += [
         "",
         "   📊 S3 → Redshift Loading Stage:",
         f"      Status: {show_status(load.status)}",
         f"      Rows Loaded: {load.total_rows:,}",
-        f"      Last Load Time: {_moment(load.last_load_time)}",
+        f"      Last Load Time: {_moment(load.last_load_time, now)}",
     ]
     if load.error:
         lines.append(f"      Error: {load.error}")
@@ -56,14 +63,14 @@ def show_watermark(table: TableName, watermark: Watermark, start: str) -> str:
 
 def show_status(status: str) -> str:
     """A status in its colour."""
-    return click.style(status, fg=_STATUS_COLOURS[status])
+    return style(status, _STATUS_COLOURS[status])
 
 
 def show_change(manifest: Manifest) -> str:
     """What a manifest did, in a few words."""
     match manifest.change:
         case Chunk() as chunk:
-            return f"chunk: {chunk.rows:,} rows in {len(chunk.files):,} files"
+            return f"chunk: {counted(chunk.rows, 'row')} in {counted(len(chunk.files), 'file')}"
         case Set():
             return "set by hand"
         case Reset(stages=stages):
@@ -74,29 +81,41 @@ def show_change(manifest: Manifest) -> str:
             return f"import: from {origin.key}"
 
 
-def show_ago(moment: datetime | None, now: datetime) -> str:
-    """How long ago something was, in one or two words."""
+def show_state(watermark: Watermark, lease: LeaseDocument | None, now: datetime) -> str:
+    """How a table is, in a few words: in step, so far behind, or what is the matter with it."""
+    extract, load = watermark.mysql_state, watermark.redshift_state
+    at_work = lease is not None and lease.held(now)
+    if extract.status == "failed":
+        return style("extract failed", "red")
+    if load.status == "failed":
+        return style("load failed", "red")
+    if at_work:
+        return style("at work", "yellow")
+    if extract.status == "in_progress":
+        return style("interrupted", "yellow")
+    if extract.last_extraction_time is None:
+        return style("not read yet", "yellow")
+    if extract.total_rows and load.status == "pending":
+        return style("not loaded yet", "yellow")
+    seen = extract.last_extraction_time
+    if lease is not None and lease.in_step_at is not None:
+        seen = max(seen, lease.in_step_at)
+    return _lag(now - seen)
+
+
+def show_absence(lease: LeaseDocument | None, problem: str | None, now: datetime) -> str:
+    """How a table without a watermark is: it may have been found to be empty."""
+    if problem is None and lease is not None and lease.in_step_at is not None:
+        return _lag(now - lease.in_step_at)
+    return style("no watermark", "red" if problem else "yellow")
+
+
+def _lag(behind: timedelta) -> str:
+    return style("in step", "green") if behind < IN_STEP else f"{span(behind)} behind"
+
+
+def _moment(moment: datetime | None, now: datetime | None = None) -> str:
+    """A moment; to people who look at it now, how long ago too."""
     if moment is None:
-        return "never"
-    seconds = max(0, int((now - moment).total_seconds()))
-    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= size:
-            return f"{seconds // size} {unit} ago"
-    return "just now"
-
-
-def show_rows(header: list[str], rows: list[list[str]]) -> str:
-    """Rows under a header, aligned."""
-    everything = [header, *rows]
-    widths = [max(len(click.unstyle(row[i])) for row in everything) for i in range(len(header))]
-    return "\n".join(
-        "  ".join(
-            cell + " " * (width - len(click.unstyle(cell)))
-            for cell, width in zip(row, widths, strict=True)
-        ).rstrip()
-        for row in everything
-    )
-
-
-def _moment(moment: datetime | None) -> str:
-    return "none" if moment is None else stamped(moment)
+        return "none"
+    return f"{stamped(moment)} ({ago(moment, now)})" if now else stamped(moment)

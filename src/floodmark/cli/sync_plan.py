@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 
 from floodmark.cli.app import App
+from floodmark.cli.terminal import fold
+from floodmark.cli.words import counted, since
 from floodmark.config.models import MysqlConnection
 from floodmark.model.manifest import Chunk
 from floodmark.model.position import START, Position
@@ -40,10 +42,13 @@ def show_plans(
         if table in loadings:
             chosen, left_out = foresee(loadings[table], table, watermark) if watermark else ([], [])
             loading, left = _summary(chosen), _summary(left_out)
-            lines.append(f"    load {_show(loading)} that are in the lake already")
+            if loading["manifests"]:
+                lines.append(_line(f"load {_show(loading)} in the lake already"))
+            else:
+                lines.append(_line("load nothing else: all that is in the lake is loaded"))
             if left["manifests"]:
                 lines.append(
-                    f"    leave out {_show(left)}, which the manual watermark does not cover"
+                    _line(f"leave out {_show(left)}, which the manual watermark does not cover")
                 )
             value |= {"load": loading, "left_out": left}
         texts.append("\n".join(lines))
@@ -61,13 +66,14 @@ def _reading(
     windows_at_once: int,
 ) -> tuple[str, dict[str, object]]:
     settings = app.config.settings.extraction
+    position = watermark.position if watermark else START
     with connect(connection) as session:
         plan = plan_table(
             session,
             table,
             app.cursor_columns(table),
             settings,
-            position=watermark.position if watermark else START,
+            position=position,
             default_start=start,
             limit=limit,
         )
@@ -84,12 +90,15 @@ def _reading(
     windows = sum(len(chunk.windows) for chunk in chunks)
     end = chunks[-1].end if chunks else plan.start
     held_by = plan.bound.held_by if plan.bound else None
-    held = f"\n    held back by {held_by}" if held_by else ""
-    text = (
-        f"    read {rows:,} rows in {windows:,} windows of {len(chunks):,} chunks,"
-        f" {plan.route.why}, cursor {plan.choice.cursor}\n"
-        f"    from {plan.start} to {end}{held}"
-    )
+    size = f"{counted(windows, 'window')} of {counted(len(chunks), 'chunk')}"
+    how = f"{plan.route.why}, cursor {plan.choice.cursor}"
+    begin = since(plan.start)
+    if chunks:
+        lines = [f"read {counted(rows, 'row')} in {size}, {how}", f"from {begin} to {end}"]
+    else:
+        lines = [f"read nothing: there is nothing new since {begin}, {how}"]
+    if held_by:
+        lines.append(f"held back by {held_by}")
     value: dict[str, object] = {
         "cursor": plan.choice.cursor.columns,
         "route": plan.route.why,
@@ -101,7 +110,7 @@ def _reading(
         "held_by": held_by,
         "warnings": plan.warnings,
     }
-    return text, value
+    return "\n".join(map(_line, lines)), value
 
 
 def _summary(chunks: list[Chunk]) -> dict[str, int]:
@@ -113,4 +122,9 @@ def _summary(chunks: list[Chunk]) -> dict[str, int]:
 
 
 def _show(counts: dict[str, int]) -> str:
-    return "{rows:,} rows in {files:,} files of {manifests:,} manifests".format(**counts)
+    rows, files = counted(counts["rows"], "row"), counted(counts["files"], "file")
+    return f"{rows} in {files} of {counted(counts['manifests'], 'manifest')}"
+
+
+def _line(text: str) -> str:
+    return fold(text, indent=6, first=4)

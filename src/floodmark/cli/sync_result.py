@@ -5,6 +5,8 @@ from collections.abc import Iterable
 import click
 
 from floodmark.cli.app import App
+from floodmark.cli.terminal import entry, labelled
+from floodmark.cli.words import counted, since, size
 from floodmark.model.notice import Notice
 from floodmark.sync.result import TableResult
 
@@ -14,19 +16,20 @@ def show_result(result: TableResult) -> str:
     parts = []
     if result.chunks:
         parts.append(
-            f"{result.rows:,} rows in {result.files:,} files ({result.bytes / 1_000_000:,.1f} MB)"
+            f"{counted(result.rows, 'row')} in {counted(result.files, 'file')}"
+            f" ({size(result.bytes)})"
             f" in {result.seconds:.1f} s, now at {result.end}"
         )
     elif result.start is not None:
-        parts.append(f"nothing new since {result.start}")
+        parts.append(f"nothing new since {since(result.start)}")
     if result.loaded_manifests:
-        parts.append(f"{result.loaded_rows:,} rows loaded in {result.load_seconds:.1f} s")
+        parts.append(f"{counted(result.loaded_rows, 'row')} loaded in {result.load_seconds:.1f} s")
     elif result.start is None and not result.failed:
         parts.append("nothing to load")
     if result.failed:
         parts.append(str(result.error).removeprefix(f"{result.table_name}: "))
-    mark = click.style("✗", fg="red") if result.failed else click.style("✓", fg="green")
-    return f"{mark} {result.table_name}: {'; '.join(parts)}"
+    state = "failed" if result.failed else "ok"
+    return entry(state, f"{result.table_name}: {'; '.join(parts)}")
 
 
 def explain(app: App, results: Iterable[TableResult]) -> None:
@@ -36,13 +39,15 @@ def explain(app: App, results: Iterable[TableResult]) -> None:
             app.report(Notice("info", f"{result.table_name}: {change}"))
         if result.left_out_manifests:
             app.warn(
-                f"{result.table_name}: left out {result.left_out_manifests:,} manifests of"
-                f" {result.left_out_rows:,} rows, which the manual watermark does not cover;"
+                f"{result.table_name}: left out"
+                f" {counted(result.left_out_manifests, 'manifest')} of"
+                f" {counted(result.left_out_rows, 'row')}, which the manual watermark does not"
+                " cover;"
                 " a sync without --redshift-only loads those that are still pending"
             )
         for warning in result.warnings:
-            app.warn(warning)
+            app.warn(f"{result.table_name}: {warning.removeprefix(f'{result.table_name}: ')}")
         for column, count in result.zero_dates.items():
-            app.warn(f"{result.table_name}: {count:,} zero or partial dates in {column}")
+            app.warn(f"{result.table_name}: {counted(count, 'zero or partial date')} in {column}")
         if result.failed and result.hint:
-            click.echo(f"{click.style('hint:', fg='cyan')} {result.hint}", err=True)
+            click.echo(labelled("hint:", "cyan", result.hint), err=True)

@@ -1,16 +1,14 @@
 """Commands that show watermarks and change nothing but what they have to mend."""
 
+from collections import Counter
+
 import click
 import msgspec
 
 from floodmark.cli.app import App, command_options, table_option
-from floodmark.cli.show import (
-    show_ago,
-    show_change,
-    show_rows,
-    show_status,
-    show_watermark,
-)
+from floodmark.cli.show import show_absence, show_change, show_state, show_status, show_watermark
+from floodmark.cli.terminal import Column, width
+from floodmark.cli.terminal import table as table_of
 from floodmark.errors import FloodmarkError
 from floodmark.model.manifest import Chunk
 from floodmark.model.sealed import seal
@@ -20,7 +18,41 @@ from floodmark.model.timestamps import plain, stamped
 from floodmark.model.watermark import Watermark
 from floodmark.state import layout
 from floodmark.state.copies import Copy
+from floodmark.state.lease import LeaseDocument, read_lease
 from floodmark.state.system import read_system_watermark
+
+Row = tuple[TableName, Watermark | None, LeaseDocument | None, str | None]
+
+_LIST = [
+    Column(title="TABLE", least=18),
+    Column(title="POSITION", least=19, spare=1),
+    Column(title="STATE"),
+    Column(title="EXTRACT", spare=4),
+    Column(title="ROWS", right=True, spare=2),
+    Column(title="LOAD", spare=5),
+    Column(title="LOADED", right=True, spare=6),
+]
+_HISTORY = [
+    Column(title="ID"),
+    Column(title="WHEN", least=19),
+    Column(title="WHO", least=8, spare=1),
+    Column(title="WHAT", least=20),
+    Column(title="POSITION AFTER", least=19),
+    Column(title="ROWS AFTER", right=True, spare=1),
+]
+_COPIES = [
+    Column(title="COPY"),
+    Column(title="STATE"),
+    Column(title="REVISION", right=True, spare=3),
+    Column(title="POSITION", least=19),
+    Column(title="KEY", least=18, spare=1),
+]
+_FILES = [
+    Column(title="FILE", least=24),
+    Column(title="ROWS", right=True),
+    Column(title="BYTES", right=True, spare=3),
+    Column(title="LOAD"),
+]
 
 
 @click.command()
@@ -55,27 +87,28 @@ def list_all(app: App) -> None:
     """Show every table, one line each."""
     now = app.run.clock()
     rows, documents = [], []
-    for table, watermark, problem in _every_table(app):
+    found = _every_table(app)
+    names = _names([table for table, *_ in found])
+    for table, watermark, lease, problem in found:
         if watermark is None:
-            rows.append([str(table), problem or "no watermark", "", "", "", "", ""])
+            rows.append([names[table], problem or "", show_absence(lease, problem, now), *[""] * 4])
             documents.append({"table_name": str(table), "problem": problem, "watermark": None})
             continue
         extract, load = watermark.mysql_state, watermark.redshift_state
         manual = " (manual)" if watermark.metadata.manual_watermark else ""
         rows.append(
             [
-                str(table),
+                names[table],
                 f"{watermark.position}{manual}",
+                show_state(watermark, lease, now),
                 show_status(extract.status),
                 f"{extract.total_rows:,}",
-                show_ago(extract.last_extraction_time, now),
                 show_status(load.status),
                 f"{load.total_rows:,}",
             ]
         )
         documents.append(msgspec.json.decode(seal(watermark)))
-    header = ["TABLE", "POSITION", "EXTRACT", "ROWS", "LAST RUN", "LOAD", "LOADED"]
-    app.print(show_rows(header, rows) if rows else "no tables", documents)
+    app.print(table_of(_LIST, rows) if rows else "no tables", documents)
 
 
 @click.command()
@@ -100,8 +133,7 @@ def history(app: App, names: tuple[str, ...], most: int) -> None:
             ]
             for manifest in manifests
         ]
-        header = ["ID", "WHEN", "WHO", "WHAT", "POSITION AFTER", "ROWS AFTER"]
-        body = show_rows(header, rows) if rows else "nothing has happened yet"
+        body = table_of(_HISTORY, rows) if rows else "nothing has happened yet"
         texts.append(f"{table}\n{body}")
         documents += [
             {"id": str(manifest.head), **msgspec.to_builtins(manifest)} for manifest in manifests
@@ -128,7 +160,7 @@ def backups(app: App, names: tuple[str, ...]) -> None:
             ]
             for copy in copies
         ]
-        body = show_rows(["COPY", "STATE", "REVISION", "POSITION", "KEY"], rows)
+        body = table_of(_COPIES, rows)
         lines = [f"{table}", body if rows else "no copies", "", f"recoveries: {len(recoveries)}"]
         lines += [
             f"  {stamped(event.at)}  from {event.source} in {event.seconds:.2f} s: {event.reason}"
@@ -154,6 +186,12 @@ def backups(app: App, names: tuple[str, ...]) -> None:
     app.print("\n\n".join(texts), documents[0] if len(documents) == 1 else documents)
 
 
+def _names(tables: list[TableName]) -> dict[TableName, str]:
+    """What tables are called: on a terminal without their scope, where no two share the rest."""
+    short = Counter(table.unscoped for table in tables) if width() else Counter[str]()
+    return {table: table.unscoped if short[table.unscoped] == 1 else str(table) for table in tables}
+
+
 def _get_system(app: App) -> None:
     system = read_system_watermark(app.store.objects, now=app.run.clock())
     default = app.config.settings.default_start
@@ -168,12 +206,13 @@ def _get_system(app: App) -> None:
 
 
 def _as_text(app: App, table: TableName, watermark: Watermark | None) -> str:
+    now = app.run.clock() if width() else None
     if watermark is not None and not watermark.position.is_start:
-        return show_watermark(table, watermark, str(watermark.position))
+        return show_watermark(table, watermark, str(watermark.position), now)
     start, source = app.start_of_new_tables()
     if watermark is None:
         return f"No watermark found, will start from {source}: {plain(start)}"
-    return show_watermark(table, watermark, f"{plain(start)} ({source})")
+    return show_watermark(table, watermark, f"{plain(start)} ({source})", now)
 
 
 def _as_json(app: App, table: TableName, watermark: Watermark | None) -> dict[str, object]:
@@ -221,25 +260,26 @@ def _files_as_text(files: list[dict[str, object]]) -> str:
         for file in files
     ]
     title = f"   📁 S3 Files ({len(files):,}):"
-    return f"{title}\n{show_rows(['FILE', 'ROWS', 'BYTES', 'LOAD'], rows)}" if rows else title
+    return f"{title}\n{table_of(_FILES, rows)}" if rows else title
 
 
-def _every_table(app: App) -> list[tuple[TableName, Watermark | None, str | None]]:
-    """Every table of the configuration and of the lake, with its last checkpoint."""
+def _every_table(app: App) -> list[Row]:
+    """Every table of the configuration and of the lake, with its last checkpoint and lease."""
     objects, store = app.store.objects, app.store
     keys = [info.key for info in objects.list_objects(layout.PRIMARIES)]
     saved = {table for key in keys if (table := layout.table_of_primary(key))}
     everything = sorted(saved | set(store.log.tables()) | set(app.config.tables))
 
-    def read(table: TableName) -> tuple[TableName, Watermark | None, str | None]:
-        if table in saved:
-            copy = store.copies.read(table, layout.primary(table), "primary")
-            if copy and copy.watermark:
-                return table, copy.watermark, None
+    def read(table: TableName) -> Row:
         try:
-            return table, store.get(table), None
+            lease = read_lease(objects, table)
+            if table in saved:
+                copy = store.copies.read(table, layout.primary(table), "primary")
+                if copy and copy.watermark:
+                    return table, copy.watermark, lease, None
+            return table, store.get(table), lease, None
         except FloodmarkError as error:
-            return table, None, error.message
+            return table, None, None, error.message
 
     if not app.config.lake.is_s3 or len(everything) < 2:
         return [read(table) for table in everything]

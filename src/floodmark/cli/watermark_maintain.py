@@ -6,6 +6,8 @@ import click
 
 from floodmark.cli.app import App, command_options, table_option
 from floodmark.cli.loading import loading_of
+from floodmark.cli.terminal import entry, fold, style
+from floodmark.cli.words import counted
 from floodmark.errors import DifferenceFound, FloodmarkError, UsageError
 from floodmark.model.table import TableName
 from floodmark.state.validation import Findings
@@ -24,7 +26,8 @@ def prune(app: App, keep_days: str, *, dry_run: bool) -> None:
         raise UsageError(f"--keep-days {keep_days!r} is not a number of days")
     removed = app.store.copies.prune(keep_days=int(keep_days), dry_run=dry_run)
     done = "would remove" if dry_run else "removed"
-    lines = [f"{done} {len(removed)} copies older than {keep_days} days", *removed]
+    what = f"{len(removed):,} {'copy' if len(removed) == 1 else 'copies'}"
+    lines = [f"{done} {what} older than {keep_days} days", *removed]
     app.print("\n".join(lines), {"dry_run": dry_run, "removed": removed})
 
 
@@ -73,16 +76,28 @@ def _tables_with_state(app: App) -> list[TableName]:
 
 
 def _show(findings: Findings) -> str:
-    mark = click.style("✗", fg="red") if findings.differences else click.style("✓", fg="green")
-    counts = f"{findings.manifests:,} manifests, {findings.files:,} files, {findings.rows:,} rows"
+    counts = ", ".join(
+        counted(number, word)
+        for number, word in (
+            (findings.manifests, "manifest"),
+            (findings.files, "file"),
+            (findings.rows, "row"),
+        )
+    )
     if findings.loaded_rows is not None:
-        counts += f"; loaded {findings.loaded_manifests:,} manifests, {findings.loaded_rows:,} rows"
+        manifests = counted(findings.loaded_manifests or 0, "manifest")
+        counts += f"; loaded {manifests}, {counted(findings.loaded_rows, 'row')}"
     if findings.target_rows is not None:
-        counts += f"; the target holds {findings.target_rows:,} rows"
-    lines = [f"{mark} {findings.table_name}: {counts}"]
-    lines += [f"    {difference}" for difference in findings.differences]
+        counts += f"; the target holds {counted(findings.target_rows, 'row')}"
+    state = "failed" if findings.differences else "ok"
+    remarks = [*findings.differences]
     if findings.unchecked:
-        lines.append(f"    the target could not be looked at: {findings.unchecked}")
-    lines += [f"    ({remark})" for remark in findings.remarks]
-    lines += [f"    {click.style('hint:', fg='cyan')} {hint}" for hint in findings.hints]
+        remarks.append(f"the target could not be looked at: {findings.unchecked}")
+    remarks += [f"({remark})" for remark in findings.remarks]
+    lines = [fold(remark, indent=6, first=4) for remark in remarks]
+    lines += [
+        fold(f"hint: {hint}", indent=6, first=4).replace("hint:", style("hint:", "cyan"), 1)
+        for hint in findings.hints
+    ]
+    lines.insert(0, entry(state, f"{findings.table_name}: {counts}"))
     return "\n".join(lines)

@@ -2,6 +2,9 @@
 
 from datetime import datetime, timedelta
 
+from floodmark.model.position import Position
+
+_LAST_MICROSECOND = 999_999
 _UNITS = (("day", 86400), ("hour", 3600), ("minute", 60), ("second", 1))
 
 
@@ -23,3 +26,16 @@ def ago(moment: datetime | None, now: datetime) -> str:
         return "never"
     length = now - moment
     return "just now" if length < timedelta(minutes=1) else f"{span(length)} ago"
+
+
+def size(count: int) -> str:
+    """A number of bytes: `1,234.5 MB`, `12 kB`."""
+    return f"{count / 1_000_000:,.1f} MB" if count >= 100_000 else f"{-(-count // 1000)} kB"
+
+
+def since(start: Position) -> str:
+    """Where reading begins: right before a moment means with the rows of that moment."""
+    moment = start.timestamp
+    if moment is None or start.id is not None or moment.microsecond != _LAST_MICROSECOND:
+        return str(start)
+    return str(Position(moment + timedelta(microseconds=1)))

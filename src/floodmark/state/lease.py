@@ -30,7 +30,11 @@ from floodmark.storage.objects import ObjectStore
 
 
 class LeaseDocument(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Who works on a table, and until when unless renewed."""
+    """Who works on a table, and until when unless renewed.
+
+    `in_step_at` is when a run last had read all that there was to read. A run that finds nothing
+    new writes no watermark, but it gives back its lease.
+    """
 
     table_name: str
     number: int
@@ -40,6 +44,7 @@ class LeaseDocument(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     expires_at: datetime
     released: bool = False
     process: str = ""
+    in_step_at: datetime | None = None
     checksum: str = ""
 
     @property
@@ -73,6 +78,7 @@ class Lease:
         self._clock = clock
         self._report = report
         self._lost = False
+        self._in_step_at: datetime | None = None
         self._stop = Event()
         self._heartbeat = Thread(target=self._beat, name=f"lease {table}", daemon=True)
         self._heartbeat.start()
@@ -90,6 +96,10 @@ class Lease:
                 hint="another run may have taken over; run the command again",
             )
 
+    def note_in_step(self) -> None:
+        """Note that there is nothing more to read now; kept when the lease is given back."""
+        self._in_step_at = self._clock()
+
     def release(self) -> None:
         """Let others work on the table. Does nothing if the lease is lost anyway."""
         self._stop.set()
@@ -97,7 +107,8 @@ class Lease:
         if self._lost:
             return
         try:
-            self._write(structs.replace(self._document, released=True))
+            in_step_at = self._in_step_at or self._document.in_step_at
+            self._write(structs.replace(self._document, released=True, in_step_at=in_step_at))
         except WriteConflict:
             pass  # overtaken, so there is nothing to give back
         except StorageError as error:
@@ -160,6 +171,7 @@ def take_lease(
         taken_at=now,
         expires_at=now + timedelta(seconds=seconds),
         process=this_process(),
+        in_step_at=current.in_step_at if current else None,
     )
     key = layout.lease(table)
     try:

@@ -176,6 +176,8 @@ class _TableRun:
         """Say what was done, when there are no more chunks."""
         if self._watermark is not None and self._result.chunks == 0:
             self._extraction.store.update(self._table, nothing_new)
+        if self._extraction.limit is None:
+            self._lease.note_in_step()
         return structs.replace(self._result, seconds=time.monotonic() - self._began)
 
     def _chunk(
