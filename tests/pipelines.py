@@ -25,12 +25,15 @@ import processes  # noqa: F401 - it names modules to preload, and we name more
 from floodmark.cli import sync as sync_command
 from floodmark.cli.main import run
 from floodmark.embedded.mariadb import PrivateMariaDB
+from floodmark.engine.compare import answered
+from floodmark.engine.comparison import VerificationJob, run_comparison
 from floodmark.engine.job import ExtractionJob
 from floodmark.engine.task import run_window
 from floodmark.errors import FloodmarkError
 from floodmark.model.extraction import Receipt, Window
 from floodmark.model.manifest import Chunk, Manifest
 from floodmark.model.table import TableName
+from floodmark.model.verification import Comparison, WindowPair
 from floodmark.model.watermark import Watermark
 from floodmark.state import layout
 from floodmark.state.validation import Findings, validate
@@ -78,6 +81,12 @@ class DirectEngine(SparkEngine):
     ) -> list[Receipt]:
         """Read all windows of a chunk, one after another."""
         return [self._read(job, window) for window in windows]
+
+    def compare(self, job: VerificationJob, pairs: Sequence[WindowPair]) -> list[Comparison]:
+        """Compare windows, one after another."""
+        return answered(
+            job, [run_comparison(job, pair, failures=job.source.tries) for pair in pairs]
+        )
 
     def _read(self, job: ExtractionJob, window: Window) -> Receipt:
         failures = 0

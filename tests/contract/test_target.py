@@ -6,18 +6,23 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from msgspec import structs
 
+from floodmark.engine.arrow import arrow_type
+from floodmark.engine.comparison import fitted
 from floodmark.errors import CorruptLog, FloodmarkError
 from floodmark.model.load import TargetTable
 from floodmark.model.manifest import Column
 from floodmark.model.standing import Head
+from floodmark.model.verification import Extent
 from floodmark.warehouse.sql import LEDGER, PassingConflict, SqlTarget
 from floodmark.warehouse.target import SchemaConflict
-from warehouses import Loads, Warehouse, single
+from warehouses import Loads, Warehouse, plain, single
 
 ID = Column("id", "bigint", False, "int64")
 NOTE = Column("note", "varchar(50)", True, "string")
@@ -646,12 +651,70 @@ def test_every_type_with_extreme_values(warehouse: Warehouse) -> None:
     assert sorted(warehouse.rows(table), key=lambda row: int(row["id"])) == found
 
 
+def read_back(warehouse: Warehouse, table: TargetTable, *extents: Extent) -> list[dict[str, Any]]:
+    """What the target reads back, in the types of the lake."""
+    schema = pa.schema((column.name, arrow_type(column.arrow)) for column in table.columns)
+    with warehouse.open() as target:
+        batches = [fitted(batch, schema, table.name) for batch in target.read(table, extents)]
+    rows = [row for batch in batches for row in batch.to_pylist()]
+    return [{c.name: plain(c, row[c.name]) for c in table.columns} for row in rows]
+
+
+def test_every_type_is_read_back_as_it_was(warehouse: Warehouse) -> None:
+    table = TargetTable(
+        name="every_type", columns=(ID, *EVERY_TYPE), primary_key=("id",), version=None
+    )
+    loads = Loads(warehouse, table)
+    rows = [
+        {"id": n, **{column.name: values[n] for column, values in EVERY_TYPE.items()}}
+        for n in range(3)
+    ]
+    rows.append({"id": 3, **{column.name: None for column in EVERY_TYPE}})
+    loads.load(loads.chunk(rows))
+    found = sorted(read_back(warehouse, table), key=lambda row: int(row["id"]))
+    for expected, row in zip(rows, found, strict=True):
+        for name, value in expected.items():
+            assert row[name] == value, name
+            assert type(row[name]) is type(value), name
+
+
+def test_rows_are_read_within_extents(orders: Loads) -> None:
+    orders.load(orders.chunk([order(number, number // 3) for number in range(30)]))
+    read = partial(read_back, orders.warehouse, ORDERS)
+    moment = NOON.replace(tzinfo=UTC)
+    two, seven = (moment + timedelta(minutes=minutes) for minutes in (2, 7))
+    ids = {
+        "all": read(),
+        "times": read(Extent(columns=("update_at",), start=(two,), end=(seven,))),
+        "ties": read(Extent(columns=("update_at", "id"), start=(two, 7), end=(seven, 21))),
+        "both": read(
+            Extent(columns=("update_at", "id"), start=(two, 7)),
+            Extent(columns=("id",), start=(3,), end=(9,)),
+        ),
+    }
+    assert {name: sorted(row["id"] for row in rows) for name, rows in ids.items()} == {
+        "all": list(range(30)),
+        "times": list(range(9, 24)),
+        "ties": list(range(8, 22)),
+        "both": [8, 9],
+    }
+
+
+def test_a_table_is_asked_for_the_columns_that_it_has(orders: Loads) -> None:
+    more = structs.replace(ORDERS, columns=(Column("New", "int", True, "int32"), *ORDERS.columns))
+    with orders.warehouse.open() as target:
+        assert target.columns_held(more) == ()
+        target.prepare(ORDERS)
+        assert target.columns_held(more) == ("id", "note", "amount", "update_at")
+
+
 def test_a_table_of_one_column_keeps_null_and_empty_apart(warehouse: Warehouse) -> None:
     table = TargetTable(name="one", columns=(NOTE,), primary_key=(), version=None)
     loads = Loads(warehouse, table)
     rows: list[dict[str, Any]] = [{"note": None}, {"note": ""}, {"note": "\\N"}, {"note": None}]
     loads.load(loads.chunk(rows))
     assert loads.rows() == sorted(rows, key=repr)
+    assert sorted(read_back(warehouse, table), key=repr) == sorted(rows, key=repr)
 
 
 def test_more_rows_than_a_batch_of_memory(warehouse: Warehouse) -> None:
@@ -665,6 +728,7 @@ def test_more_rows_than_a_batch_of_memory(warehouse: Warehouse) -> None:
     ]
     loads.load(loads.chunk(rows))
     assert sorted(warehouse.rows(table), key=lambda row: int(row["id"])) == rows
+    assert sorted(read_back(warehouse, table), key=lambda row: int(row["id"])) == rows
 
 
 def test_a_probe_tells_of_the_target_and_leaves_nothing(warehouse: Warehouse) -> None:

@@ -34,7 +34,7 @@ HEAVY = {
     "pyspark": {"engine"},
     "connectorx": {"engine"},
     "pyarrow": {"engine", "warehouse"},
-    "duckdb": {"warehouse"},
+    "duckdb": {"warehouse", "engine"},
     "psycopg": {"warehouse"},
     "redshift_connector": {"warehouse"},
     "pymysql": {"sources", "engine", "embedded"},

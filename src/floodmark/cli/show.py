@@ -8,7 +8,7 @@ from floodmark.model.manifest import Chunk, Import, Manifest, Reset, Restore, Se
 from floodmark.model.position import show_id
 from floodmark.model.table import TableName
 from floodmark.model.timestamps import stamped
-from floodmark.model.watermark import Watermark
+from floodmark.model.watermark import VerifiedState, Watermark
 from floodmark.state.lease import LeaseDocument
 
 IN_STEP = timedelta(seconds=90)
@@ -25,8 +25,12 @@ _STATUS_COLOURS = {
 def show_watermark(
     table: TableName, watermark: Watermark, start: str, now: datetime | None = None
 ) -> str:
-    """Both stages, and where the next run starts; with `now`, how long ago things were."""
+    """Both stages, how far they are verified, and where the next run starts.
+
+    With `now`, how long ago things were.
+    """
     extract, load = watermark.mysql_state, watermark.redshift_state
+    compared = watermark.verified_state
     manual = " (set by hand)" if watermark.metadata.manual_watermark else ""
     lines = [
         f"📅 Current Watermark for {table}:",
@@ -57,6 +61,16 @@ def show_watermark(
     ]
     if load.error:
         lines.append(f"      Error: {load.error}")
+    if compared != VerifiedState():
+        lines += [
+            "",
+            "   🔎 Source and Target Compared:",
+            f"      Status: {show_status(compared.status)}",
+            f"      Equal Up To: {compared.position}",
+            f"      Last Verified Time: {_moment(compared.last_verified_time, now)}",
+        ]
+    if compared.error:
+        lines.append(f"      Error: {compared.error}")
     lines += ["", "   🔜 Next Incremental Backup:", f"      Will start from: {start}"]
     return "\n".join(lines)
 

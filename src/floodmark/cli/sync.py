@@ -2,6 +2,8 @@
 
 import os
 import resource
+from functools import partial
+from typing import Literal
 
 import click
 
@@ -10,6 +12,7 @@ from floodmark.cli.loading import loading_of
 from floodmark.cli.progress import ProgressLine
 from floodmark.cli.sync_plan import show_plans
 from floodmark.cli.sync_result import explain, show_result
+from floodmark.config.models import MysqlConnection
 from floodmark.errors import UsageError
 from floodmark.model.position import Position
 from floodmark.model.run import Strategy
@@ -20,6 +23,8 @@ from floodmark.sync.result import TableResult
 from floodmark.sync.spark import SparkEngine
 from floodmark.sync.strategies import exit_code, run_tables
 from floodmark.sync.tunnels import open_tunnels
+from floodmark.sync.verification import Verification, verify_after
+from floodmark.warehouse.opening import open_reader
 
 MOST_DIGITS = 18
 
@@ -37,6 +42,14 @@ MOST_DIGITS = 18
     show_default=True,
     help="Tables one after another, several at once, or many windows of one table at once.",
 )
+@click.option(
+    "--verify-data",
+    "verify",
+    is_flag=False,
+    flag_value="new",
+    type=click.Choice(["new", "all"]),
+    help="Compare source and target: what is not verified yet, or with =all everything.",
+)
 @click.option("--dry-run", is_flag=True, help="Show the plan, change nothing.")
 @command_options
 def sync(
@@ -45,6 +58,7 @@ def sync(
     pipelines: tuple[str, ...],
     limit_text: str | None,
     strategy: Strategy,
+    verify: Literal["new", "all"] | None,
     *,
     backup_only: bool,
     load_only: bool,
@@ -55,16 +69,20 @@ def sync(
         raise UsageError("--backup-only and --redshift-only exclude each other")
     if load_only and limit_text is not None:
         raise UsageError("--limit is for stage 1, which --redshift-only leaves out")
+    if verify and (backup_only or dry_run):
+        other = "--backup-only" if backup_only else "--dry-run"
+        raise UsageError(f"--verify-data compares what was loaded, and {other} loads nothing")
     limit = _limit(limit_text)
     tables = _tables(app, names, pipelines)
     settings = app.config.settings
     # Whatever is wrong with a connection is said before anything is touched.
-    sources = {} if load_only else {table: app.mysql(table.scope) for table in tables}
+    sources = {t: app.mysql(t.scope) for t in tables} if verify or not load_only else {}
     targets = {} if backup_only else {table: app.target(table) for table in tables}
     start = Position(app.start_of_new_tables()[0])
     folder = os.path.dirname(app.config.path)
+    read_by_workers = [*sources.values(), *(targets.values() if verify else ())]
     tunnels = click.get_current_context().with_resource(
-        open_tunnels(sources.values(), targets.values(), settings.spark, folder=folder)
+        open_tunnels(read_by_workers, targets.values(), settings.spark, folder=folder)
     )
     loadings = {table: loading_of(app, table, tunnels, load_only=load_only) for table in targets}
     if dry_run:
@@ -74,30 +92,51 @@ def sync(
     progress = ProgressLine(app)
     engine = SparkEngine(settings.spark, app.report, verbose=app.debug)
 
+    def extraction(connection: MysqlConnection) -> Extraction:
+        return Extraction(
+            store=app.store,
+            connection=connection,
+            settings=settings.extraction,
+            lake=app.config.lake,
+            engine=engine,
+            strategy=strategy,
+            session_id=app.run.session_id,
+            default_start=start,
+            limit=limit,
+            progress=progress.show,
+        )
+
     def work(table: TableName) -> TableResult:
         result = TableResult(table_name=str(table))
-        if table in sources:
+        if not load_only:
             with tunnels.through(sources[table]) as connection:
-                extraction = Extraction(
-                    store=app.store,
-                    connection=connection,
-                    settings=settings.extraction,
-                    lake=app.config.lake,
-                    engine=engine,
-                    strategy=strategy,
-                    session_id=app.run.session_id,
-                    default_start=start,
-                    limit=limit,
-                    progress=progress.show,
-                )
-                result = extract_table(extraction, table, app.cursor_columns(table))
+                result = extract_table(extraction(connection), table, app.cursor_columns(table))
         return load_after(result, loadings[table], table) if table in loadings else result
 
+    def compare(table: TableName) -> TableResult:
+        result = done[table]
+        if result.failed:
+            return result
+        with (
+            tunnels.through(sources[table]) as connection,
+            tunnels.through(targets[table]) as target,
+        ):
+            verification = Verification(
+                extraction=extraction(connection),
+                open_target=partial(open_reader, target, app.config.lake),
+                target_name=loadings[table].target_name,
+                everything=verify == "all",
+            )
+            return verify_after(result, verification, table, app.cursor_columns(table))
+
     at_once = settings.extraction.tables_at_once if strategy == "inter-table" else 1
+    run = partial(run_tables, tables, failed=app.show_traceback, at_once=at_once, stop=engine.stop)
     try:
-        results = run_tables(
-            tables, work, failed=app.show_traceback, at_once=at_once, stop=engine.stop
-        )
+        results = run(work)
+        if verify:
+            # After all loads: who reads a DuckDB file keeps others from writing to it.
+            done = dict(zip(tables, results, strict=True))
+            results = run(compare)
     finally:
         progress.end()
         engine.stop()

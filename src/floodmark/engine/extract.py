@@ -4,14 +4,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
-import pyarrow as pa
-from pyspark.errors import PySparkException, PythonException
-from pyspark.sql.pandas.functions import arrow_udf
-from pyspark.taskcontext import TaskContext
 
 from floodmark.engine.job import ExtractionJob
-from floodmark.engine.jobs import run_together
 from floodmark.engine.task import Outcome, run_window
+from floodmark.engine.tasks import Attempt, run_tasks
 from floodmark.errors import FloodmarkError
 from floodmark.model.extraction import Receipt, Window
 
@@ -35,31 +31,13 @@ def extract(
         return []
     parts = tuple(windows)
 
-    def task(numbers: pa.Array) -> pa.Array:
-        return pa.array([_run(job, parts[number]) for number in numbers.to_pylist()], pa.string())
+    def run(number: int, attempt: Attempt) -> bytes:
+        outcome = run_window(job, parts[number], attempt_id=attempt.id, failures=attempt.failures)
+        return msgspec.json.encode(outcome)
 
-    # An Arrow UDF rather than mapInArrow, which wants pandas for nothing. One row a partition, and
-    # the windows inside the task: nothing is shuffled, and nothing is shown.
-    read = arrow_udf(task, "string").asNondeterministic()  # type: ignore[call-overload]
-    frame = spark.range(0, len(parts), 1, len(parts)).select(read("id"))
-    with run_together(spark, f"{job.table} #{job.sequence}", progress):
-        try:
-            rows = frame.collect()
-        except PySparkException as error:
-            raise FloodmarkError(
-                f"{job.table}: Spark could not run the extraction: {_reason(error)}"
-            ) from error
-    return _receipts(job, parts, [msgspec.json.decode(row[0], type=Outcome) for row in rows])
-
-
-def _run(job: ExtractionJob, window: Window) -> bytes:
-    """Run on a worker: read a window and answer in JSON."""
-    context = TaskContext.get()
-    assert context is not None
-    outcome = run_window(
-        job, window, attempt_id=context.taskAttemptId(), failures=context.attemptNumber()
-    )
-    return msgspec.json.encode(outcome)
+    title = f"{job.table} #{job.sequence}"
+    answers = run_tasks(spark, title, run, len(parts), progress=progress)
+    return _receipts(job, parts, [msgspec.json.decode(answer, type=Outcome) for answer in answers])
 
 
 def _receipts(
@@ -74,9 +52,3 @@ def _receipts(
     if [receipt.part for receipt in receipts] != [window.part for window in windows]:
         raise FloodmarkError(f"{job.table}: Spark did not answer once for each window")
     return receipts
-
-
-def _reason(error: PySparkException) -> str:
-    """The last line of a worker's traceback, the first of anything else."""
-    lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-    return lines[-1 if isinstance(error, PythonException) else 0]

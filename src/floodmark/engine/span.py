@@ -59,7 +59,7 @@ class Span:
         if row is None:
             return START
         key = row[1:] if self._cursor.timestamp else row
-        parts = tuple(_part(value) for value in key)
+        parts = tuple(key_part(value) for value in key)
         return Position(
             timestamp=_moment(row[0]) if self._cursor.timestamp else None,
             id=None if not parts else parts[0] if len(parts) == 1 else parts,
@@ -82,7 +82,7 @@ def _moment(value: date) -> datetime:
     return datetime(value.year, value.month, value.day, tzinfo=UTC)
 
 
-def _part(value: Any) -> int | str:
+def key_part(value: Any) -> int | str:
     """A key's value as a position can hold it."""
     if isinstance(value, int | str):
         return int(value) if isinstance(value, bool) else value

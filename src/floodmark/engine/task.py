@@ -43,9 +43,14 @@ def run_window(job: ExtractionJob, window: Window, *, attempt_id: int, failures:
             streamed = structs.replace(window, streamed=True)
             return Outcome(receipt=_extract(job, streamed, attempt_id))
     except FloodmarkError as error:
-        if isinstance(error, UnfitValue) or failures + 1 >= job.tries:
+        if is_final(job, error, failures):
             return Outcome(refusal=Refusal(window.part, error.message, error.hint))
         raise
+
+
+def is_final(job: ExtractionJob, error: FloodmarkError, failures: int) -> bool:
+    """Whether another try would not help, or there is none left."""
+    return isinstance(error, UnfitValue) or failures + 1 >= job.tries
 
 
 def _extract(job: ExtractionJob, window: Window, attempt_id: int) -> Receipt:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from floodmark.errors import IllegalTransition
 from floodmark.model.manifest import Chunk, Manifest
-from floodmark.model.watermark import Watermark
+from floodmark.model.watermark import Watermark, verified_ahead
 
 
 def check_transition(before: Watermark, now: Watermark, manifests: Sequence[Manifest]) -> None:
@@ -31,6 +31,8 @@ def check_transition(before: Watermark, now: Watermark, manifests: Sequence[Mani
         raise IllegalTransition(
             f"{now.table_name}: {now.loaded_head} loaded, but only {now.head} extracted"
         )
+    if (ahead := verified_ahead(now)) is not None:
+        raise IllegalTransition(f"{now.table_name}: {ahead}")
     # A restore may come back to a load epoch that a reset had left.
     load_epochs = {manifest.standing.load_epoch for manifest in manifests}
     load_epochs |= {now.redshift_state.load_epoch, before.redshift_state.load_epoch}

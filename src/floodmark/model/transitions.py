@@ -2,8 +2,8 @@
 
 Stage 1 changes only by manifests: `record` turns a change into the next manifest of a table, and
 `checkpoint` carries that manifest into the watermark. Stage 2 changes only by `loaded`, and goes
-back only by `unloaded`, when the target itself did. A failure of either changes its status and
-error, never a position.
+back only by `unloaded`, when the target itself did. What is verified changes by `verified` and
+`differs`. A failure of a stage changes its status and error, never a position.
 """
 
 from datetime import datetime
@@ -12,8 +12,9 @@ from msgspec import Struct, structs
 
 from floodmark.errors import CorruptLog
 from floodmark.model.manifest import Change, Chunk, Import, Loaded, Manifest, Reset, Restore, Set
+from floodmark.model.position import START, Position
 from floodmark.model.standing import Head, Metadata, MysqlState, Standing, Status
-from floodmark.model.watermark import RedshiftState, Watermark
+from floodmark.model.watermark import RedshiftState, VerifiedState, Watermark
 
 
 class Authorship(Struct, frozen=True):
@@ -80,6 +81,7 @@ def after(watermark: Watermark, manifest: Manifest) -> Watermark:
         mysql_state=standing.mysql_state,
         metadata=standing.metadata,
         redshift_state=_load_state(watermark.redshift_state, manifest),
+        verified_state=_verified_state(watermark.verified_state, manifest),
     )
 
 
@@ -258,7 +260,10 @@ def loaded(
 
 
 def unloaded(watermark: Watermark, *, through: Head, total_rows: int) -> Watermark:
-    """Carry back what the target has lost: its ledger ends at `through`, the rest is pending."""
+    """Carry back what the target has lost: its ledger ends at `through`, the rest is pending.
+
+    It is not the target that was verified.
+    """
     state = structs.replace(
         watermark.redshift_state,
         status="pending",
@@ -268,7 +273,66 @@ def unloaded(watermark: Watermark, *, through: Head, total_rows: int) -> Waterma
         loaded_sequence=through.sequence,
         error=None,
     )
-    return structs.replace(watermark, redshift_state=state)
+    return structs.replace(watermark, redshift_state=state, verified_state=VerifiedState())
+
+
+# Verification
+
+
+def _verified_state(before: VerifiedState, manifest: Manifest) -> VerifiedState:
+    """What stays verified: after a move of the position, nothing that may lie behind it."""
+    match manifest.change:
+        case Reset() | Restore():
+            return VerifiedState()
+        case Chunk(reload=False):
+            return before
+    position = manifest.standing.mysql_state.position.base
+    match before.position.compare(position):
+        case 1:
+            return _verified_to(before, position)
+        case None:
+            return _verified_to(before, START)
+    return before
+
+
+def verified(
+    watermark: Watermark, position: Position, *, through: Head | None, now: datetime
+) -> Watermark:
+    """Note that source and target agree up to a position, and in all manifests up to `through`."""
+    state = _verified_to(watermark.verified_state, position)
+    if through is not None:
+        state = structs.replace(
+            state,
+            status="success",
+            error=None,
+            verified_epoch=through.epoch,
+            verified_sequence=through.sequence,
+        )
+    return _with_verified(watermark, state, now)
+
+
+def differs(
+    watermark: Watermark, position: Position, error: str, *, since: Head, now: datetime
+) -> Watermark:
+    """Note that source and target differ right behind a position, in a manifest behind `since`."""
+    state = structs.replace(
+        _verified_to(watermark.verified_state, position),
+        status="failed",
+        error=error,
+        verified_epoch=since.epoch,
+        verified_sequence=since.sequence,
+    )
+    return _with_verified(watermark, state, now)
+
+
+def _verified_to(state: VerifiedState, position: Position) -> VerifiedState:
+    return structs.replace(state, last_timestamp=position.timestamp, last_id=position.id)
+
+
+def _with_verified(watermark: Watermark, state: VerifiedState, now: datetime) -> Watermark:
+    if state != watermark.verified_state:
+        state = structs.replace(state, last_verified_time=now)
+    return structs.replace(watermark, verified_state=state)
 
 
 # Statuses

@@ -1,7 +1,8 @@
 """The watermark document: where a table stands, one per table.
 
-It is a checkpoint of the table's manifests (stage 1) and of the target's ledger (stage 2). Its keys
-are a contract with operators and their scripts.
+It is a checkpoint of the table's manifests (stage 1) and of the target's ledger (stage 2), and says
+how far source and target were compared and agreed. Its keys are a contract with operators and their
+scripts.
 """
 
 from datetime import datetime, timedelta
@@ -10,7 +11,7 @@ from typing import Literal
 from msgspec import Struct, structs
 
 from floodmark.errors import CorruptDocument
-from floodmark.model.position import Position
+from floodmark.model.position import Identity, Position
 from floodmark.model.run import Strategy
 from floodmark.model.sealed import unseal
 from floodmark.model.standing import Count, Head, Metadata, MysqlState, Number, Standing, Status
@@ -43,6 +44,36 @@ class RedshiftState(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Why the last load failed."""
 
 
+class VerifiedState(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How far source and target were compared, and agreed."""
+
+    status: Status = "pending"
+    """`pending`, `success`, or `failed` if the last comparison found a difference."""
+    last_timestamp: datetime | None = None
+    """Of the manifests behind `verified_epoch` and `verified_sequence`, what lies up to this moment
+    is verified."""
+    last_id: Identity | None = None
+    """The id at that moment, or alone."""
+    last_verified_time: datetime | None = None
+    """When any of this changed last."""
+    verified_epoch: Number = 1
+    """The epoch of the last manifest that is verified, with all before it."""
+    verified_sequence: Count = 0
+    """The sequence of the last manifest that is verified, with all before it."""
+    error: str | None = None
+    """What differs."""
+
+    @property
+    def position(self) -> Position:
+        """All synced rows up to here are the same in source and target."""
+        return Position(self.last_timestamp, self.last_id)
+
+    @property
+    def head(self) -> Head:
+        """The last place of the log of which that holds whole."""
+        return Head(self.verified_epoch, self.verified_sequence)
+
+
 class BackupMetadata(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """When, by which session and to which places the document was saved."""
 
@@ -69,6 +100,8 @@ class Watermark(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Stage 1, see below."""
     redshift_state: RedshiftState = RedshiftState()
     """Stage 2, see below, whichever warehouse the target is."""
+    verified_state: VerifiedState = VerifiedState()
+    """How far source and target were compared and agreed, see below."""
     backup_strategy: Strategy = "sequential"
     """How the last chunk was read: `sequential`, `inter-table`, `intra-table`; or `manual_cli`,
     if an operator set the position since."""
@@ -174,6 +207,7 @@ def check_plausible(watermark: Watermark, *, name: str, now: datetime) -> None:
         ("updated_at", watermark.updated_at),
         ("last_extraction_time", watermark.mysql_state.last_extraction_time),
         ("last_load_time", watermark.redshift_state.last_load_time),
+        ("last_verified_time", watermark.verified_state.last_verified_time),
     ):
         if moment is not None and in_future(moment, now):
             raise CorruptDocument(f"{name} lies in the future: {key} is {moment.isoformat()}")
@@ -186,6 +220,18 @@ def check_plausible(watermark: Watermark, *, name: str, now: datetime) -> None:
         raise CorruptDocument(
             f"{name} says {watermark.loaded_head} is loaded, but only {watermark.head} extracted"
         )
+    if (ahead := verified_ahead(watermark)) is not None:
+        raise CorruptDocument(f"{name} says {ahead}")
+
+
+def verified_ahead(watermark: Watermark) -> str | None:
+    """What is said to be verified though it is not loaded; None if nothing is."""
+    verified = watermark.verified_state
+    if verified.head > watermark.loaded_head:
+        return f"{verified.head} is verified, but only {watermark.loaded_head} loaded"
+    if verified.position.compare(watermark.position.base) == 1:
+        return f"{verified.position} is verified, but only {watermark.position} extracted"
+    return None
 
 
 def _last_manifest_fits(watermark: Watermark) -> bool:

@@ -143,6 +143,19 @@ def cursor_predicate(table: SourceTable, cursor: Cursor, start: Position, end: P
     return f"{quote_name(cursor.timestamp)} >= {first} AND {condition}"
 
 
+def keys_predicate(table: SourceTable, keys: Sequence[tuple[int | str, ...]]) -> str:
+    """The condition that selects the rows with these primary keys."""
+    columns = key_columns(table)
+    names = [quote_name(column.name) for column in columns]
+    rows = [[literal(c, value) for c, value in zip(columns, key, strict=True)] for key in keys]
+    if len(names) == 1:
+        return f"{names[0]} IN ({', '.join(value for (value,) in rows)})"
+    return " OR ".join(
+        "(" + " AND ".join(f"{n} = {v}" for n, v in zip(names, row, strict=True)) + ")"
+        for row in rows
+    )
+
+
 def unusable_predicate(table: SourceTable, cursor: Cursor) -> str | None:
     """The condition that selects the rows which no position reaches, if there can be any."""
     conditions = [

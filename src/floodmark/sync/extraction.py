@@ -19,6 +19,7 @@ from floodmark.model.position import START, Position
 from floodmark.model.run import Strategy
 from floodmark.model.table import TableName
 from floodmark.model.transitions import extract_failed, extract_started, nothing_new
+from floodmark.model.verification import Comparison, WindowPair
 from floodmark.model.watermark import Watermark
 from floodmark.sources.connection import MysqlSession, connect
 from floodmark.state.lease import Lease
@@ -28,6 +29,7 @@ from floodmark.sync.receipts import check_receipts
 from floodmark.sync.result import TableResult
 
 if TYPE_CHECKING:
+    from floodmark.engine.comparison import VerificationJob
     from floodmark.engine.job import ExtractionJob
 
 
@@ -61,6 +63,9 @@ class Engine(Protocol):
         self, job: "ExtractionJob", windows: Sequence[Window], progress: Callable[[int], None]
     ) -> list[Receipt]:
         """Read all windows of a chunk."""
+
+    def compare(self, job: "VerificationJob", pairs: Sequence[WindowPair]) -> list[Comparison]:
+        """Compare windows with the target."""
 
 
 class Extraction(Struct, frozen=True, kw_only=True):

@@ -144,9 +144,7 @@ def chunks_of(
     """Cut what a plan reads into chunks of windows, found one after another as they are needed."""
     if plan.bound is None:
         return iter(())
-    # A task may hold its whole window: wide rows need short windows.
-    fitting = settings.window_mb * 1_000_000 // max(1, plan.source.average_row_bytes)
-    most_rows = max(1, min(settings.window_rows, fitting))
+    most_rows = window_rows(plan.source, settings)
     return plan_chunks(
         plan.start,
         _edges(session, plan, min(most_rows, limit or most_rows), limit),
@@ -154,6 +152,12 @@ def chunks_of(
         most_rows=most_rows,
         predicate=partial(window_predicate, plan.source, plan.choice.cursor),
     )
+
+
+def window_rows(source: SourceTable, settings: ExtractionSettings) -> int:
+    """How many rows a window may have: a task may hold it whole, so wide rows need short ones."""
+    fitting = settings.window_mb * 1_000_000 // max(1, source.average_row_bytes)
+    return max(1, min(settings.window_rows, fitting))
 
 
 def _edges(

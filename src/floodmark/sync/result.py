@@ -3,6 +3,7 @@
 from msgspec import Struct
 
 from floodmark.model.position import Position
+from floodmark.model.verification import VerificationResult
 
 
 class TableResult(Struct, frozen=True, kw_only=True):
@@ -26,6 +27,7 @@ class TableResult(Struct, frozen=True, kw_only=True):
     target_changes: tuple[str, ...] = ()
     left_out_manifests: int = 0
     left_out_rows: int = 0
+    verification: VerificationResult | None = None
     error: str | None = None
     hint: str | None = None
     exit_code: int = 0

@@ -4,20 +4,23 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from floodmark.config.models import SparkSettings
 from floodmark.errors import FloodmarkError
 from floodmark.model.extraction import Receipt, Window
 from floodmark.model.notice import Notice, Report
 from floodmark.model.table import TableName
+from floodmark.model.verification import Comparison, WindowPair
 from floodmark.sources.statements import cursor_columns, order_by, relation
 from floodmark.sync.extraction import Extraction
 from floodmark.sync.plan import TablePlan
 
 if TYPE_CHECKING:
+    from floodmark.engine.comparison import VerificationJob
     from floodmark.engine.job import ExtractionJob
 
+Answer = TypeVar("Answer")
 
 _STOPPED = "the run was stopped"
 
@@ -64,9 +67,18 @@ class SparkEngine:
         """Read all windows of a chunk, one task each."""
         from floodmark.engine.extract import extract
 
+        return self._run(lambda session: extract(session, job, windows, progress=progress))
+
+    def compare(self, job: "VerificationJob", pairs: Sequence[WindowPair]) -> list[Comparison]:
+        """Compare windows with the target, one task each."""
+        from floodmark.engine.compare import compare
+
+        return self._run(lambda session: compare(session, job, pairs))
+
+    def _run(self, work: Callable[[Any], Answer]) -> Answer:
         session = self._started()
         try:
-            return extract(session, job, windows, progress=progress)
+            return work(session)
         except Exception as error:
             if self._stopped:  # then whatever Spark complains about is of our own making
                 raise FloodmarkError(_STOPPED) from error

@@ -37,6 +37,8 @@ def exit_code(results: Sequence[TableResult]) -> int:
     failures = {result.exit_code for result in results if result.failed}
     if not failures:
         return ExitCode.DONE
+    if failures == {ExitCode.DIFFERENCE}:  # all that was asked for is done, and this was found
+        return ExitCode.DIFFERENCE
     if any(not result.failed for result in results):
         return ExitCode.PARTIAL
     return failures.pop() if len(failures) == 1 else ExitCode.FAILED

@@ -3,33 +3,33 @@
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from floodmark.config.models import Connection, MysqlConnection, SparkSettings, Tunnelled
+from floodmark.config.models import Connection, SparkSettings, Tunnelled
 from floodmark.errors import ConfigError
 from floodmark.tunnels.tunnel import Tunnels
 
 
 @contextmanager
 def open_tunnels(
-    sources: Iterable[MysqlConnection],
-    targets: Iterable[Connection],
+    for_workers: Iterable[Connection],
+    for_us: Iterable[Connection],
     spark: SparkSettings,
     *,
     folder: str,
 ) -> Iterator[Tunnels]:
     """Open the tunnels that the connections name, and close them after the run.
 
-    ConfigError if Spark's workers could not reach a source's. `folder` is where relative paths
-    begin.
+    ConfigError if Spark's workers could not reach what is for them. `folder` is where relative
+    paths begin.
     """
     with Tunnels(folder) as tunnels:
-        tunnelled: list[Tunnelled] = [source for source in sources if source.tunnel]
+        tunnelled = [c for c in for_workers if isinstance(c, Tunnelled) and c.tunnel]
         if tunnelled and (place := _other_machines(spark)):
             raise ConfigError(
                 f"an SSH tunnel ends on this machine, where the workers of {place} cannot reach it",
                 hint="set spark.master to 'local[*,4]', or take 'tunnel' out of the connection and"
                 " give it a host and port that the workers reach",
             )
-        tunnelled += [target for target in targets if isinstance(target, Tunnelled)]
+        tunnelled += [c for c in for_us if isinstance(c, Tunnelled)]
         for connection in tunnelled:
             tunnels.open(connection)
         yield tunnels

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 
 from floodmark.errors import BusyError, FloodmarkError
 from floodmark.model.load import TargetTable
@@ -13,6 +14,7 @@ from floodmark.storage.objects import ObjectStore
 from floodmark.warehouse.files import LakeFiles
 from floodmark.warehouse.sql import NEWEST, STAGING, PassingConflict, SqlTarget, quote
 
+_BATCH_ROWS = 32_768
 _TYPES = {
     "bool": "BOOLEAN",
     "int16": "SMALLINT",
@@ -35,12 +37,14 @@ _DIGITS = {"SMALLINT": 5, "INTEGER": 10, "BIGINT": 19}
 
 
 class DuckdbTarget(SqlTarget):
-    """A DuckDB file. One process at a time may write to it, as DuckDB has it."""
+    """A DuckDB file. One process at a time may write to it, or several may read."""
 
-    def __init__(self, path: str, objects: ObjectStore, *, local_root: str | None) -> None:
+    def __init__(
+        self, path: str, objects: ObjectStore, *, local_root: str | None, read_only: bool = False
+    ) -> None:
         self._files = LakeFiles(objects, local_root)
         try:
-            self._database = duckdb.connect(path)
+            self._database = duckdb.connect(path, read_only=read_only)
         except duckdb.IOException as error:
             if "lock" in str(error).lower():
                 raise BusyError(
@@ -87,6 +91,10 @@ class DuckdbTarget(SqlTarget):
             self._database.register("floodmark_file", batch)
             self._execute(f"{insert} floodmark_file")
             self._database.unregister("floodmark_file")
+
+    def _batches(self, statement: str, columns: Sequence[Column]) -> Iterator[pa.RecordBatch]:  # noqa: ARG002
+        with _translated():
+            yield from self._database.sql(statement).to_arrow_reader(_BATCH_ROWS)
 
     def _columns_of(self, name: str) -> dict[str, str]:
         rows = self._query(

@@ -11,6 +11,7 @@ from floodmark.config.models import (
     TableSettings,
 )
 from floodmark.errors import ConfigError
+from floodmark.storage.memory import MemoryObjectStore
 from floodmark.storage.objects import ObjectStore
 from floodmark.warehouse.target import Target
 
@@ -22,13 +23,18 @@ def open_target(
     objects: ObjectStore,
     lake: LakeSettings,
     settings: TableSettings = _NO_SETTINGS,
+    *,
+    read_only: bool = False,
 ) -> Target:
-    """Open a target for a table. Only the kind that is asked for is imported."""
+    """Open a target for a table. Only the kind that is asked for is imported.
+
+    With `read_only` nothing is locked that others who read would need.
+    """
     local_root = None if lake.is_s3 else lake.url
     if isinstance(connection, DuckdbConnection):
         from floodmark.warehouse.duckdb import DuckdbTarget
 
-        return DuckdbTarget(connection.path, objects, local_root=local_root)
+        return DuckdbTarget(connection.path, objects, local_root=local_root, read_only=read_only)
     if isinstance(connection, PostgresConnection):
         from floodmark.warehouse.files import LakeFiles
         from floodmark.warehouse.postgres import PostgresTarget
@@ -47,3 +53,8 @@ def open_target(
 def surely_missing(connection: Connection) -> bool:
     """Whether a target is gone, as far as that is seen without opening it."""
     return isinstance(connection, DuckdbConnection) and not os.path.exists(connection.path)
+
+
+def open_reader(connection: Connection, lake: LakeSettings) -> Target:
+    """Open a target that is only read from, which takes no lake."""
+    return open_target(connection, MemoryObjectStore(), lake, read_only=True)

@@ -5,6 +5,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import psycopg
+import pyarrow as pa
 from psycopg import errors as postgres_errors
 
 from floodmark.config.models import PostgresConnection
@@ -14,6 +15,7 @@ from floodmark.model.manifest import Column
 from floodmark.warehouse import postgres_types
 from floodmark.warehouse.files import LakeFiles
 from floodmark.warehouse.postgres_copy import COPY_OPTIONS, copy_bytes
+from floodmark.warehouse.postgres_reading import READ_OPTIONS, read_rows, read_value
 from floodmark.warehouse.postgres_types import can_be_copied, staging_type
 from floodmark.warehouse.sql import LEDGER, NEWEST, STAGING, PassingConflict, SqlTarget, quote
 from floodmark.warehouse.target import SchemaConflict
@@ -24,6 +26,7 @@ _LONGEST_NAME = 63  # bytes; PostgreSQL cuts what is longer
 _SETTINGS = {
     "client_encoding": "UTF8",
     "datestyle": "ISO, YMD",
+    "extra_float_digits": "1",
     "search_path": "pg_catalog",
     "standard_conforming_strings": "on",
     "timezone": "UTC",
@@ -151,6 +154,14 @@ class PostgresTarget(SqlTarget):
             f" SELECT DISTINCT ON ({keys}) {columns} FROM {STAGING} ORDER BY {keys}{newest}"
             f" ON CONFLICT ({keys}) DO {_replacement(table)}"
         )
+
+    def _read_value(self, column: Column) -> str:
+        return read_value(column, quote(column.name))
+
+    def _batches(self, statement: str, columns: Sequence[Column]) -> Iterator[pa.RecordBatch]:
+        copied = f"COPY ({statement}) TO STDOUT {READ_OPTIONS}".encode()
+        with self._translated(), self._connection.cursor() as cursor, cursor.copy(copied) as copy:
+            yield from read_rows(copy, columns)
 
     def _count_newest(self) -> None:
         self._execute(f"ANALYZE {NEWEST}")

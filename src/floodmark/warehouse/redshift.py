@@ -7,11 +7,12 @@ ledger is locked before it is read, and that lock is the transaction's first sta
 import json
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from string import ascii_uppercase
 from typing import Any
 
+import pyarrow as pa
 from msgspec import structs
 
 from floodmark.config.models import LakeSettings, RedshiftConnection, TableSettings
@@ -19,6 +20,7 @@ from floodmark.errors import ConfigError, FloodmarkError, StorageError
 from floodmark.model.load import LoadBatch, LoadChunk, TargetTable
 from floodmark.model.manifest import Column
 from floodmark.storage.objects import ObjectStore
+from floodmark.warehouse.reading import bytes_of
 from floodmark.warehouse.redshift_session import RedshiftSession, StatementFailed
 from floodmark.warehouse.redshift_types import (
     SUPER,
@@ -33,6 +35,7 @@ from floodmark.warehouse.sql import LEDGER, NEWEST, STAGING, SqlTarget, quote
 _LOADS = "loads/"
 _NO_SETTINGS = TableSettings()
 _ERRORS_SHOWN = 3
+_FETCH_ROWS = 1000  # more at once is not for clusters of a single node
 
 # Another loader defined it at the same moment: schema, table, column, or its catalog entry.
 _EXISTS = {"42P06", "42P07", "42701", "42710", "23505"}
@@ -139,6 +142,29 @@ class RedshiftTarget(SqlTarget):
 
     def _stage(self, table: TargetTable, paths: Sequence[str]) -> int:
         raise NotImplementedError("COPY needs the files' sizes, too")
+
+    def _read_value(self, column: Column) -> str:
+        name = quote(column.name)
+        if self.column_type(column) == SUPER:
+            return f"JSON_SERIALIZE({name})"
+        # The driver takes bytes for text in UTF-8.
+        return f"FROM_VARBYTE({name}, 'hex')" if column.arrow == "binary" else name
+
+    def _batches(self, statement: str, columns: Sequence[Column]) -> Iterator[pa.RecordBatch]:
+        self._begin()  # without a cursor, the driver holds all rows of an answer
+        try:
+            self._execute(f"DECLARE floodmark_rows CURSOR FOR {statement}")
+            while rows := self._query(f"FETCH FORWARD {_FETCH_ROWS} FROM floodmark_rows"):
+                arrays = [pa.array(values) for values in zip(*rows, strict=True)]
+                yield pa.record_batch(
+                    [
+                        bytes_of(array.cast(pa.string())) if column.arrow == "binary" else array
+                        for column, array in zip(columns, arrays, strict=True)
+                    ],
+                    names=[f"c{number}" for number in range(len(columns))],
+                )
+        finally:
+            self._rollback()
 
     def _columns_of(self, name: str) -> dict[str, str]:
         rows = self._query(

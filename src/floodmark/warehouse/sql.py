@@ -7,15 +7,18 @@ is not newer in the target → insert → ledger → commit
 import secrets
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar, final
 
+import pyarrow as pa
 from msgspec import structs
 
 from floodmark.errors import CorruptLog, FloodmarkError
 from floodmark.model.load import LedgerEntry, LoadBatch, LoadChunk, TargetTable
 from floodmark.model.manifest import Column
 from floodmark.model.standing import Head
+from floodmark.model.verification import Extent
+from floodmark.warehouse.reading import within
 from floodmark.warehouse.target import SchemaConflict, Target, TargetFacts
 
 LEDGER = "floodmark_ledger"
@@ -172,6 +175,24 @@ class SqlTarget(Target):
 
     def _make_schema(self) -> None:
         """Make the schema unless it is there, within a transaction; nothing where there is none."""
+
+    @final
+    def columns_held(self, table: TargetTable) -> tuple[str, ...]:
+        """Look them up in the target's catalog."""
+        named = self._named(table)
+        found = self._columns_of(named.name)
+        pairs = zip(table.columns, named.columns, strict=True)
+        return tuple(column.name for column, kept in pairs if kept.name in found)
+
+    @final
+    def read(self, table: TargetTable, extents: Sequence[Extent]) -> Iterator[pa.RecordBatch]:
+        """Read rows back."""
+        named = self._named(table)
+        kept = {c.name: k.name for c, k in zip(table.columns, named.columns, strict=True)}
+        columns = ", ".join(f"{self._read_value(c)} AS c{n}" for n, c in enumerate(named.columns))
+        where = within(extents, lambda name: quote(kept[name]))
+        statement = f"SELECT {columns} FROM {self._name(named.name)} WHERE {where}"  # noqa: S608
+        return self._batches(statement, named.columns)
 
     def _tried_again(self, work: Callable[[], Result]) -> Result:
         """Do something that may be repeated as a whole, until no conflict is in the way."""
@@ -331,6 +352,10 @@ class SqlTarget(Target):
         """Stage the files of these chunks of a batch, and say how many rows they had."""
         return self._stage(batch.table, [path for chunk in chunks for path in chunk.paths])
 
+    def _read_value(self, column: Column) -> str:
+        """What to select so that a column's values come back exactly."""
+        return quote(column.name)
+
     def _count_newest(self) -> None:
         """Let the target see how large NEWEST is, where its plans depend on it."""
 
@@ -345,6 +370,10 @@ class SqlTarget(Target):
     @abstractmethod
     def _stage(self, table: TargetTable, paths: Sequence[str]) -> int:
         """Bring data files into the temporary table STAGING, and say how many rows they had."""
+
+    @abstractmethod
+    def _batches(self, statement: str, columns: Sequence[Column]) -> Iterator[pa.RecordBatch]:
+        """Run a query whose rows are too many to hold at once."""
 
     @abstractmethod
     def _columns_of(self, name: str) -> dict[str, str]:

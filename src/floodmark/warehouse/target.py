@@ -1,13 +1,18 @@
 """What every target promises."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from msgspec import Struct
 
 from floodmark.errors import FloodmarkError
 from floodmark.model.load import LedgerEntry, LoadBatch, TargetTable
+from floodmark.model.verification import Extent
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class SchemaConflict(FloodmarkError):
@@ -55,6 +60,17 @@ class Target(ABC):
     @abstractmethod
     def probe(self) -> TargetFacts:
         """See that tables can be made and filled; whatever was made is undone."""
+
+    @abstractmethod
+    def columns_held(self, table: TargetTable) -> tuple[str, ...]:
+        """The columns of a table that the target has as well; none if it has no such table."""
+
+    @abstractmethod
+    def read(self, table: TargetTable, extents: Sequence[Extent]) -> "Iterator[pa.RecordBatch]":
+        """Read the rows that lie in all extents: the table's columns, in their order.
+
+        A batch holds each value exactly, of its own type or as text that casts to it.
+        """
 
     @abstractmethod
     def close(self) -> None:

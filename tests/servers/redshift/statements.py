@@ -11,7 +11,7 @@ from servers.redshift.refusals import Refused, syntax_error
 from servers.redshift.tokens import Tokens, has, render, split, starts, table_name, tokenize
 
 _TRANSACTIONS = ("BEGIN", "COMMIT", "ROLLBACK")
-_OTHERS = ("SELECT", "SET", "SHOW", "INSERT", "UPDATE", "DROP")
+_OTHERS = ("SELECT", "SET", "SHOW", "INSERT", "UPDATE", "DROP", "DECLARE", "FETCH")
 
 # Functions that exist on the leader node only, and thus not where tables are.
 _LEADER_ONLY = ("CURRENT_TIMESTAMP", "NOW", "LOCALTIMESTAMP", "CURRENT_TIME")
@@ -82,6 +82,10 @@ def _in_postgres(tokens: Tokens) -> Tokens:
     for token in tokens:
         if token == "SYSDATE":
             result.append("(transaction_timestamp() AT TIME ZONE 'UTC')")
+        elif token == "JSON_SERIALIZE":
+            result.append("jsonb_pretty")
+        elif token == "FROM_VARBYTE":
+            result.append("encode")
         elif token == "FORMAT_TYPE":
             result.append("redshift.format_type")
         else:

@@ -1,0 +1,198 @@
+"""What runs on a worker: one window, held against the target.
+
+Both sides are read once, and only hashes of the rows are kept. If those sum up to the same, the
+sides agree. If not, both are read once more, and the rows that differ are kept. Of rows that only
+the target has, the source is asked by their keys: what it has elsewhere was changed since it was
+loaded, and is no difference.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from datetime import datetime
+from typing import Any, Protocol, cast
+
+import pyarrow as pa
+from msgspec import Struct, structs
+
+from floodmark.engine.arrow import Conversion
+from floodmark.engine.fingerprints import Fingerprints
+from floodmark.engine.job import ExtractionJob
+from floodmark.engine.reading import TooFarAhead, read_batches
+from floodmark.engine.span import key_part
+from floodmark.engine.task import Refusal, is_final
+from floodmark.errors import FloodmarkError
+from floodmark.model.extraction import Window
+from floodmark.model.load import TargetTable
+from floodmark.model.timestamps import plain
+from floodmark.model.verification import (
+    Checksum,
+    Comparison,
+    DifferenceKind,
+    Extent,
+    RowDifference,
+    ValueDifference,
+    WindowPair,
+)
+
+_KEYS_AT_ONCE = 500
+_LONGEST_SHOWN = 200
+
+
+class Reader(Protocol):
+    """A target, as far as it can be read."""
+
+    def read(self, table: TargetTable, extents: Sequence[Extent]) -> Iterator[pa.RecordBatch]:
+        """Read rows back."""
+
+
+class VerificationJob(Struct, frozen=True, kw_only=True):
+    """The comparison of one table; like an extraction it travels to the workers.
+
+    `table` names the columns that are compared, in the order of those of `source`. `lookup` is what
+    stands behind FROM when rows are looked up by the condition that `keys` makes of their keys.
+    """
+
+    source: ExtractionJob
+    table: TargetTable
+    json_columns: tuple[str, ...]
+    lookup: str
+    keys: Callable[[Sequence[tuple[int | str, ...]]], str]
+    open_target: Callable[[], AbstractContextManager[Reader]]
+    most_shown: int = 20
+
+
+class Compared(Struct, frozen=True):
+    """What a task answers: a comparison, or a refusal."""
+
+    comparison: Comparison | None = None
+    refusal: Refusal | None = None
+
+
+def run_comparison(job: VerificationJob, pair: WindowPair, *, failures: int) -> Compared:
+    """Compare a window. What another try might mend is raised, unless this was the last try."""
+    try:
+        try:
+            return Compared(comparison=compare_window(job, pair))
+        except TooFarAhead:
+            streamed = structs.replace(pair.window, streamed=True)
+            return Compared(comparison=compare_window(job, WindowPair(streamed, pair.extents)))
+    except FloodmarkError as error:
+        if is_final(job.source, error, failures):
+            return Compared(refusal=Refusal(pair.window.part, error.message, error.hint))
+        raise
+
+
+def compare_window(job: VerificationJob, pair: WindowPair) -> Comparison:
+    """Compare a window, and find the rows that differ."""
+    began = time.monotonic()
+    conversion = Conversion(job.source.columns, job.source.zero_dates)
+
+    def from_source(window: Window = pair.window) -> Iterator[pa.RecordBatch]:
+        return map(conversion.convert, read_batches(job.source, window))
+
+    with (
+        job.open_target() as target,
+        Fingerprints(conversion.schema, job.table.primary_key, job.json_columns) as prints,
+    ):
+
+        def from_target() -> Iterator[pa.RecordBatch]:
+            for batch in target.read(job.table, pair.extents):
+                yield fitted(batch, conversion.schema, job.table.name)
+
+        sums = prints.add("source", from_source()), prints.add("target", from_target())
+        if sums[0] == sums[1]:
+            return _comparison(pair, sums, began)
+        prints.suspect()
+        prints.keep("source", from_source())
+        prints.keep("target", from_target())
+        prints.judge()
+        if job.table.primary_key:
+            _look_up(job, pair.window, conversion, prints)
+        moved = prints.dismiss_found()
+        shown = tuple(_shown(job.table, *found) for found in prints.differing(job.most_shown))
+        return structs.replace(
+            _comparison(pair, sums, began),
+            differences=cast("dict[DifferenceKind, int]", prints.counts()),
+            shown=shown,
+            moved=moved,
+        )
+
+
+def fitted(batch: pa.RecordBatch, schema: pa.Schema, table: str) -> pa.RecordBatch:
+    """A target's rows in the types of the source; FloodmarkError names what does not fit."""
+    arrays = []
+    for array, field in zip(batch.columns, schema, strict=True):
+        try:
+            arrays.append(_fitted(array, field.type))
+        except pa.ArrowException as error:
+            raise FloodmarkError(
+                f"{table}.{field.name} holds a value in the target that is no {field.type}: {error}"
+            ) from error
+    return pa.record_batch(arrays, names=schema.names)
+
+
+def _fitted(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    if array.type == kind:
+        return array
+    if pa.types.is_timestamp(kind) and not getattr(array.type, "tz", None):
+        return array.cast(pa.timestamp("us")).view(kind)  # without a zone it is in UTC
+    return array.cast(kind)
+
+
+def _comparison(pair: WindowPair, sums: tuple[Checksum, Checksum], began: float) -> Comparison:
+    return Comparison(
+        part=pair.window.part,
+        source=sums[0],
+        target=sums[1],
+        seconds=round(time.monotonic() - began, 3),
+    )
+
+
+def _look_up(
+    job: VerificationJob, window: Window, conversion: Conversion, prints: Fingerprints
+) -> None:
+    source = structs.replace(job.source, relation=job.lookup, order="")
+    keys = [tuple(map(key_part, key)) for key in prints.extra_keys()]
+    for at in range(0, len(keys), _KEYS_AT_ONCE):
+        these = structs.replace(window, predicate=job.keys(keys[at : at + _KEYS_AT_ONCE]))
+        prints.found_in_source(map(conversion.convert, read_batches(source, these)))
+
+
+Row = dict[str, Any]
+
+
+def _shown(table: TargetTable, kind: str, source: Row | None, target: Row | None) -> RowDifference:
+    row = source or target or {}
+    values: tuple[ValueDifference, ...] = ()
+    if kind == "changed" and source and target:
+        values = tuple(
+            ValueDifference(name, show_value(source[name]), show_value(target[name]))
+            for name in source
+            if show_exactly(source[name]) != show_exactly(target[name])
+        )
+    return RowDifference(
+        kind=cast("DifferenceKind", kind),
+        key={name: show_value(row[name]) for name in table.primary_key or row},
+        values=values,
+    )
+
+
+def show_value(value: Any) -> str | None:
+    """A value as people read it, cut where it is long."""
+    text = show_exactly(value)
+    if text is None or len(text) <= _LONGEST_SHOWN:
+        return text
+    return f"{text[:_LONGEST_SHOWN]}… ({len(text):,} characters)"
+
+
+def show_exactly(value: Any) -> str | None:
+    """A value as text that tells it from any other of its type."""
+    match value:
+        case None:
+            return None
+        case bytes():
+            return "0x" + value.hex()
+        case datetime():
+            return plain(value)
+    return str(value)

@@ -1,0 +1,119 @@
+"""What is compared between source and target, and what was found."""
+
+from datetime import datetime
+from typing import Literal
+
+from msgspec import Struct
+
+from floodmark.model.extraction import Window
+from floodmark.model.position import START, Position
+
+DifferenceKind = Literal["changed", "missing", "extra", "duplicate"]
+
+
+class Extent(Struct, frozen=True, kw_only=True):
+    """Rows whose values in these columns, in their order, lie in `(start, end]`.
+
+    Fewer values than columns stand behind all rows that begin so; no values leave a side open.
+    """
+
+    columns: tuple[str, ...]
+    start: tuple[datetime | int, ...] = ()
+    end: tuple[datetime | int, ...] = ()
+
+
+class SyncedRange(Struct, frozen=True):
+    """Positions `(start, end]` whose rows were synced."""
+
+    start: Position
+    end: Position
+
+
+class WindowPair(Struct, frozen=True):
+    """A window of the source, and what holds the same rows in the target: all these extents."""
+
+    window: Window
+    extents: tuple[Extent, ...] = ()
+
+
+class ValueDifference(Struct, frozen=True):
+    """A value that source and target do not share; None is NULL."""
+
+    column: str
+    source: str | None
+    target: str | None
+
+
+class RowDifference(Struct, frozen=True, kw_only=True):
+    """A row that source and target do not share.
+
+    changed     other values in the target
+    missing     in the source only
+    extra       in the target only: most likely deleted in the source
+    duplicate   in the target more often than in the source
+
+    A table without a key shows the whole row for its key, and knows no changes.
+    """
+
+    kind: DifferenceKind
+    key: dict[str, str | None]
+    values: tuple[ValueDifference, ...] = ()
+
+
+class Checksum(Struct, frozen=True):
+    """Rows, and two sums over hashes of them: the same in whatever order the rows come."""
+
+    rows: int
+    first: int
+    second: int
+
+
+class Comparison(Struct, frozen=True, kw_only=True):
+    """What a task found in its window.
+
+    `differences` counts rows by kind, `shown` are some of them. `moved` are rows that the source
+    has changed since they were loaded: they are to come, and no difference.
+    """
+
+    part: int
+    source: Checksum
+    target: Checksum
+    differences: dict[DifferenceKind, int] = {}
+    shown: tuple[RowDifference, ...] = ()
+    moved: int = 0
+    seconds: float = 0.0
+
+    @property
+    def agrees(self) -> bool:
+        """Whether nothing is different."""
+        return not self.differences
+
+
+class VerificationResult(Struct, frozen=True, kw_only=True):
+    """What a comparison found.
+
+    `differences` counts rows by kind, `shown` are the first of them. `moved` are rows that the
+    source has changed since they were loaded. `position` is where the table is verified to.
+    """
+
+    rows: int = 0
+    windows: int = 0
+    moved: int = 0
+    position: Position = START
+    differences: dict[DifferenceKind, int] = {}
+    shown: tuple[RowDifference, ...] = ()
+    remarks: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def summary(self) -> str:
+        """What differs, in one line."""
+        words = {
+            "changed": "{:,} rows have other values in the target",
+            "missing": "{:,} rows are missing in the target",
+            "extra": "{:,} rows are in the target only, most likely deleted in the source",
+            "duplicate": "{:,} rows are in the target too often",
+        }
+        counts = self.differences
+        found = [text.format(counts[kind]) for kind, text in words.items() if kind in counts]
+        return "source and target differ: " + "; ".join(found)

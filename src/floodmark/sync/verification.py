@@ -1,0 +1,341 @@
+"""The comparison of one table's source and target, window by window.
+
+    lease → what was loaded and is not verified? → windows → compare → watermark
+
+Only rows whose cursor lies in a range that was synced are compared. What is verified moves up to
+the first window that differs, and never beyond what is loaded; the windows behind it are compared
+all the same, so that everything is found at once.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+from msgspec import Struct, structs
+
+from floodmark.errors import DifferenceFound, ExitCode, FloodmarkError
+from floodmark.model.extraction import Edge, Route
+from floodmark.model.load import TargetTable
+from floodmark.model.manifest import Chunk, Column
+from floodmark.model.position import START, Position
+from floodmark.model.standing import Head
+from floodmark.model.table import TableName
+from floodmark.model.transitions import differs, verified
+from floodmark.model.verification import (
+    Comparison,
+    DifferenceKind,
+    SyncedRange,
+    VerificationResult,
+    WindowPair,
+)
+from floodmark.model.watermark import Watermark
+from floodmark.planning.cursor import choose_cursor
+from floodmark.planning.verification import (
+    agreed_position,
+    can_split_by_key,
+    compared_cursor,
+    compared_position,
+    synced_ranges,
+    target_extents,
+)
+from floodmark.planning.windows import plan_chunks
+from floodmark.sources.catalog import read_table
+from floodmark.sources.connection import MysqlSession, connect
+from floodmark.sources.edges import cursor_edges, key_edges
+from floodmark.sources.projection import plan_columns
+from floodmark.sources.statements import keys_predicate, relation, window_predicate
+from floodmark.state.lease import Lease
+from floodmark.state.watermarks import WatermarkStore
+from floodmark.sync.extraction import Extraction
+from floodmark.sync.plan import TablePlan, window_rows
+from floodmark.sync.result import TableResult
+from floodmark.warehouse.target import Target
+
+if TYPE_CHECKING:
+    from floodmark.engine.comparison import VerificationJob
+
+MOST_SHOWN = 20
+_HINT = (
+    "'watermark set' to a position before the rows, then sync, loads them again; rows that are in"
+    " the target only must be removed there by hand"
+)
+
+
+class Verification(Struct, frozen=True, kw_only=True):
+    """How tables are compared in this run: what is new since the last time, or everything."""
+
+    extraction: Extraction
+    open_target: Callable[[], Target]
+    target_name: str
+    everything: bool = False
+
+
+def verify_after(
+    synced: TableResult,
+    verification: Verification,
+    table: TableName,
+    cursor_columns: tuple[str, ...] | None,
+) -> TableResult:
+    """Compare a table once it is loaded; a failure does not hide what was done before."""
+    try:
+        result = verify_table(verification, table, cursor_columns)
+    except FloodmarkError as error:
+        return structs.replace(
+            synced,
+            status="failed",
+            error=error.message,
+            hint=error.hint,
+            exit_code=error.exit_code,
+        )
+    if not result.differences:
+        return structs.replace(synced, verification=result)
+    return structs.replace(
+        synced,
+        status="differs",
+        verification=result,
+        error=result.summary,
+        hint=_HINT,
+        exit_code=ExitCode.DIFFERENCE,
+    )
+
+
+def verify_table(
+    verification: Verification, table: TableName, cursor_columns: tuple[str, ...] | None
+) -> VerificationResult:
+    """Compare everything of a table that was loaded and is not verified yet."""
+    extraction = verification.extraction
+    store = extraction.store
+    with store.lease(table) as lease:
+        watermark = store.get(table)
+        if watermark is None:
+            return VerificationResult()
+        since, position = _verified_so_far(watermark, everything=verification.everything)
+        chunks = _loaded_chunks(store, table, watermark, since)
+        if not chunks:
+            return VerificationResult(position=position)
+        with connect(extraction.connection) as session:
+            plan, remarks = _plan(verification, session, table, cursor_columns)
+            run = _Comparing(verification, table, plan, lease, since, position)
+            if plan.choice.cursor.kind == "none":
+                run.compare_all(session)
+            else:
+                loaded = _loaded_position(store, table, watermark)
+                for synced in synced_ranges(chunks, position, loaded):
+                    run.compare(session, synced)
+            return structs.replace(run.finish(watermark.loaded_head), remarks=remarks)
+
+
+def _verified_so_far(watermark: Watermark, *, everything: bool) -> tuple[Head, Position]:
+    first = Head(watermark.redshift_state.eligible_from_epoch, 0)
+    state = watermark.verified_state
+    return (first, START) if everything else (max(first, state.head), state.position)
+
+
+def _loaded_chunks(
+    store: WatermarkStore, table: TableName, watermark: Watermark, since: Head
+) -> list[Chunk]:
+    heads = (h for h in store.log.heads(table, since=since) if since < h <= watermark.loaded_head)
+    changes = (store.log.read(table, head).change for head in heads)
+    return [change for change in changes if isinstance(change, Chunk)]
+
+
+def _loaded_position(store: WatermarkStore, table: TableName, watermark: Watermark) -> Position:
+    loaded = watermark.loaded_head
+    if loaded == watermark.head:
+        return watermark.position.base
+    return store.log.read(table, loaded).standing.mysql_state.position.base
+
+
+def _plan(
+    verification: Verification,
+    session: MysqlSession,
+    table: TableName,
+    cursor_columns: tuple[str, ...] | None,
+) -> tuple[TablePlan, tuple[str, ...]]:
+    """How the source is read: as by an extraction, but only columns that the target has."""
+    source = read_table(session, table)
+    choice = choose_cursor(source, cursor_columns)
+    columns = plan_columns(source, verification.extraction.settings.zero_dates)
+    with verification.open_target() as target:
+        wanted = tuple(Column(c.name, "", c.nullable, c.arrow) for c in columns)
+        asked = TargetTable(
+            name=verification.target_name, columns=wanted, primary_key=(), version=None
+        )
+        held = target.columns_held(asked)
+    if not held:
+        raise DifferenceFound(
+            f"the target has no table {verification.target_name}, though {table} was loaded",
+            hint=f"'floodmark watermark reset -t {table} --load-only', then sync, loads it again",
+        )
+    by_key = choice.index is None and can_split_by_key(source)
+    plan = TablePlan(
+        source=source,
+        choice=choice,
+        columns=tuple(column for column in columns if column.name in held),
+        route=Route(
+            by="key" if by_key else "cursor",
+            index="PRIMARY" if by_key else choice.index,
+            chunked=not by_key,
+            why="",
+        ),
+        start=START,
+        bound=None,
+        expected_rows=source.estimated_rows,
+        warnings=(),
+    )
+    left_out = [column.name for column in columns if column.name not in held]
+    remarks = (f"not in the target yet, and not compared: {', '.join(left_out)}",)
+    return plan, remarks if left_out else ()
+
+
+class _Comparing:
+    """One table's windows in this run, added up."""
+
+    def __init__(
+        self,
+        verification: Verification,
+        table: TableName,
+        plan: TablePlan,
+        lease: Lease,
+        since: Head,
+        position: Position,
+    ) -> None:
+        self._verification = verification
+        self._extraction = verification.extraction
+        self._table = table
+        self._plan = plan
+        self._lease = lease
+        self._since = since
+        self._position = position
+        self._began = time.monotonic()
+        self._counts: Counter[DifferenceKind] = Counter()
+        self._result = VerificationResult(position=position)
+        self._job = self._describe()
+
+    def compare_all(self, session: MysqlSession) -> None:
+        """Compare the whole of a table that has no cursor."""
+        end = Position(self._extraction.store.now())  # it divides nothing, but a way must end
+        edges = self._key_edges(session, START, end) if self._plan.route.by == "key" else ()
+        self._compare(START, _to_the_end(edges, end))
+
+    def compare(self, session: MysqlSession, synced: SyncedRange) -> None:
+        """Compare a range of positions."""
+        source, cursor = self._plan.source, self._plan.choice.cursor
+        start, end = synced.start, synced.end
+        if start == self._position:
+            start = compared_position(source, cursor, start)
+        route = self._plan.route
+        edges: Iterable[Edge] = ()
+        if route.by == "key":
+            edges = self._key_edges(session, start, end)
+        elif route.index is not None:
+            compared = compared_cursor(source, cursor)
+            edges = cursor_edges(
+                session,
+                source,
+                compared,
+                compared_position(source, cursor, start),
+                end if compared == cursor else Position(end.timestamp),
+                index=route.index,
+                stride=self._stride,
+            )
+        self._compare(start, _to_the_end(edges, end))
+
+    def finish(self, loaded: Head) -> VerificationResult:
+        """Write down how far both sides agree, and say what was found."""
+        store = self._extraction.store
+        now, position, since = store.now(), self._position, self._since
+        result = structs.replace(
+            self._result,
+            position=position,
+            differences=dict(self._counts),
+            seconds=time.monotonic() - self._began,
+        )
+        if result.differences:
+            error = result.summary
+            store.update(self._table, lambda w: differs(w, position, error, since=since, now=now))
+        else:
+            store.update(self._table, lambda w: verified(w, position, through=loaded, now=now))
+        return result
+
+    def _compare(self, start: Position, edges: Iterable[Edge]) -> None:
+        extraction, source = self._extraction, self._plan.source
+        cursor = self._plan.choice.cursor
+        chunks = plan_chunks(
+            start,
+            edges,
+            windows_per_chunk=extraction.settings.windows_per_chunk,
+            most_rows=self._stride,
+            predicate=partial(window_predicate, source, cursor),
+        )
+        for chunk in chunks:
+            self._lease.check()
+            pairs = [WindowPair(w, target_extents(source, cursor, w)) for w in chunk.windows]
+            comparisons = extraction.engine.compare(self._job, pairs)
+            agreed_before = not self._counts
+            self._add(comparisons)
+            reached = agreed_position(chunk.start, chunk.windows, comparisons)
+            if agreed_before and cursor.kind != "none" and reached.walk is None:
+                self._advance(reached)
+
+    def _advance(self, reached: Position) -> None:
+        if reached.compare(self._position) in (-1, 0):
+            return  # a moment that is compared once more
+        self._position = reached
+        if not self._verification.everything:
+            store = self._extraction.store
+            now = store.now()
+            store.update(self._table, lambda w: verified(w, reached, through=None, now=now))
+
+    def _add(self, comparisons: list[Comparison]) -> None:
+        result = self._result
+        for comparison in comparisons:
+            self._counts.update(comparison.differences)
+        shown = (*result.shown, *(row for c in comparisons for row in c.shown))
+        self._result = structs.replace(
+            result,
+            rows=result.rows + sum(comparison.source.rows for comparison in comparisons),
+            windows=result.windows + len(comparisons),
+            moved=result.moved + sum(comparison.moved for comparison in comparisons),
+            shown=shown[:MOST_SHOWN],
+        )
+
+    def _key_edges(self, session: MysqlSession, start: Position, end: Position) -> Iterator[Edge]:
+        source, cursor = self._plan.source, self._plan.choice.cursor
+        return key_edges(session, source, cursor, start, end, stride=self._stride)
+
+    @property
+    def _stride(self) -> int:
+        return window_rows(self._plan.source, self._extraction.settings)
+
+    def _describe(self) -> "VerificationJob":
+        from floodmark.engine.comparison import VerificationJob
+
+        source, columns = self._plan.source, self._plan.columns
+        types = {column.name: column.column_type for column in source.columns}
+        return VerificationJob(
+            source=self._extraction.engine.job(self._extraction, self._plan, self._table, 0),
+            table=TargetTable(
+                name=self._verification.target_name,
+                columns=tuple(Column(c.name, types[c.name], c.nullable, c.arrow) for c in columns),
+                primary_key=source.primary_key,
+                version=None,
+            ),
+            json_columns=tuple(c.name for c in columns if types[c.name] == "json"),
+            lookup=relation(source),
+            keys=partial(keys_predicate, source),
+            open_target=self._verification.open_target,
+            most_shown=MOST_SHOWN,
+        )
+
+
+def _to_the_end(edges: Iterable[Edge], end: Position) -> Iterator[Edge]:
+    """Let the last window reach to the very end: the target may have rows behind the last one."""
+    last = Edge(end, 0, counted=False)
+    for edge in edges:
+        if last.counted:
+            yield last
+        last = edge
+    yield structs.replace(last, end=end)

@@ -1,0 +1,48 @@
+"""Reading a target's rows back, as Arrow batches."""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from floodmark.model.timestamps import plain
+from floodmark.model.verification import Extent
+
+
+def within(extents: Sequence[Extent], quote: Callable[[str], str]) -> str:
+    """The condition that selects the rows of all these extents."""
+    conditions = []
+    for extent in extents:
+        names = [quote(name) for name in extent.columns]
+        if extent.start:
+            conditions.append(_beyond(names, extent.start, ">", ">"))
+        if extent.end:
+            conditions.append(_beyond(names, extent.end, "<", "<="))
+    return " AND ".join(conditions) or "TRUE"
+
+
+def _beyond(names: Sequence[str], values: Sequence[datetime | int], strict: str, last: str) -> str:
+    name, value = names[0], _literal(values[0])
+    if len(values) == 1:
+        return f"{name} {last} {value}"
+    rest = _beyond(names[1:], values[1:], strict, last)
+    return f"({name} {strict} {value} OR ({name} = {value} AND {rest}))"
+
+
+def _literal(value: datetime | int) -> str:
+    """A value as it is compared with a column; sessions are in UTC."""
+    return f"'{plain(value)}'" if isinstance(value, datetime) else str(int(value))
+
+
+def bytes_of(texts: pa.Array) -> pa.Array:
+    """Bytes from hexadecimal texts: all of them at once, then cut at half the offsets."""
+    _, offsets, data = texts.buffers()
+    ends = pa.Array.from_buffers(pa.int32(), len(texts) + 1, [None, offsets], offset=texts.offset)
+    first, last = ends[0].as_py(), ends[-1].as_py()
+    digits = data[first:last].to_pybytes().decode() if last > first else ""
+    halves = pc.divide(pc.subtract(ends, first), 2).cast(pa.int32())
+    found = pa.Array.from_buffers(
+        pa.binary(), len(texts), [None, halves.buffers()[1], pa.py_buffer(bytes.fromhex(digits))]
+    )
+    return pc.if_else(texts.is_valid(), found, None)

@@ -1,0 +1,481 @@
+"""`sync --verify-data`: source and target held against each other, and what is found."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import msgspec
+import pytest
+
+from floodmark.embedded.mariadb import PrivateMariaDB
+from floodmark.model.position import START
+from pipelines import Ended, Pipeline, ask_once, warm_engine
+from warehouses import Warehouse, new_warehouse
+
+New = Callable[..., Pipeline]
+
+CURSOR = "{cursor: [update_at, id]}"
+STAMP = "update_at DATETIME NOT NULL DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP"
+OF_CHANGES = (
+    f"id INT AUTO_INCREMENT PRIMARY KEY, v INT NOT NULL DEFAULT 0, note VARCHAR(20), {STAMP},"
+    " KEY by_change (update_at, id)"
+)
+FOURS = "extraction: {window_rows: 4, windows_per_chunk: 2}"
+
+
+def create(it: Pipeline, columns: str = OF_CHANGES, name: str = "t") -> None:
+    ask_once(it, f"CREATE TABLE `{name}` ({columns})")
+
+
+def fill(it: Pipeline, first: int, last: int, name: str = "t") -> None:
+    """Add rows that changed long ago, three and three at once."""
+    ask_once(
+        it,
+        f"INSERT INTO `{name}` (id, v, update_at) SELECT seq, seq,"
+        f" '2025-06-01' + INTERVAL seq DIV 3 SECOND FROM seq_{first}_to_{last}",
+    )
+
+
+def verify(it: Pipeline, *arguments: str, which: str = "new") -> Ended:
+    return it.call("sync", "-p", "main", f"--verify-data={which}", "--json", *arguments)
+
+
+def compare_all(it: Pipeline) -> Any:
+    """Compare everything that was loaded, and extract nothing."""
+    ended = verify(it, "--load-only", which="all")
+    found = ended.table["verification"]
+    assert ended.code == (5 if found["differences"] else 0), ended
+    return found
+
+
+def in_target(it: Pipeline, *statements: str) -> None:
+    with duckdb.connect(str(it.folder / "warehouse.duckdb")) as database:
+        for statement in statements:
+            database.execute(statement)
+
+
+def shown(found: Any) -> list[tuple[str, tuple[Any, ...], dict[str, tuple[Any, Any]]]]:
+    """What is shown of rows: what is wrong, their key, and the values of both sides."""
+    return sorted(
+        (
+            row["kind"],
+            tuple(row["key"].values()),
+            {value["column"]: (value["source"], value["target"]) for value in row["values"]},
+        )
+        for row in found["shown"]
+    )
+
+
+@pytest.fixture
+def synced(pipeline: New) -> Pipeline:
+    """Twenty rows, synced and verified."""
+    it = pipeline({"t": CURSOR}, settings=FOURS)
+    create(it)
+    fill(it, 1, 20)
+    ended = verify(it)
+    assert ended.code == 0, ended
+    found = ended.table["verification"]
+    assert (found["rows"], found["windows"]) == (20, 5)
+    return it
+
+
+# How far it is verified
+
+
+def test_what_agrees_is_verified_and_nothing_is_written_twice(synced: Pipeline) -> None:
+    watermark = synced.watermark()
+    state = watermark.verified_state
+    assert (state.status, state.position) == ("success", watermark.position)
+    assert state.head == watermark.loaded_head
+    again = verify(synced)
+    assert (again.code, again.table["verification"]["windows"]) == (0, 0)
+    assert compare_all(synced)["rows"] == 20
+    assert synced.watermark() == watermark
+    shown = synced.call("watermark", "get", "-t", f"{synced.schema}.t")
+    assert "Equal Up To: 2025-06-01 00:00:06, id 20" in shown.out
+    document = synced.call("watermark", "get", "-t", f"{synced.schema}.t", "--json").value
+    assert document["verified_state"]["last_id"] == 20
+
+
+def test_only_what_is_new_is_compared_unless_all_is_wanted(synced: Pipeline) -> None:
+    in_target(synced, "UPDATE t SET v = -1 WHERE id = 6")
+    fill(synced, 21, 25)
+    ended = verify(synced)
+    assert (ended.code, ended.table["verification"]["rows"]) == (0, 5)
+    assert synced.watermark().verified_state.position == synced.watermark().position
+    found = compare_all(synced)
+    assert shown(found) == [("changed", ("6",), {"v": ("6", "-1")})]
+    # What turned out to be different is verified no more, and found again.
+    state = synced.watermark().verified_state
+    assert (state.status, str(state.position)) == ("failed", "2025-06-01 00:00:01, id 4")
+    assert state.error == "source and target differ: 1 rows have other values in the target"
+    again = verify(synced)
+    assert (again.code, again.table["verification"]["rows"]) == (5, 21)
+
+
+def test_a_difference_stops_what_is_verified_until_it_is_mended(pipeline: New) -> None:
+    it = pipeline({"t": CURSOR}, settings=FOURS)
+    create(it)
+    fill(it, 1, 20)
+    assert it.call("sync", "-p", "main").code == 0
+    in_target(it, "UPDATE t SET note = 'other' WHERE id = 14", "DELETE FROM t WHERE id = 19")
+    ended = verify(it)
+    assert ended.code == 5
+    assert ended.table["verification"]["rows"] == 20  # all the same, to find everything at once
+    assert shown(ended.table["verification"]) == [
+        ("changed", ("14",), {"note": (None, "other")}),
+        ("missing", ("19",), {}),
+    ]
+    state = it.watermark().verified_state
+    assert (state.position.id, state.status) == (12, "failed")
+    in_target(it, "UPDATE t SET note = NULL WHERE id = 14")
+    ended = verify(it)
+    assert (ended.code, ended.table["verification"]["rows"]) == (5, 8)
+    assert it.watermark().verified_state.position.id == 16
+    in_target(it, "INSERT INTO t VALUES (19, 19, NULL, '2025-06-01 00:00:06')")
+    assert verify(it).code == 0
+    state = it.watermark().verified_state
+    assert (state.position.id, state.status, state.error) == (20, "success", None)
+
+
+def test_what_was_skipped_by_hand_is_no_difference(synced: Pipeline) -> None:
+    fill(synced, 21, 40)
+    name = f"{synced.schema}.t"
+    at = ("--timestamp", "2025-06-01 00:00:10", "--id", "30", "--force")
+    assert synced.call("watermark", "set", "-t", name, *at).code == 0
+    ended = verify(synced)
+    assert (ended.code, ended.table["verification"]["rows"]) == (0, 10)
+    assert compare_all(synced)["rows"] == 30
+    assert synced.watermark().verified_state.position == synced.watermark().position
+
+
+def test_what_is_read_again_is_verified_again(synced: Pipeline) -> None:
+    name = f"{synced.schema}.t"
+    assert (
+        synced.call("watermark", "set", "-t", name, "--timestamp", "2025-06-01 00:00:02").code == 0
+    )
+    assert str(synced.watermark().verified_state.position) == "2025-06-01 00:00:02"
+    assert compare_all(synced)["rows"] == 8  # never beyond where the table stands
+    ended = verify(synced)
+    assert (ended.code, ended.table["verification"]["rows"]) == (0, 12)
+    assert synced.call("watermark", "reset", "-t", name, "--load-only").code == 0
+    assert synced.watermark().verified_state.position == START
+    assert verify(synced).table["verification"]["rows"] == 20
+
+
+def test_nothing_synced_is_nothing_to_compare(pipeline: New) -> None:
+    it = pipeline({"t": CURSOR})
+    create(it)
+    ended = verify(it)
+    assert (ended.code, ended.table["verification"]["windows"]) == (0, 0)
+    told = it.call("sync", "-p", "main", "--verify-data")
+    assert "nothing new to compare" in told.out
+
+
+# What is found
+
+
+def test_each_kind_of_difference_is_told(synced: Pipeline) -> None:
+    in_target(
+        synced,
+        "UPDATE t SET v = v + 1, note = '' WHERE id = 3",
+        "DELETE FROM t WHERE id = 5",
+        "INSERT INTO t SELECT t.* FROM t, range(2) WHERE id = 7",
+        "INSERT INTO t VALUES (99, 0, 'x', '2025-06-01 00:00:03')",
+    )
+    found = compare_all(synced)
+    assert found["differences"] == {"changed": 1, "missing": 1, "duplicate": 2, "extra": 1}
+    assert shown(found) == [
+        ("changed", ("3",), {"v": ("3", "4"), "note": (None, "")}),
+        ("duplicate", ("7",), {}),
+        ("extra", ("99",), {}),
+        ("missing", ("5",), {}),
+    ]
+    told = synced.call("sync", "-p", "main", "--verify-data=all")
+    assert told.code == 5
+    assert "changed: id = '3'" in told.out
+    assert "note: NULL in the source, '' in the target" in told.out
+    assert "1 rows are in the target only, most likely deleted in the source" in told.out
+    assert "hint:" in told.err
+
+
+def test_a_few_rows_are_shown_and_all_are_counted(synced: Pipeline) -> None:
+    fill(synced, 21, 40)
+    assert synced.call("sync", "-p", "main").code == 0
+    in_target(synced, "UPDATE t SET v = -v")
+    found = compare_all(synced)
+    assert (found["differences"], len(found["shown"])) == ({"changed": 40}, 20)
+    assert "the first 20 of 40 rows" in synced.call("sync", "-p", "main", "--verify-data=all").out
+
+
+def test_rows_that_have_moved_on_are_no_difference(synced: Pipeline) -> None:
+    ask_once(synced, "UPDATE t SET v = -1 WHERE id % 2 = 0")
+    found = compare_all(synced)
+    assert (found["rows"], found["moved"], found["differences"]) == (10, 10, {})
+    ask_once(synced, "DELETE FROM t WHERE id IN (1, 2)")
+    found = compare_all(synced)
+    assert (found["moved"], found["differences"]) == (9, {"extra": 2})
+    assert shown(found) == [("extra", ("1",), {}), ("extra", ("2",), {})]
+
+
+def test_a_row_that_came_late_is_missing(synced: Pipeline) -> None:
+    ask_once(synced, "INSERT INTO t VALUES (77, 0, 'late', '2025-06-01 00:00:02')")
+    assert shown(compare_all(synced)) == [("missing", ("77",), {})]
+
+
+def test_a_target_without_the_table_differs(synced: Pipeline) -> None:
+    in_target(synced, "DROP TABLE t")
+    ended = verify(synced, which="all")
+    assert ended.code == 5
+    assert "the target has no table t" in ended.table["error"]
+
+
+def test_a_column_that_the_target_lacks_is_told(synced: Pipeline) -> None:
+    ask_once(synced, "ALTER TABLE t ADD COLUMN new_one INT DEFAULT 5")
+    ended = verify(synced, which="all")
+    assert ended.code == 0
+    assert "not in the target yet, and not compared: new_one" in ended.err
+
+
+def test_one_table_that_differs_among_others_is_a_difference(pipeline: New) -> None:
+    it = pipeline({"t": CURSOR, "u": CURSOR}, settings=FOURS)
+    for name in ("t", "u"):
+        create(it, name=name)
+        fill(it, 1, 10, name)
+    assert it.call("sync", "-p", "main", "--strategy", "inter-table", "--verify-data").code == 0
+    in_target(it, "DELETE FROM u WHERE id = 1")
+    ended = verify(it, "--strategy", "inter-table", which="all")
+    assert ended.code == 5
+    assert [table["status"] for table in ended.value["tables"]] == ["success", "differs"]
+
+
+@pytest.mark.parametrize("other", ["--backup-only", "--dry-run"])
+def test_without_a_load_there_is_nothing_to_verify(synced: Pipeline, other: str) -> None:
+    ended = verify(synced, other)
+    assert ended.code == 2
+    assert other in ended.err
+
+
+# Cursors and keys
+
+
+@pytest.mark.parametrize(
+    ("settings", "columns"),
+    [
+        ("{cursor: id}", f"id INT AUTO_INCREMENT PRIMARY KEY, v INT, {STAMP}"),
+        ("{cursor: id}", f"id BIGINT UNSIGNED PRIMARY KEY, v INT, {STAMP}"),
+        ("{cursor: update_at}", f"id INT, v INT, {STAMP}, KEY (update_at)"),
+        (CURSOR, f"id INT PRIMARY KEY, v INT, {STAMP}"),  # no index: along the key
+        ("{cursor: none}", f"id INT PRIMARY KEY, v INT, {STAMP}"),
+        ("{cursor: none}", f"id INT, v INT, {STAMP}"),
+    ],
+    ids=["id", "unsigned id", "moments alone", "no index", "reload", "reload without a key"],
+)
+def test_every_kind_of_cursor(pipeline: New, settings: str, columns: str) -> None:
+    it = pipeline({"t": settings}, settings=FOURS)
+    create(it, columns)
+    fill(it, 1, 20)
+    ended = verify(it)
+    assert ended.code == 0, ended
+    assert ended.table["verification"]["rows"] == 20
+    state = it.watermark().verified_state
+    assert (state.position, state.head) == (it.watermark().position, it.watermark().loaded_head)
+    in_target(it, "UPDATE t SET v = -1 WHERE id = 15", "DELETE FROM t WHERE id = 9")
+    found = compare_all(it)
+    if "KEY" in columns and "PRIMARY" in columns:
+        assert shown(found) == [("changed", ("15",), {"v": ("15", "-1")}), ("missing", ("9",), {})]
+    else:
+        assert found["differences"] == {"missing": 2, "extra": 1}
+
+
+@pytest.mark.parametrize("index", [", KEY (update_at, code)", ""], ids=["index", "no index"])
+def test_text_keys_whatever_their_collation(pipeline: New, index: str) -> None:
+    """Their order is the server's own, and rows tie across windows."""
+    it = pipeline({"t": "{cursor: update_at}"}, settings=FOURS)
+    create(it, f"code VARCHAR(9) COLLATE utf8mb4_general_ci PRIMARY KEY, v INT, {STAMP}{index}")
+    codes = ["a", "B", "c", "Äx", "é", "Z", "_", "0", "aa", "ß", "y'", 'x"', "\\", "日本"]
+    for number, code in enumerate(codes):
+        escaped = code.replace("\\", "\\\\").replace("'", "''")
+        ask_once(
+            it,
+            f"INSERT INTO t VALUES ('{escaped}', {number},"
+            f" '2025-06-01' + INTERVAL {number} DIV 6 SECOND)",
+        )
+    rows = 0
+    for _ in range(4):
+        ended = verify(it, "--limit", "4")
+        assert ended.code == 0, ended
+        rows += ended.table["rows"]
+    assert rows == len(codes)
+    assert compare_all(it)["differences"] == {}
+    ask_once(it, "UPDATE t SET v = 100 WHERE code IN ('b', '日本')")  # both have moved on
+    in_target(
+        it, "UPDATE t SET v = -1 WHERE code IN ('é', '\\')", "DELETE FROM t WHERE code = 'Äx'"
+    )
+    ask_once(it, "DELETE FROM t WHERE code = 'Z'")
+    ask_once(it, "INSERT INTO t VALUES ('z', 5, NOW())")  # the same key to the server, not to us
+    found = compare_all(it)
+    assert found["moved"] == 2
+    assert shown(found) == [
+        ("changed", ("\\",), {"v": ("12", "-1")}),
+        ("changed", ("é",), {"v": ("4", "-1")}),
+        ("extra", ("Z",), {}),
+        ("missing", ("Äx",), {}),
+    ]
+
+
+def test_composite_keys(pipeline: New) -> None:
+    it = pipeline({"t": "{cursor: update_at}"}, settings=FOURS)
+    create(
+        it,
+        f"day DATE, part VARBINARY(4), n DECIMAL(5,2), v INT, {STAMP}, PRIMARY KEY (day, part, n),"
+        " KEY (update_at)",
+    )
+    ask_once(
+        it,
+        "INSERT INTO t SELECT '2025-01-01' + INTERVAL seq DIV 4 DAY, CHAR(seq % 4), seq / 4, seq,"
+        " '2025-06-01' + INTERVAL seq DIV 3 SECOND FROM seq_1_to_20",
+    )
+    assert verify(it).code == 0
+    ask_once(it, "UPDATE t SET v = 0 WHERE v IN (2, 11)")
+    ask_once(it, "DELETE FROM t WHERE v = 8")
+    in_target(it, "UPDATE t SET v = -1 WHERE v = 17")
+    found = compare_all(it)
+    assert found["moved"] == 2
+    assert shown(found) == [
+        ("changed", ("2025-01-05", "0x01", "4.25"), {"v": ("17", "-1")}),
+        ("extra", ("2025-01-03", "0x00", "2.00"), {}),
+    ]
+
+
+def test_equal_rows_without_a_key_are_counted(pipeline: New) -> None:
+    it = pipeline({"t": "{cursor: update_at}"}, settings=FOURS)
+    create(it, f"v INT, note VARCHAR(9), {STAMP}, KEY (update_at)")
+    ask_once(
+        it,
+        "INSERT INTO t SELECT seq % 2, NULL, '2025-06-01' + INTERVAL seq % 3 SECOND"
+        " FROM seq_1_to_30",
+    )
+    assert verify(it).code == 0
+    in_target(
+        it,
+        "INSERT INTO t SELECT * FROM t LIMIT 1",
+        "INSERT INTO t VALUES (0, '', '2025-06-01 00:00:01')",
+    )
+    found = compare_all(it)
+    assert found["differences"] == {"duplicate": 1, "extra": 1}
+    assert ("extra", ("0", "", "2025-06-01 00:00:01"), {}) in shown(found)
+
+
+# Every target, every type
+
+TYPES = {
+    "whole": ("BIGINT", "9223372036854775806", "{} + 1"),
+    "huge": ("BIGINT UNSIGNED", "18446744073709551615", "{} - 1"),
+    "flag": ("BIT(1)", "b'1'", "NOT {}"),
+    "exact": ("DECIMAL(38,10)", "1234567890123456789012345678.0000000001", "-{}"),
+    "wide": ("DECIMAL(60,30)", "-1.000000000000000000000000000001", None),
+    "single": ("FLOAT", "0.1", "{} * 1.001"),
+    "twice": ("DOUBLE", "0.1", "{} * 1.000000000000001"),
+    "day": ("DATE", "'1000-01-01'", "{} + 1"),
+    "wall": ("DATETIME(6)", "'9999-12-31 23:59:59.999998'", "{} + INTERVAL '1 microsecond'"),
+    "moment": ("TIMESTAMP(6) NULL", "'2025-03-30 01:30:00.000001'", "{} + INTERVAL '1 hour'"),
+    "span": ("TIME(3)", "'-25:00:00.5'", "{} || '1'"),
+    "word": ("VARCHAR(20)", "'tail  '", "'tail '"),
+    "story": ("LONGTEXT", "REPEAT('é\\n\"', 9000)", "{} || ' '"),
+    "choice": ("ENUM('a','b')", "'b'", "'a'"),
+    "doc": ("JSON", '\'{"b": 1.0, "a": [1, null]}\'', "{} || ' '"),
+    "empty": ("VARCHAR(5)", "''", "NULL"),
+    "none": ("VARCHAR(5)", "NULL", "''"),
+    "octets": ("VARBINARY(5)", "x'00FF00'", None),
+    "shape": ("POINT", "ST_GeomFromText('POINT(1 2)')", None),
+}
+
+
+def retarget(it: Pipeline, warehouse: Warehouse) -> None:
+    """Have the configuration name another target."""
+    settings = msgspec.to_builtins(
+        warehouse.connection, builtin_types=(), enc_hook=lambda secret: secret.reveal()
+    )
+    path = Path(it.config)
+    old = "{type: duckdb, path: ./warehouse.duckdb}"
+    assert old in path.read_text()
+    text = msgspec.json.encode({k: v for k, v in settings.items() if v is not None}).decode()
+    path.write_text(path.read_text().replace(old, text))
+
+
+@pytest.mark.parametrize("kind", ["duckdb", "postgres", "redshift"])
+def test_every_type_in_every_target(
+    pipeline: New,
+    mariadb: PrivateMariaDB,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    kind: str,
+) -> None:
+    warehouse = new_warehouse(kind, request, tmp_path / "target")
+    (tmp_path / "target").mkdir(exist_ok=True)
+    lake = "ministack" if kind == "redshift" else "local"
+    it = pipeline({"t": CURSOR}, lake=lake, settings=FOURS)
+    if lake != "local":
+        warehouse = replace(warehouse, lake=it.lake)
+    retarget(it, warehouse)
+    columns = ", ".join(f"{name} {kind}" for name, (kind, _, _) in TYPES.items())
+    mariadb.execute("SET GLOBAL time_zone = '+05:30'")
+    try:
+        create(it, f"id INT PRIMARY KEY, {columns}, update_at TIMESTAMP(3), KEY (update_at, id)")
+        values = ", ".join(value for _, value, _ in TYPES.values())
+        ask_once(
+            it,
+            f"INSERT INTO t SELECT seq, {values}, '2025-06-01' + INTERVAL seq SECOND"
+            " FROM seq_1_to_30",
+        )
+        ask_once(it, "INSERT INTO t (id, update_at) VALUES (31, '2025-06-02')")
+        ended = verify(it)
+        assert ended.code == 0, ended
+        assert ended.table["verification"]["rows"] == 31
+        expected = []
+        for number, (name, (_, _, other)) in enumerate(TYPES.items(), start=1):
+            new = (
+                other
+                or {
+                    "wide": {"postgres": "{} * 2"}.get(kind, "'-1.000000000000000000000000000002'"),
+                    "octets": {"duckdb": "'\\x00\\xFF\\x01'::BLOB"}.get(
+                        kind, "decode('00FF01', 'hex')"
+                    ),
+                    "shape": {"duckdb": "'\\x00'::BLOB"}.get(kind, "decode('00', 'hex')"),
+                }[name]
+            )
+            column = f'"{name}"'
+            warehouse.query(
+                f"UPDATE {{schema}}.t SET {column} = {new.format(column)} WHERE id = {number}"
+            )
+            expected.append((number, {name}))
+        found = compare_all(it)
+        assert found["differences"] == {"changed": len(TYPES)}
+        differing = sorted((int(key[0]), set(values)) for _, key, values in shown(found))
+        assert differing == expected
+        assert not any(one == other for _, _, v in shown(found) for one, other in v.values())
+    finally:
+        mariadb.execute("SET GLOBAL time_zone = 'SYSTEM'")
+
+
+@pytest.mark.parametrize("kind", ["duckdb", "postgres"])
+def test_windows_are_compared_on_spark(
+    pipeline: New, spark: Any, request: pytest.FixtureRequest, tmp_path: Path, kind: str
+) -> None:
+    warehouse = new_warehouse(kind, request, tmp_path / "target")
+    (tmp_path / "target").mkdir(exist_ok=True)
+    it = pipeline({"t": CURSOR}, settings=FOURS, engine=warm_engine(spark))
+    retarget(it, warehouse)
+    create(it)
+    fill(it, 1, 20)
+    ended = verify(it)
+    assert (ended.code, ended.table["verification"]["windows"]) == (0, 5)
+    ask_once(it, "UPDATE t SET v = -1 WHERE id = 1")
+    ask_once(it, "DELETE FROM t WHERE id = 2")
+    warehouse.query("UPDATE {schema}.t SET v = -1 WHERE id = 3")
+    found = compare_all(it)
+    assert found["moved"] == 1
+    assert shown(found) == [("changed", ("3",), {"v": ("3", "-1")}), ("extra", ("2",), {})]
