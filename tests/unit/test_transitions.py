@@ -27,12 +27,20 @@ from floodmark.model.table import TableName
 from floodmark.model.transitions import (
     Authorship,
     checkpoint,
+    differs,
     extract_failed,
     load_failed,
     loaded,
     record,
+    unloaded,
+    verified,
 )
-from floodmark.model.watermark import Watermark, decode_watermark, empty_watermark
+from floodmark.model.watermark import (
+    VerifiedState,
+    Watermark,
+    decode_watermark,
+    empty_watermark,
+)
 from floodmark.state import layout, steering
 from floodmark.state.validation import validate
 from floodmark.state.watermarks import Run, WatermarkStore
@@ -183,6 +191,24 @@ class Table(RuleBasedStateMachine):
         self.loaded = through
         assert self.current().redshift_state.total_rows == rows
 
+    @rule(data=st.data(), equal=st.booleans())
+    def verify(self, data: st.DataObject, equal: bool) -> None:
+        watermark = self.current()
+        known = watermark.position.id
+        identity = data.draw(st.integers(0, known if isinstance(known, int) else 0))
+        position = Position(None, identity) if identity else Position()
+        through, since = watermark.loaded_head, Head(1, 0)
+
+        def change(w: Watermark) -> Watermark:
+            if equal:
+                return verified(w, position, through=through, now=self.now)
+            return differs(w, position, "they differ", since=since, now=self.now)
+
+        after = self.store.update(TABLE, change)
+        assert after.verified_state.position == position
+        assert after.verified_state.head == (through if equal else since)
+        assert self.store.update(TABLE, change) == after
+
     @rule(identity=st.integers(0, 50))
     def set(self, identity: int) -> None:
         steering.set_position(self.store, TABLE, Position(None, identity))
@@ -203,6 +229,8 @@ class Table(RuleBasedStateMachine):
         if "load" in stages:
             self.load_epoch = self.epoch
             self.loaded = watermark.loaded_head
+        assert watermark.verified_state == VerifiedState()
+        if "load" in stages:
             assert watermark.redshift_state.total_rows == 0
 
     @precondition(lambda self: self.current().mysql_state.last_manifest is not None)
@@ -246,7 +274,8 @@ class Table(RuleBasedStateMachine):
         assert state.s3_file_count == sum(c[2] for c in counted)
         assert state.chunk_count == len(counted)
         assert watermark.epoch == self.epoch
-        assert watermark.loaded_head <= watermark.head
+        assert watermark.verified_state.head <= watermark.loaded_head <= watermark.head
+        assert watermark.verified_state.position.compare(watermark.position) in (-1, 0)
         assert watermark.redshift_state.load_epoch == self.load_epoch
 
     @invariant()
@@ -358,6 +387,41 @@ def test_loading_cannot_run_ahead_or_go_back() -> None:
     load(2)
     with pytest.raises(IllegalTransition, match="cannot go back"):
         load(1)
+
+
+def test_nothing_is_verified_that_is_not_loaded() -> None:
+    store = new_store(MemoryObjectStore(), "a")
+    store.commit(TABLE, lambda _: one_row(5))
+    through = Head(1, 1)
+    with pytest.raises(IllegalTransition, match="1-1 is verified, but only 1-0 loaded"):
+        store.update(TABLE, lambda w: verified(w, Position(None, 5), through=through, now=NOW))
+    store.update(TABLE, lambda w: loaded(w, through=through, total_rows=1, session_rows=1, now=NOW))
+    with pytest.raises(IllegalTransition, match="id 6 is verified, but only id 5 extracted"):
+        store.update(TABLE, lambda w: verified(w, Position(None, 6), through=through, now=NOW))
+    after = store.update(TABLE, lambda w: verified(w, Position(None, 5), through=through, now=NOW))
+    assert after.verified_state.status == "success"
+    lost = store.update(TABLE, lambda w: unloaded(w, through=Head(1, 0), total_rows=0))
+    assert lost.verified_state == VerifiedState()
+
+
+def test_what_is_verified_goes_back_with_the_position() -> None:
+    store = new_store(MemoryObjectStore(), "a")
+    store.commit(TABLE, lambda _: one_row(5))
+    through = Head(1, 1)
+    store.update(
+        TABLE,
+        lambda w: verified(
+            loaded(w, through=through, total_rows=1, session_rows=1, now=NOW),
+            Position(None, 5),
+            through=through,
+            now=NOW,
+        ),
+    )
+    for position, stays in [(7, 5), (5, 5), (3, 3)]:
+        after = steering.set_position(store, TABLE, Position(None, position))
+        assert after.verified_state.position == Position(None, stays)
+    text = steering.set_position(store, TABLE, Position(None, "somewhere"))
+    assert text.verified_state.position == Position()
 
 
 def test_a_broken_log_has_a_way_out() -> None:

@@ -90,6 +90,8 @@ class Story:
         say(f"$ echo garbage > lake/{layout.primary(DELIVERIES)}")
         primary.write_text("garbage")
         self._run("watermark get -t settlement.settlement_normal_delivery_detail")
+        chapter("Source and warehouse are equal, row by row")
+        self._run("sync -p settlement --verify-data")
         chapter("What is tracked is what is there")
         self._run("watermark history -t settlement.settlement_normal_delivery_detail --most 5")
         self._run("watermark validate")

@@ -81,7 +81,7 @@ def after(watermark: Watermark, manifest: Manifest) -> Watermark:
         mysql_state=standing.mysql_state,
         metadata=standing.metadata,
         redshift_state=_load_state(watermark.redshift_state, manifest),
-        verified_state=_verified_state(watermark.verified_state, manifest),
+        verified_state=_verified_state(watermark, manifest),
     )
 
 
@@ -279,20 +279,18 @@ def unloaded(watermark: Watermark, *, through: Head, total_rows: int) -> Waterma
 # Verification
 
 
-def _verified_state(before: VerifiedState, manifest: Manifest) -> VerifiedState:
-    """What stays verified: after a move of the position, nothing that may lie behind it."""
-    match manifest.change:
-        case Reset() | Restore():
-            return VerifiedState()
-        case Chunk(reload=False):
-            return before
-    position = manifest.standing.mysql_state.position.base
-    match before.position.compare(position):
-        case 1:
-            return _verified_to(before, position)
-        case None:
-            return _verified_to(before, START)
-    return before
+def _verified_state(watermark: Watermark, manifest: Manifest) -> VerifiedState:
+    """What stays verified: nothing that may lie behind where the table stands after a manifest."""
+    before, standing, change = watermark.verified_state, manifest.standing, manifest.change
+    anew = standing.load_epoch != watermark.redshift_state.load_epoch
+    if anew or isinstance(change, Reset | Restore):
+        return VerifiedState()
+    position = standing.mysql_state.position.base
+    order = before.position.compare(position)
+    if order == 1:
+        return _verified_to(before, position)
+    forward = isinstance(change, Chunk) and not change.reload
+    return before if order is not None or forward else _verified_to(before, START)
 
 
 def verified(
