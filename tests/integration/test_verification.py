@@ -89,7 +89,7 @@ def test_what_agrees_is_verified_and_nothing_is_written_twice(synced: Pipeline) 
     state = watermark.verified_state
     assert (state.status, state.position) == ("success", watermark.position)
     assert state.head == watermark.loaded_head
-    again = verify(synced)
+    again = verify(synced, "--load-only")
     assert (again.code, again.table["verification"]["windows"]) == (0, 0)
     assert compare_all(synced)["rows"] == 20
     assert synced.watermark() == watermark
@@ -110,7 +110,7 @@ def test_only_what_is_new_is_compared_unless_all_is_wanted(synced: Pipeline) -> 
     # What turned out to be different is verified no more, and found again.
     state = synced.watermark().verified_state
     assert (state.status, str(state.position)) == ("failed", "2025-06-01 00:00:01, id 4")
-    assert state.error == "source and target differ: 1 rows have other values in the target"
+    assert state.error == "source and target differ in rows: 1 with other values in the target"
     again = verify(synced)
     assert (again.code, again.table["verification"]["rows"]) == (5, 21)
 
@@ -197,7 +197,7 @@ def test_each_kind_of_difference_is_told(synced: Pipeline) -> None:
     assert told.code == 5
     assert "changed: id = '3'" in told.out
     assert "note: NULL in the source, '' in the target" in told.out
-    assert "1 rows are in the target only, most likely deleted in the source" in told.out
+    assert "1 in the target only, most likely deleted in the source" in told.out
     assert "hint:" in told.err
 
 

@@ -109,11 +109,11 @@ class VerificationResult(Struct, frozen=True, kw_only=True):
     def summary(self) -> str:
         """What differs, in one line."""
         words = {
-            "changed": "{:,} rows have other values in the target",
-            "missing": "{:,} rows are missing in the target",
-            "extra": "{:,} rows are in the target only, most likely deleted in the source",
-            "duplicate": "{:,} rows are in the target too often",
+            "changed": "{:,} with other values in the target",
+            "missing": "{:,} missing in the target",
+            "extra": "{:,} in the target only, most likely deleted in the source",
+            "duplicate": "{:,} too often in the target",
         }
         counts = self.differences
         found = [text.format(counts[kind]) for kind, text in words.items() if kind in counts]
-        return "source and target differ: " + "; ".join(found)
+        return "source and target differ in rows: " + "; ".join(found)
