@@ -27,13 +27,12 @@ def on_terminal(
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     with subprocess.Popen(
-        command,
+        ["setsid", "--ctty", "--wait", *command],  # so that Ctrl-C reaches it
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
         cwd=folder,
         env={**os.environ, "TERM": "xterm-256color", **(environment or {})},
-        start_new_session=True,
     ) as process:
         os.close(theirs)
         waiting = list(answers)

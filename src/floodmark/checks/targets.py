@@ -48,7 +48,6 @@ def check_target(
 
 
 def _check_folder(subject: str, path: str) -> Check:
-    path = os.path.normpath(path)
     folder = os.path.dirname(path)
     if os.access(folder, os.W_OK | os.X_OK):
         return Check(subject=subject, finding=f"{path} is made by the first load")

@@ -12,10 +12,10 @@ from typing import Any
 import click
 import msgspec
 
-from floodmark.cli.terminal import labelled
+from floodmark.cli.terminal import labelled, say
 from floodmark.config.loading import LoadedConfig, load_config
 from floodmark.config.models import Connection, MysqlConnection
-from floodmark.errors import ConfigError, FloodmarkError, UsageError
+from floodmark.errors import ConfigError, UsageError
 from floodmark.model.notice import Notice
 from floodmark.model.run import new_session_id
 from floodmark.model.table import TableName, split_name
@@ -136,9 +136,8 @@ def print_result(text: str, value: object, *, as_json: bool) -> None:
     """Print a result: text for people, or a value as JSON for programs."""
     if as_json:
         data = value if isinstance(value, bytes) else msgspec.json.encode(value)
-        click.echo(msgspec.json.format(data, indent=2).decode())
-    else:
-        click.echo(text)
+        text = msgspec.json.format(data, indent=2).decode()
+    say(text)
 
 
 def complain(message: str, hint: str | None, label: str = "error") -> None:
@@ -158,7 +157,9 @@ def shared_options(function: Callable[..., Any]) -> Callable[..., Any]:
     def wrapped(*, debug: bool, **rest: Any) -> Any:
         try:
             return function(debug=debug, **rest)
-        except FloodmarkError as error:
+        except click.exceptions.Exit:
+            raise
+        except Exception as error:
             if debug:
                 print_traceback(error)
             raise

@@ -7,7 +7,7 @@ import click
 
 from floodmark.checks.check import Check, failed
 from floodmark.cli.app import App, command_options, table_option
-from floodmark.cli.terminal import entry, fold, style
+from floodmark.cli.terminal import entry, fold, say, style
 from floodmark.cli.words import counted
 from floodmark.errors import FloodmarkError, UsageError
 from floodmark.model.table import TableName
@@ -31,7 +31,7 @@ def doctor(app: App, names: tuple[str, ...], *, start_spark: bool, break_it: boo
     for check in _checks(app, tables, start_spark=start_spark):
         checks.append(check)
         if not app.as_json:
-            click.echo(_show(check))
+            say(_show(check))
     if app.as_json:
         app.print("", checks)
     wrong = sum(check.state == "failed" for check in checks)

@@ -1,9 +1,12 @@
 """Commands that are imported only when they are called, so that the program answers at once."""
 
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
 import click
+
+from floodmark.errors import UsageError
 
 
 class LazyGroup(click.Group):
@@ -24,6 +27,15 @@ class LazyGroup(click.Group):
         module, _, attribute = self._lazy[cmd_name][0].partition(":")
         command: click.Command = getattr(import_module(module), attribute)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that is meant; if there is none, say which comes near."""
+        nearest = get_close_matches(args[0], self._lazy, n=1)
+        if args[0] not in self._lazy and nearest:
+            raise UsageError(f"no such command {args[0]!r}", hint=f"did you mean {nearest[0]!r}?")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """List the commands in the help text, without importing any."""

@@ -1,6 +1,8 @@
 """The program `floodmark`."""
 
 import sys
+from contextlib import suppress
+from io import TextIOWrapper
 
 import click
 
@@ -37,25 +39,36 @@ def main(arguments: list[str] | None = None) -> None:
 
 def run(arguments: list[str] | None = None) -> int:
     """Run the program; every error becomes a line that names it, a hint, and an exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper) and stream.encoding.lower() != "utf-8":
+            stream.reconfigure(errors="replace")  # better a '?' than no answer
     try:
         return int(cli.main(arguments, standalone_mode=False) or ExitCode.DONE)
     except FloodmarkError as error:
         return _fail(error.message, error.hint, error.exit_code)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return ExitCode.USAGE
     except click.UsageError as error:
         command = error.ctx.command_path if error.ctx else "floodmark"
-        return _fail(error.format_message(), f"see {command} --help", ExitCode.USAGE)
+        message = error.format_message().removesuffix(".")
+        return _fail(message, f"see {command} --help", ExitCode.USAGE)
     except click.ClickException as error:
         return _fail(error.format_message(), None, ExitCode.FAILED)
     except (click.Abort, KeyboardInterrupt):
         return _fail("stopped", None, ExitCode.INTERRUPTED)
-    except BrokenPipeError:
-        # Whoever read our output has gone; the interpreter must not complain on the way out.
-        sys.stdout = None
-        return ExitCode.DONE
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename else ""
+        return _fail(f"{place}{error.strerror or error}", "--debug shows where", ExitCode.FAILED)
+    except Exception as error:  # noqa: BLE001 - whatever was not foreseen is still one line
+        reason = (str(error).strip() or "no reason given").splitlines()[0]
+        message = f"unexpected {type(error).__name__}: {reason}"
+        return _fail(message, "--debug shows where; please report it", ExitCode.FAILED)
 
 
 def _fail(message: str, hint: str | None, code: int) -> int:
     from floodmark.cli.app import complain
 
-    complain(message, hint)
+    with suppress(OSError):  # then there is nobody to tell, and the exit code has to do
+        complain(message, hint)
     return code

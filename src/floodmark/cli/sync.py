@@ -157,7 +157,9 @@ def _tables(app: App, names: tuple[str, ...], pipelines: tuple[str, ...]) -> lis
     known = app.config.settings.pipelines
     for pipeline in pipelines:
         if pipeline not in known:
-            raise UsageError(f"unknown pipeline {pipeline!r}", hint="there are " + ", ".join(known))
+            raise UsageError(
+                f"unknown pipeline {pipeline!r}", hint="there are " + (", ".join(known) or "none")
+            )
     listed = [t for t, (pipeline, _) in app.config.tables.items() if pipeline in pipelines]
     tables = list(dict.fromkeys([*app.tables(names), *listed]))
     for table in tables:

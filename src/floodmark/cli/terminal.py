@@ -30,9 +30,19 @@ class Column(Struct, frozen=True, kw_only=True):
     spare: int = 0
 
 
+def say(text: str) -> None:
+    """Print a result. If nobody reads any more, the rest of the work is done all the same."""
+    try:
+        click.echo(text)
+    except BrokenPipeError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+
+
 def style(text: str, colour: str, *, bold: bool = False) -> str:
     """Colour a text, unless NO_COLOR asks for none; in a pipe it is taken off again."""
-    return text if os.environ.get("NO_COLOR") else click.style(text, fg=colour, bold=bold)
+    return text if os.environ.get("NO_COLOR") else click.style(text, fg=colour, bold=bold or None)
 
 
 def width(stream: TextIO | None = None) -> int | None:

@@ -7,7 +7,7 @@ import msgspec
 
 from floodmark.cli.app import App, command_options, table_option
 from floodmark.cli.show import show_absence, show_change, show_state, show_status, show_watermark
-from floodmark.cli.terminal import Column, width
+from floodmark.cli.terminal import Column, say, width
 from floodmark.cli.terminal import table as table_of
 from floodmark.errors import FloodmarkError
 from floodmark.model.manifest import Chunk
@@ -78,7 +78,7 @@ def get(app: App, names: tuple[str, ...], *, show_files: bool) -> None:
         if show_files:
             text += "\n\n" + _files_as_text(_files(app, table, watermark))
         texts.append(text)
-    click.echo("\n\n".join(texts))
+    say("\n\n".join(texts))
 
 
 @click.command(name="list")

@@ -50,7 +50,7 @@ class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True):
         connection = self.settings.connections[name]
         if isinstance(connection, DuckdbConnection):
             folder = os.path.dirname(self.path)
-            path = os.path.join(folder, os.path.expanduser(connection.path))
+            path = os.path.normpath(os.path.join(folder, os.path.expanduser(connection.path)))
             return msgspec.structs.replace(connection, path=path)
         return connection
 
@@ -83,13 +83,22 @@ def load_config(path: str | None, environment: Mapping[str, str]) -> LoadedConfi
     except FileNotFoundError:
         raise ConfigError(
             f"no configuration: {found} does not exist",
-            hint="name one with --config or FLOODMARK_CONFIG",
+            hint="'floodmark init' writes one; --config or FLOODMARK_CONFIG name another place",
         ) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read {found}: {error}") from error
+    except OSError as error:
+        raise ConfigError(
+            f"cannot read {found}: {error.strerror}", hint="name a file with --config"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"cannot read {found}: it is no text in UTF-8", hint="save it as UTF-8"
+        ) from error
     raw = parse_yaml(text, found)
     if not isinstance(raw, dict):
-        raise ConfigError(f"{found} is not a configuration: expected keys and values")
+        raise ConfigError(
+            f"{found} is not a configuration: expected keys and values",
+            hint="'floodmark init --force' writes one",
+        )
     for key in Config.__struct_fields__:
         variable = f"FLOODMARK_{key.upper()}"
         if given := environment.get(variable):
@@ -154,7 +163,7 @@ def _lake(settings: Config, folder: str) -> LakeSettings:
         raise ConfigError("lake: '' is not a folder", hint="use s3://bucket/prefix or a folder")
     if lake.endpoint or lake.region:
         raise ConfigError("lake: a folder has neither 'endpoint' nor 'region'")
-    return LakeSettings(url=os.path.join(folder, os.path.expanduser(lake.url)))
+    return LakeSettings(url=os.path.normpath(os.path.join(folder, os.path.expanduser(lake.url))))
 
 
 def _check_s3(lake: LakeSettings) -> None:
