@@ -20,6 +20,7 @@ from floodmark.state.validation import validate
 from floodmark.state.watermarks import WatermarkStore
 from floodmark.storage.objects import ObjectStore
 from floodmark.sync.loading import Loading, LoadResult, load_table
+from floodmark.warehouse.spread import Spread
 from floodmark.warehouse.sql import SqlTarget
 from scenarios import open_store
 from warehouses import Row, Warehouse, data_file
@@ -35,7 +36,7 @@ get_context("forkserver").set_forkserver_preload(
         "floodmark.storage.s3",
         "floodmark.sync.loading",
         "floodmark.warehouse.duckdb",
-        "floodmark.warehouse.postgres",
+        "floodmark.warehouse.postgres_spread",
         "floodmark.warehouse.redshift",
         "psycopg.types.json",
     ]
@@ -155,13 +156,14 @@ def load(
     batch_bytes: int,
     objects: ObjectStore | None = None,
     arm: Callable[[SqlTarget], object] = lambda _: None,
+    spread: Spread | None = None,
     **options: Any,
 ) -> LoadResult:
     """Run stage 2 of a table as a run of its own; `arm` may lay traps in the target."""
     objects = objects or warehouse.lake.open()
 
     def opened() -> SqlTarget:
-        target = warehouse.open(objects)
+        target = warehouse.open(objects, spread)
         arm(target)
         return target
 

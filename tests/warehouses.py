@@ -36,6 +36,7 @@ from floodmark.storage.memory import MemoryObjectStore
 from floodmark.storage.objects import ObjectStore
 from floodmark.warehouse.opening import open_target
 from floodmark.warehouse.redshift import RedshiftTarget
+from floodmark.warehouse.spread import Spread
 from floodmark.warehouse.sql import SqlTarget
 from scenarios import Lake, new_lake
 from servers.postgres import PrivatePostgres
@@ -64,11 +65,12 @@ class Warehouse:
     connection: Connection
     lake: Lake
 
-    def open(self, objects: ObjectStore | None = None) -> SqlTarget:
+    def open(self, objects: ObjectStore | None = None, spread: Spread | None = None) -> SqlTarget:
         """Open the target as a run does."""
         url = self.lake.folder or f"s3://{self.lake.bucket}/{self.lake.prefix}"
         settings = LakeSettings(url=url, endpoint=self.lake.endpoint or None)
-        target = open_target(self.connection, objects or self.lake.open(), settings)
+        objects = objects or self.lake.open()
+        target = open_target(self.connection, objects, settings, spread=spread)
         assert isinstance(target, SqlTarget)
         target.pause = lambda _: None
         return target

@@ -15,7 +15,9 @@ import processes
 from floodmark.config.models import PostgresConnection
 from floodmark.errors import BusyError, FloodmarkError
 from floodmark.storage.objects import ObjectInfo, StoredObject
-from floodmark.warehouse.sql import LEDGER, SqlTarget
+from floodmark.warehouse.postgres_spread import PartTarget
+from floodmark.warehouse.spread import Spread
+from floodmark.warehouse.sql import LEDGER, STAGING, SqlTarget
 from processes import Doom, DoomedObjectStore
 from scenarios import open_store, use_test_keys
 from servers.dropping import CommitDropper, Moment
@@ -23,8 +25,10 @@ from servers.postgres import PrivatePostgres
 from servers.redshift import RedshiftStandIn
 from servers.redshift.faults import DropAfter, DropBefore, Fault, first
 from sources import SourceTable, Struck, check_loaded, load, source_tables
+from spreading import ALWAYS
 from warehouses import Warehouse, new_warehouse
 
+WORKER_STEPS = ("_copy", "_commit")
 STEPS = ("_begin", "_lock_ledger", "_stage", "_execute", "_create", "_commit")
 ALONE = 1  # every manifest in a transaction of its own
 TOGETHER = 10**9
@@ -69,29 +73,39 @@ def load_and_die(
     moment: str,
     steps: Sequence[str],
     batch_bytes: int,
+    spread: Spread | None,
 ) -> None:
     doom = Doom(step, moment)
+    for name in WORKER_STEPS if spread else ():
+        setattr(PartTarget, name, doom.around(getattr(PartTarget, name)))
 
     def arm(target: SqlTarget) -> None:
         for name in steps:
             setattr(target, name, doom.around(getattr(target, name)))
 
     objects = DoomedWrites(warehouse.lake.open(), doom)
-    load(warehouse, table, batch_bytes=batch_bytes, objects=objects, arm=arm)
+    load(warehouse, table, batch_bytes=batch_bytes, objects=objects, arm=arm, spread=spread)
 
 
 def die_everywhere(
-    warehouse: Warehouse, table: SourceTable, moment: str, steps: Sequence[str], batch_bytes: int
+    warehouse: Warehouse,
+    table: SourceTable,
+    moment: str,
+    steps: Sequence[str],
+    batch_bytes: int,
+    spread: Spread | None = None,
 ) -> int:
     """Die at the first step of one load, at the second of the next …; say how many there were."""
     random = Random(1)
     for step in range(1, 1000):
         grow(warehouse, table, random)
-        process = processes.start(load_and_die, warehouse, table, step, moment, steps, batch_bytes)
+        process = processes.start(
+            load_and_die, warehouse, table, step, moment, steps, batch_bytes, spread
+        )
         process.join(timeout=60)
         if process.exitcode != 0:
             assert process.exitcode == -signal.SIGKILL, f"step {step}: {process.exitcode}"
-            load(warehouse, table, batch_bytes=batch_bytes)
+            load(warehouse, table, batch_bytes=batch_bytes, spread=spread)
         check_loaded(warehouse, table)
         if process.exitcode == 0:
             return step - 1
@@ -107,6 +121,19 @@ def test_killed_after_any_write(warehouse: Warehouse) -> None:
     """Above all: after the target's commit, before the watermark hears of it."""
     *_, keyless = source_tables()
     assert die_everywhere(warehouse, keyless, "after", ["_commit"], ALONE) > 8
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_killed_at_any_step_with_workers_that_stage(
+    postgres_warehouse: Warehouse, moment: str
+) -> None:
+    single, *_ = source_tables()
+    grow(postgres_warehouse, single, Random(0))
+    load(postgres_warehouse, single, batch_bytes=TOGETHER)
+    assert die_everywhere(postgres_warehouse, single, moment, STEPS, TOGETHER, ALWAYS) > 25
+    load(postgres_warehouse, single, batch_bytes=TOGETHER, spread=ALWAYS)
+    left = postgres_warehouse.query(f"SELECT relname FROM pg_class WHERE relname LIKE '{STAGING}%'")
+    assert left == []
 
 
 def failure_of(work: Callable[[], object]) -> FloodmarkError | None:
@@ -137,8 +164,14 @@ def lose_at(step: int, lose: Callable[[SqlTarget], None]) -> tuple[Callable[...,
     return arm, steps
 
 
+@pytest.mark.parametrize(
+    ("batch_bytes", "spread"), [(ALONE, None), (TOGETHER, ALWAYS)], ids=["alone", "with workers"]
+)
 def test_the_connection_is_lost_before_any_step(
-    postgres_warehouse: Warehouse, postgres: PrivatePostgres
+    postgres_warehouse: Warehouse,
+    postgres: PrivatePostgres,
+    batch_bytes: int,
+    spread: Spread | None,
 ) -> None:
     warehouse, (single, *_, keyless) = postgres_warehouse, source_tables()
     random = Random(1)
@@ -152,7 +185,8 @@ def test_the_connection_is_lost_before_any_step(
         table = (single, keyless)[step % 2]
         grow(warehouse, table, random)
         arm, steps = lose_at(step, terminate)
-        error = failure_of(partial(load, warehouse, table, batch_bytes=ALONE, arm=arm))
+        again = partial(load, warehouse, table, batch_bytes=batch_bytes, spread=spread)
+        error = failure_of(partial(again, arm=arm))
         if error is not None:
             lost += 1
             assert "lost the connection" in error.message, steps[-1]
@@ -160,7 +194,7 @@ def test_the_connection_is_lost_before_any_step(
             watermark = open_store(warehouse.lake.open()).get(table.name)
             assert watermark is not None
             assert watermark.redshift_state.status == "failed"
-            load(warehouse, table, batch_bytes=ALONE)
+            again()
         check_loaded(warehouse, table)
         if step > len(steps):
             assert lost > 10
@@ -251,7 +285,7 @@ def test_another_process_takes_over_from_one_that_was_killed(warehouse: Warehous
     """Stage 1 done, the load fails; the next run loads and reads nothing again."""
     single, *_ = source_tables()
     grow(warehouse, single, Random(4))
-    process = processes.start(load_and_die, warehouse, single, 6, "before", STEPS, ALONE)
+    process = processes.start(load_and_die, warehouse, single, 6, "before", STEPS, ALONE, None)
     process.join(timeout=60)
     assert process.exitcode == -signal.SIGKILL
     assert process.pid != os.getpid()

@@ -84,13 +84,15 @@ def sync(
     tunnels = click.get_current_context().with_resource(
         open_tunnels(read_by_workers, targets.values(), settings.spark, folder=folder)
     )
-    loadings = {table: loading_of(app, table, tunnels, load_only=load_only) for table in targets}
+    engine = SparkEngine(settings.spark, app.report, verbose=app.debug)
+    loadings = {
+        table: loading_of(app, table, tunnels, engine, load_only=load_only) for table in targets
+    }
     if dry_run:
         at_once = settings.extraction.windows_at_once(strategy)
         show_plans(app, tables, sources, loadings, tunnels, start, limit, at_once)
         return 0
     progress = ProgressLine(app)
-    engine = SparkEngine(settings.spark, app.report, verbose=app.debug)
 
     def extraction(connection: MysqlConnection) -> Extraction:
         return Extraction(

@@ -231,6 +231,8 @@ class LoadingSettings(Struct, frozen=True, kw_only=True):
 
     batch_mb: Rows = 1024
     """How much is loaded in one transaction, in MB of Parquet."""
+    spread_mb: Rows = 64
+    """From so many MB of Parquet on, Spark's workers copy files into PostgreSQL's staging."""
 
 
 class Config(Struct, frozen=True, kw_only=True):

@@ -75,6 +75,12 @@ class SparkEngine:
 
         return self._run(lambda session: compare(session, job, pairs))
 
+    def spread(self, name: str, work: Callable[[int], bytes], parts: int) -> list[str]:
+        """Do any work in parts, one task each."""
+        from floodmark.engine.tasks import run_tasks
+
+        return self._run(lambda session: run_tasks(session, name, lambda n, _: work(n), parts))
+
     def _run(self, work: Callable[[Any], Answer]) -> Answer:
         session = self._started()
         try:

@@ -13,6 +13,7 @@ from floodmark.config.models import (
 from floodmark.errors import ConfigError
 from floodmark.storage.memory import MemoryObjectStore
 from floodmark.storage.objects import ObjectStore
+from floodmark.warehouse.spread import Spread
 from floodmark.warehouse.target import Target
 
 _NO_SETTINGS = TableSettings()
@@ -25,10 +26,12 @@ def open_target(
     settings: TableSettings = _NO_SETTINGS,
     *,
     read_only: bool = False,
+    spread: Spread | None = None,
 ) -> Target:
     """Open a target for a table. Only the kind that is asked for is imported.
 
-    With `read_only` nothing is locked that others who read would need.
+    With `read_only` nothing is locked that others who read would need. With `spread`, workers do
+    what they can do of large loads.
     """
     local_root = None if lake.is_s3 else lake.url
     if isinstance(connection, DuckdbConnection):
@@ -39,7 +42,12 @@ def open_target(
         from floodmark.warehouse.files import LakeFiles
         from floodmark.warehouse.postgres import PostgresTarget
 
-        return PostgresTarget(connection, LakeFiles(objects, local_root))
+        files = LakeFiles(objects, local_root)
+        if spread is None:
+            return PostgresTarget(connection, files)
+        from floodmark.warehouse.postgres_spread import SpreadPostgresTarget
+
+        return SpreadPostgresTarget(connection, files, lake, spread)
     if isinstance(connection, RedshiftConnection):
         from floodmark.warehouse.redshift import RedshiftTarget
 

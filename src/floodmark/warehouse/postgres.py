@@ -93,10 +93,7 @@ class PostgresTarget(SqlTarget):
     def _insert_at_once(self, batch: LoadBatch, chunks: Sequence[LoadChunk]) -> int | None:
         """Copy straight into the target where no row can be replaced: the rows are written once."""
         table, target = batch.table, self._name(batch.table.name)
-        empty = f"SELECT NOT EXISTS (SELECT 1 FROM {target})"  # noqa: S608
-        merged = bool(table.primary_key) and not batch.reload
-        # Without the key in the target, nothing would find a row that comes twice.
-        if merged and (self._key_of(table.name) is None or not self._query(empty)[0][0]):
+        if not self._replaces_nothing(batch):
             return None
         found = self._columns_of(table.name)
         kinds = [found[column.name] for column in table.columns]
@@ -112,12 +109,17 @@ class PostgresTarget(SqlTarget):
             self._execute("ROLLBACK TO nothing_inserted")
             return None
 
+    def _replaces_nothing(self, batch: LoadBatch) -> bool:
+        if not batch.table.primary_key or batch.reload:
+            return True
+        empty = f"SELECT NOT EXISTS (SELECT 1 FROM {self._name(batch.table.name)})"  # noqa: S608
+        # Without the key in the target, nothing would find a row that comes twice.
+        return self._key_of(batch.table.name) is not None and bool(self._query(empty)[0][0])
+
     def _stage(self, table: TargetTable, paths: Sequence[str]) -> int:
         for name in (STAGING, NEWEST):
             self._execute(f"DROP TABLE IF EXISTS pg_temp.{name}")
-        self._execute(
-            f"CREATE TEMPORARY TABLE {STAGING} ({_staging_columns(table)}) ON COMMIT DROP"
-        )
+        self._execute(f"CREATE TEMPORARY TABLE {STAGING} ({staging_columns(table)}) ON COMMIT DROP")
         rows = self._copy(STAGING, table, [staging_type(c) for c in table.columns], paths)
         for column in table.columns:
             kind = self.column_type(column)
@@ -267,7 +269,8 @@ class PostgresTarget(SqlTarget):
             raise FloodmarkError(message, hint=_HINTS.get(code)) from error
 
 
-def _staging_columns(table: TargetTable) -> str:
+def staging_columns(table: TargetTable) -> str:
+    """The columns of a staging table, as they are defined."""
     return ", ".join(f"{quote(column.name)} {staging_type(column)}" for column in table.columns)
 
 

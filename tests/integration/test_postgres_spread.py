@@ -1,0 +1,179 @@
+"""Staging by workers: every file once, whatever happens to the tasks and to the driver."""
+
+import os
+import signal
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from floodmark.errors import FloodmarkError
+from floodmark.model.load import TargetTable
+from floodmark.model.manifest import Column
+from floodmark.warehouse.spread import Spread
+from floodmark.warehouse.sql import STAGING
+from servers.postgres import PrivatePostgres
+from spreading import ALWAYS, race
+from warehouses import Loads, Row, Warehouse, new_warehouse
+
+COLUMNS = (
+    Column("id", "bigint", False, "int64"),
+    Column("note", "varchar(50)", True, "string"),
+    Column("wide", "decimal(65,30)", True, "string"),
+    Column("doc", "json", True, "string"),
+)
+TABLE = TargetTable(name="t", columns=COLUMNS, primary_key=("id",), version=None)
+
+
+@pytest.fixture
+def warehouse(request: pytest.FixtureRequest, tmp_path: Path) -> Warehouse:
+    return new_warehouse("postgres", request, tmp_path)
+
+
+@pytest.fixture
+def loads(warehouse: Warehouse) -> Loads:
+    """A table with a row, so that what comes is to be merged."""
+    loads = Loads(warehouse, TABLE)
+    loads.load(loads.chunk([row(0, "there")]))
+    return loads
+
+
+def row(number: int, note: str | None = None) -> Row:
+    wide = Decimal(number) / 1000 if number else None
+    return {"id": number, "note": note, "wide": wide, "doc": {"n": number}}
+
+
+def load(loads: Loads, *chunks: Any, spread: Spread = ALWAYS) -> int:
+    with loads.warehouse.open(spread=spread) as target:
+        return target.load(loads.batch(*chunks))
+
+
+def staging_tables(loads: Loads) -> list[str]:
+    found = loads.warehouse.query(
+        "SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+        f" WHERE c.relkind = 'r' AND c.relname LIKE '{STAGING}%'"
+        " AND quote_ident(n.nspname) = $${schema}$$"
+    )
+    return sorted(name for (name,) in found)
+
+
+def nobody(_name: str, _work: Callable[[int], bytes], _parts: int) -> list[bytes]:
+    raise AssertionError("workers were asked")
+
+
+def test_every_file_is_staged_once_however_often_it_is_tried(loads: Loads) -> None:
+    first = loads.chunk([row(0, "new"), row(1)], [row(2)])
+    second = loads.chunk([row(number) for number in range(3, 50)])
+    assert load(loads, first, second) == 50
+    assert loads.rows() == sorted([row(0, "new"), *map(row, range(1, 50))], key=repr)
+    assert staging_tables(loads) == []
+
+
+def test_little_a_first_load_and_one_file_are_no_work_for_others(
+    warehouse: Warehouse, loads: Loads
+) -> None:
+    assert load(loads, loads.chunk([row(1)]), spread=Spread(run=nobody, least_bytes=1)) == 1
+    few = Spread(run=nobody, least_bytes=10**6)
+    assert load(loads, loads.chunk([row(2)], [row(3)]), spread=few) == 2
+    other = Loads(warehouse, TargetTable(name="o", columns=COLUMNS, primary_key=(), version=None))
+    other.load()
+    chunk = other.chunk([row(1)], [row(2)])
+    assert load(other, chunk, spread=Spread(run=nobody, least_bytes=1)) == 2
+
+
+def test_a_value_that_does_not_fit_is_named(loads: Loads) -> None:
+    with pytest.raises(FloodmarkError, match=r"t\.note .*U\+0000"):
+        load(loads, loads.chunk([row(1)], [row(2, "a\0b")]))
+    assert loads.rows() == [row(0, "there")]
+    assert staging_tables(loads) == []
+
+
+def test_what_somebody_else_loads_meanwhile_is_not_loaded_again(loads: Loads) -> None:
+    first, second = loads.chunk([row(1)], [row(2)]), loads.chunk([row(3)])
+
+    def overtaken(name: str, work: Callable[[int], bytes], parts: int) -> list[bytes]:
+        answers = race(name, work, parts)
+        assert loads.load(first) == 2
+        return answers
+
+    assert load(loads, first, second, spread=Spread(run=overtaken, least_bytes=1)) == 1
+    assert loads.rows() == [row(0, "there"), row(1), row(2), row(3)]
+
+
+def test_a_staging_table_is_removed_when_its_load_has_died_and_not_before(loads: Loads) -> None:
+    def inspect(name: str, work: Callable[[int], bytes], parts: int) -> list[bytes]:
+        during.extend(staging_tables(loads))
+        assert load(loads, loads.chunk([row(5)], [row(6)])) == 2
+        assert staging_tables(loads) == during, "another load removed what is in use"
+        return race(name, work, parts)
+
+    during: list[str] = []
+    chunk = loads.chunk([row(1)], [row(2)])
+    assert load(loads, chunk, spread=Spread(run=inspect, least_bytes=1)) == 2
+    assert len(during) == 2
+    for name in during:
+        loads.warehouse.query(f'CREATE UNLOGGED TABLE {{schema}}."{name}" (id bigint)')
+    assert load(loads, loads.chunk([row(7)])) == 1
+    assert staging_tables(loads) == []
+
+
+def test_a_server_that_crashes_loses_what_was_staged_and_nothing_else(
+    loads: Loads, postgres: PrivatePostgres
+) -> None:
+    def crash(name: str, work: Callable[[int], bytes], parts: int) -> list[bytes]:
+        answers = race(name, work, parts)
+        postgres.restart()
+        return answers
+
+    chunk = loads.chunk([row(1)], [row(2)])
+    with pytest.raises(FloodmarkError, match="lost the connection"):
+        load(loads, chunk, spread=Spread(run=crash, least_bytes=1))
+    assert loads.rows() == [row(0, "there")]
+    assert load(loads, chunk) == 2
+    assert loads.rows() == [row(0, "there"), row(1), row(2)]
+    assert staging_tables(loads) == []
+
+
+def test_staging_that_was_emptied_is_not_taken_for_whole(
+    loads: Loads, postgres: PrivatePostgres
+) -> None:
+    def emptied(name: str, work: Callable[[int], bytes], parts: int) -> list[bytes]:
+        answers = race(name, work, parts)
+        for table in staging_tables(loads):
+            loads.warehouse.query(f'TRUNCATE {{schema}}."{table}"')
+        return answers
+
+    chunk = loads.chunk([row(1)], [row(2)])
+    with pytest.raises(FloodmarkError, match="0 of 2 files"):
+        load(loads, chunk, spread=Spread(run=emptied, least_bytes=1))
+    assert loads.rows() == [row(0, "there")]
+
+
+def test_workers_on_spark_that_die_before_and_after_their_commit(
+    loads: Loads, spark: Any, tmp_path: Path
+) -> None:
+    from floodmark.engine.tasks import run_tasks
+
+    deaths = str(tmp_path)
+
+    def deadly(name: str, work: Callable[[int], bytes], parts: int) -> list[str]:
+        def dying(part: int) -> bytes:
+            before, after = (os.path.join(deaths, f"{part}{when}") for when in ("before", "after"))
+            for moment in (before, after):
+                if not os.path.exists(moment):
+                    with open(moment, "x"):
+                        pass
+                    if moment == after:
+                        work(part)
+                    os.kill(os.getpid(), signal.SIGKILL)
+            return work(part)
+
+        return run_tasks(spark, name, lambda part, _: dying(part), parts)
+
+    chunk = loads.chunk([row(1), row(2)], [row(3)])
+    assert load(loads, chunk, spread=Spread(run=deadly, least_bytes=1)) == 3
+    assert loads.rows() == [row(0, "there"), row(1), row(2), row(3)]
+    assert len(os.listdir(deaths)) > 2
+    assert staging_tables(loads) == []
