@@ -113,6 +113,19 @@ class DoomedObjectStore(ObjectStore):
         return str(self._store)
 
 
+class DoomedWrites(DoomedObjectStore):
+    """Another store, each write of which is a step."""
+
+    def get(self, key: str) -> StoredObject:
+        return self._store.get(key)
+
+    def list_objects(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
+        return self._store.list_objects(prefix, after=after)
+
+    def list_folders(self, prefix: str) -> list[str]:
+        return self._store.list_folders(prefix)
+
+
 def _with_keys(work: Callable[..., None], *arguments: Any) -> None:
     for name in STRAY_KEYS:
         os.environ.pop(name, None)

@@ -34,7 +34,9 @@ from floodmark.model.manifest import Column
 from floodmark.model.standing import Head
 from floodmark.storage.memory import MemoryObjectStore
 from floodmark.storage.objects import ObjectStore
+from floodmark.warehouse.misfits import may_be_null
 from floodmark.warehouse.opening import open_target
+from floodmark.warehouse.quarantine import Quarantine, load_what_fits
 from floodmark.warehouse.redshift import RedshiftTarget
 from floodmark.warehouse.spread import Spread
 from floodmark.warehouse.sql import SqlTarget
@@ -224,10 +226,10 @@ def single(value: float) -> float:
 def data_file(columns: Sequence[Column], rows: Sequence[Row]) -> bytes:
     """A Parquet file as stage 1 writes it."""
     schema = pa.schema(
-        pa.field(column.name, arrow_type(column.arrow), column.nullable) for column in columns
+        pa.field(column.name, arrow_type(column.arrow), may_be_null(column)) for column in columns
     )
     arrays = [
-        pa.array([_lake_value(c, row[c.name]) for row in rows], field.type)
+        pa.array([lake_value(c, row[c.name]) for row in rows], field.type)
         for c, field in zip(columns, schema, strict=True)
     ]
     sink = pa.BufferOutputStream()
@@ -241,10 +243,15 @@ def data_file(columns: Sequence[Column], rows: Sequence[Row]) -> bytes:
     return bytes(sink.getvalue().to_pybytes())
 
 
-def _lake_value(column: Column, value: Any) -> Any:
+class AsItIs(str):
+    """The text of a JSON column, which need not be JSON."""
+
+
+def lake_value(column: Column, value: Any) -> Any:
+    """A value as it lies in the lake."""
     if value is None or column.arrow != "string":
         return value
-    if column.type == "json":
+    if column.type == "json" and not isinstance(value, AsItIs):
         return json.dumps(value, ensure_ascii=False)
     return str(value)
 
@@ -297,6 +304,32 @@ class Loads:
             batch = self.batch(*chunks, **options)
             target.prepare(batch.table)
             return target.load(batch)
+
+    def load_what_fits(self, *chunks: LoadChunk, most_rows: int = 100, **options: Any) -> int:
+        """Load as a run does, with rows that do not fit set aside."""
+        with self.warehouse.open() as target:
+            batch = self.batch(*chunks, **options)
+            target.prepare(batch.table)
+            return load_what_fits(target, batch, self.quarantine(most_rows))
+
+    def quarantine(self, most_rows: int = 100) -> Quarantine:
+        """Where rows are set aside."""
+        return Quarantine(
+            objects=self._objects,
+            folder="quarantine/A/b.t/00000001/",
+            copies="loads/copies/A/b.t/00000001/",
+            most_rows=most_rows,
+        )
+
+    def set_aside(self) -> list[dict[str, Any]]:
+        """What the files in quarantine say."""
+        found = self._objects.list_objects(self.quarantine().folder)
+        tables = [pq.read_table(pa.BufferReader(self._objects.get(i.key).data)) for i in found]
+        return [record for table in tables for record in table.to_pylist()]
+
+    def copies(self) -> list[str]:
+        """Copies of data files that are still there."""
+        return [info.key for info in self._objects.list_objects(self.quarantine().copies)]
 
     def rows(self, table: TargetTable | None = None) -> list[dict[str, Any]]:
         """What the target holds, in an order that does not depend on it."""

@@ -20,9 +20,10 @@ from floodmark.model.load import TargetTable
 from floodmark.model.manifest import Column
 from floodmark.model.standing import Head
 from floodmark.model.verification import Extent
+from floodmark.warehouse.quarantine import load_what_fits
 from floodmark.warehouse.sql import LEDGER, PassingConflict, SqlTarget
-from floodmark.warehouse.target import SchemaConflict
-from warehouses import Loads, Warehouse, plain, single
+from floodmark.warehouse.target import SchemaConflict, Unrepresentable
+from warehouses import Loads, Warehouse, lake_value, plain, single
 
 ID = Column("id", "bigint", False, "int64")
 NOTE = Column("note", "varchar(50)", True, "string")
@@ -508,6 +509,132 @@ def test_a_pending_manifest_that_no_longer_fits_is_refused(orders: Loads, name: 
             target.load(orders.batch(older))
         assert target.load(orders.batch(latest, table=newer)) == 0
     assert orders.rows(newer) == []
+
+
+def test_a_ledger_of_an_earlier_version_gets_what_it_lacks(orders: Loads) -> None:
+    orders.load(orders.chunk([order(1)]))
+    orders.warehouse.query(f"ALTER TABLE {{schema}}.{LEDGER} DROP COLUMN quarantined_rows")
+    assert ledger(orders) == {Head(1, 1): 1}
+    with orders.warehouse.open() as target:
+        assert target.prepare(ORDERS) == [f"added {LEDGER}.quarantined_rows"]
+        assert target.prepare(ORDERS) == []
+    assert orders.load(orders.chunk([order(2)])) == 1
+    assert ledger(orders) == {Head(1, 1): 1, Head(1, 2): 1}
+
+
+# Quarantine
+
+DAY = Column("day", "date", False, "date32")
+DAYS = TargetTable(name="days", columns=(DAY, ID, NOTE), primary_key=("day", "id"), version=None)
+NO_KEY = "the primary key is NULL, or a zero date"
+
+
+def day(number: int, note: str = "first", *, zero: bool = False) -> dict[str, Any]:
+    """A row of DAYS; a zero date is NULL in the lake."""
+    return {"day": None if zero else date(2025, 8, 1), "id": number, "note": note}
+
+
+@pytest.fixture
+def days(warehouse: Warehouse) -> Loads:
+    return Loads(warehouse, DAYS)
+
+
+def quarantined(loads: Loads) -> dict[Head, int]:
+    with loads.warehouse.open() as target:
+        return {e.head: e.quarantined_rows for e in target.ledger(loads.source, 1)}
+
+
+def test_what_does_not_fit_is_set_aside_and_the_rest_loaded(days: Loads) -> None:
+    good = days.chunk([day(1), day(2)])
+    mixed = days.chunk([day(3)], [day(4), day(5, "lost", zero=True)], [day(6, zero=True)])
+    with days.warehouse.open() as target:
+        target.prepare(DAYS)
+        with pytest.raises(Unrepresentable, match="without a primary key"):
+            target.load(days.batch(good, mixed))
+    assert days.load_what_fits(good, mixed) == 4
+    assert days.rows() == [day(number) for number in (1, 2, 3, 4)]
+    assert ledger(days) == {Head(1, 1): 2, Head(1, 2): 2}
+    assert quarantined(days) == {Head(1, 1): 0, Head(1, 2): 2}
+    assert days.copies() == []
+    first, second = days.set_aside()
+    assert first == {
+        "table_name": "A:b.days",
+        "manifest": "1-2",
+        "file": mixed.paths[1],
+        "key": '{"day":null,"id":5}',
+        "column": "day",
+        "reason": NO_KEY,
+        "row": day(5, "lost", zero=True),
+    }
+    assert second["row"] == day(6, zero=True)
+
+
+def test_a_repeated_load_sets_nothing_aside_again(days: Loads) -> None:
+    chunk = days.chunk([day(1), day(2, zero=True)])
+    assert days.load_what_fits(chunk) == 1
+    before = days.set_aside()
+    assert days.load_what_fits(chunk) == 0
+    assert days.set_aside() == before
+    assert (ledger(days), quarantined(days)) == ({Head(1, 1): 1}, {Head(1, 1): 1})
+    assert days.load_what_fits(chunk, load_epoch=2) == 1
+    assert days.rows() == [day(1)]
+
+
+@pytest.mark.parametrize("reload", [False, True])
+def test_beyond_the_limit_nothing_is_loaded(days: Loads, reload: bool) -> None:
+    days.load(days.chunk([day(1)]))
+    bad = [day(number, zero=True) for number in range(2, 7)]
+    chunk = days.chunk([day(2)], bad)
+    with pytest.raises(FloodmarkError, match="more than 4 rows do not fit the target") as caught:
+        days.load_what_fits(chunk, most_rows=4, reload=reload)
+    assert "nothing of manifests 1-2 to 1-2 was loaded" in caught.value.message
+    for number in (2, 3, 4):
+        shown = f'the row with key {{"day":null,"id":{number}}}: day: {NO_KEY}'
+        assert shown in caught.value.message
+    assert str(caught.value.hint).endswith("'loading: {quarantine_limit: …}'")
+    assert days.rows() == [day(1)]
+    assert ledger(days) == {Head(1, 1): 1}
+    assert days.load_what_fits(chunk, most_rows=5, reload=reload) == 1
+    assert [record["row"] for record in days.set_aside()] == bad
+
+
+def test_a_chunk_of_nothing_that_fits_is_noted(days: Loads) -> None:
+    days.load(days.chunk([day(1)]))
+    assert days.load_what_fits(days.chunk([day(2, zero=True)])) == 0
+    assert days.rows() == [day(1)]
+    assert quarantined(days) == {Head(1, 1): 0, Head(1, 2): 1}
+
+
+def test_every_type_is_kept_in_quarantine_and_in_the_copy(warehouse: Warehouse) -> None:
+    table = TargetTable(
+        name="every_type", columns=(DAY, ID, *EVERY_TYPE), primary_key=("day", "id"), version=None
+    )
+    loads = Loads(warehouse, table)
+    values = {column.name: column_values[1] for column, column_values in EVERY_TYPE.items()}
+    fits, unfit = {**day(1), **values}, {**day(2, zero=True), **values}
+    assert loads.load_what_fits(loads.chunk([fits, unfit])) == 1
+    (found,) = warehouse.rows(table)
+    assert found == {name: fits[name] for name in found}
+    (record,) = loads.set_aside()
+    for column in table.columns:
+        kept = record["row"][column.name]
+        assert kept == lake_value(column, unfit[column.name]), column.name
+
+
+def test_an_error_that_no_value_explains_is_shown_as_it_is(
+    days: Loads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chunk = days.chunk([day(1)])
+
+    def refuse(_: object) -> int:
+        raise Unrepresentable("for reasons of its own")
+
+    with days.warehouse.open() as target:
+        target.prepare(DAYS)
+        monkeypatch.setattr(target, "load", refuse)
+        with pytest.raises(Unrepresentable, match="for reasons of its own"):
+            load_what_fits(target, days.batch(chunk), days.quarantine())
+    assert days.set_aside() == []
 
 
 # Names and values

@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -14,11 +14,10 @@ from msgspec import structs
 import processes
 from floodmark.config.models import PostgresConnection
 from floodmark.errors import BusyError, FloodmarkError
-from floodmark.storage.objects import ObjectInfo, StoredObject
 from floodmark.warehouse.postgres_spread import PartTarget
 from floodmark.warehouse.spread import Spread
 from floodmark.warehouse.sql import LEDGER, STAGING, SqlTarget
-from processes import Doom, DoomedObjectStore
+from processes import Doom, DoomedWrites
 from scenarios import open_store, use_test_keys
 from servers.dropping import CommitDropper, Moment
 from servers.postgres import PrivatePostgres
@@ -51,19 +50,6 @@ def grow(warehouse: Warehouse, table: SourceTable, random: Random) -> None:
     """Let the source change, and bring that into the lake in two chunks."""
     table.change(random, inserts=20, updates=10)
     table.extract(open_store(warehouse.lake.open()), chunk_rows=10)
-
-
-class DoomedWrites(DoomedObjectStore):
-    """Another store, each write of which is a step."""
-
-    def get(self, key: str) -> StoredObject:
-        return self._store.get(key)
-
-    def list_objects(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
-        return self._store.list_objects(prefix, after=after)
-
-    def list_folders(self, prefix: str) -> list[str]:
-        return self._store.list_folders(prefix)
 
 
 def load_and_die(

@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from floodmark.warehouse.sql import LEDGER
 from floodmark.warehouse.target import SchemaConflict
 from scenarios import use_test_keys
 from servers.postgres import PrivatePostgres
-from warehouses import ODD, Loads, Warehouse, new_warehouse
+from warehouses import ODD, AsItIs, Loads, Warehouse, new_warehouse
 
 ID = Column("id", "bigint", False, "int64")
 NOTE = Column("note", "varchar(50)", True, "string")
@@ -58,6 +59,73 @@ def test_a_zero_character_stops_the_load_and_is_named(
     assert loads.rows() == []
     assert loads.load(loads.chunk([row(1, "fine", {"k": "\\u0000 in words"})])) == 1
     assert loads.rows() == [row(1, "fine", {"k": "\\u0000 in words"})]
+
+
+# As MariaDB has it: what follows the first is JSON by its own JSON_VALID.
+REFUSED_BY_JSONB = [
+    "{'a': 1}",
+    '["\\u0000"]',
+    '{"k\\u0000": 1}',
+    '{"a": "\\u0000", "a": 1}',
+    '["\\x"]',
+    "[1.]",
+    "[1e131072]",
+    "[1e-16384]",
+    '["\\ud800"]',
+    "[NaN]",
+    '["a\tb"]',
+    "",
+]
+TAKEN_BY_JSONB = [
+    ' {"a": [1, 2.5, null], "a": "\\u00e9\\ud83d\\ude00"}\n',
+    '["\\\\u0000"]',
+    "[1e131071, 1e-16383, 123456789012345678901234567890.5, -0]",
+    "[" * 500 + "]" * 500,
+    "[" + "9" * 5000 + "]",
+]
+
+
+@pytest.mark.parametrize("doc", REFUSED_BY_JSONB, ids=range(len(REFUSED_BY_JSONB)))
+def test_what_is_no_json_is_set_aside(loads: Loads, doc: str) -> None:
+    chunk = loads.chunk([row(1, "fine", {}), row(7, "odd", AsItIs(doc))])
+    assert loads.load_what_fits(chunk) == 1
+    assert loads.rows() == [row(1, "fine", {})]
+    (record,) = loads.set_aside()
+    assert (record["key"], record["column"]) == ('{"id":7}', "doc")
+    assert record["reason"] == "is no JSON that JSONB can hold"
+    assert record["row"] == row(7, "odd", doc)
+
+
+def test_json_that_is_only_odd_is_loaded(loads: Loads) -> None:
+    rows = [row(number, None, AsItIs(doc)) for number, doc in enumerate(TAKEN_BY_JSONB)]
+    bad = row(99, None, AsItIs("no JSON"))
+    assert loads.load_what_fits(loads.chunk([*rows, bad])) == len(rows)
+    assert len(loads.set_aside()) == 1
+
+
+def test_a_zero_character_is_set_aside(loads: Loads) -> None:
+    assert loads.load_what_fits(loads.chunk([row(1, "fine"), row(7, "a\0b")])) == 1
+    (record,) = loads.set_aside()
+    assert (record["column"], record["row"]) == ("note", row(7, "a\0b"))
+    assert record["reason"] == "contains the zero character (U+0000), which PostgreSQL cannot hold"
+
+
+def test_a_key_too_long_for_an_index_is_set_aside(warehouse: Warehouse) -> None:
+    code = Column("code", "varchar(3000)", False, "string")
+    data = Column("data", "varbinary(200)", False, "binary")
+    table = TargetTable(name="k", columns=(code, data), primary_key=("code", "data"), version=None)
+    loads, random = Loads(warehouse, table), Random(1)
+
+    def key(size: int) -> dict[str, Any]:
+        return {"code": random.randbytes(size // 2).hex(), "data": random.randbytes(100)}
+
+    fits, long = key(2400), key(5600)
+    assert loads.load_what_fits(loads.chunk([fits, long])) == 1
+    assert loads.rows() == [fits]
+    (record,) = loads.set_aside()
+    assert record["column"] == "code, data"
+    assert "2,600 bytes is too long" in record["reason"]
+    assert record["row"] == long
 
 
 def test_the_lake_may_be_in_s3(

@@ -18,9 +18,10 @@ from floodmark.errors import ConfigError, FloodmarkError
 from floodmark.model.load import TargetTable
 from floodmark.model.manifest import Column
 from floodmark.storage.memory import MemoryObjectStore
+from floodmark.warehouse.quarantine import load_what_fits
 from floodmark.warehouse.redshift import RedshiftTarget
 from floodmark.warehouse.redshift_types import redshift_type, shown_type, widens
-from floodmark.warehouse.target import SchemaConflict
+from floodmark.warehouse.target import SchemaConflict, Unrepresentable
 from pipelines import Pipeline, ask_once
 from scenarios import BUCKET, new_lake, use_test_keys
 from servers import S3Server
@@ -29,7 +30,7 @@ from servers.redshift import RedshiftStandIn
 from servers.redshift.faults import Fail, first
 from servers.seaweedfs import SeaweedFS
 from servers.sshd import PrivateSshd
-from warehouses import Loads, Warehouse, new_redshift, quoted
+from warehouses import AsItIs, Loads, Warehouse, new_redshift, quoted
 
 ID = Column("id", "bigint", False, "int64")
 NAME = Column("name", "varchar(10)", True, "string")
@@ -100,6 +101,39 @@ def test_text_longer_than_the_longest_fails_and_says_where(people: Loads) -> Non
     assert len(loads.rows()) == 1
 
 
+STORY = Column("story", "longtext", True, "string")
+PICTURE = Column("picture", "longblob", True, "binary")
+STORIES = TargetTable(
+    name="Stories", columns=(ID, STORY, NAME, PICTURE), primary_key=("id",), version=None
+)
+MISFITS: dict[str, tuple[dict[str, Any], str, str]] = {
+    "text": ({"story": "é" * 32_768}, "story", "longer than VARCHAR(65535)"),
+    "short text": ({"name": "é" * 21}, "name", "longer than VARCHAR(40)"),
+    "bytes": ({"picture": b"x" * 16_777_217}, "picture", "longer than VARBYTE(16777216)"),
+    "row": ({"picture": b"x" * 4_194_300}, "story, name, picture", "a row of more than 4 MB"),
+    "zero": ({"name": "a\0b"}, "name", "contains the zero character (U+0000), which Redshift"),
+}
+
+
+@pytest.mark.parametrize("name", MISFITS)
+def test_what_redshift_cannot_hold_is_set_aside(people: Loads, name: str) -> None:
+    values, column, reason = MISFITS[name]
+    loads = Loads(people.warehouse, STORIES)
+
+    def story(number: int, **changes: Any) -> dict[str, Any]:
+        return {"id": number, "story": "x" * 65_535, "name": "é" * 20, "picture": b"", **changes}
+
+    chunk = loads.chunk([story(1), story(2, **values), story(3)], [story(4)])
+    with pytest.raises(Unrepresentable, match="COPY failed"):
+        loads.load(chunk)
+    assert loads.load_what_fits(chunk) == 3
+    small = structs.replace(STORIES, name="stories")
+    assert loads.rows(small) == [story(1), story(3), story(4)]
+    (record,) = loads.set_aside()
+    assert (record["column"], record["row"]) == (column, story(2, **values))
+    assert record["reason"].startswith(reason)
+
+
 def test_text_grows_in_place(redshift: RedshiftStandIn, people: Loads) -> None:
     people.load(people.chunk([row(1, "x" * 10)]))
     longer = structs.replace(PEOPLE, columns=(ID, Column("name", "varchar(20)", True, "string")))
@@ -164,6 +198,12 @@ def test_json_becomes_super_if_asked_for(redshift: RedshiftStandIn, people: Load
     assert redshift.look(kinds) == [
         ("object", "é"), ("array", None), ("string", None), ("number", None), (None, None)
     ]  # fmt: skip
+    broken = docs.chunk([{"id": 8, "doc": {}}, {"id": 9, "doc": AsItIs('["\\x"]')}])
+    with target(people.warehouse, TableSettings(), json="super") as opened:
+        assert load_what_fits(opened, docs.batch(broken), docs.quarantine()) == 1
+    (record,) = docs.set_aside()
+    assert (record["column"], record["row"]["id"]) == ("doc", 9)
+    assert record["reason"] == "is no JSON that SUPER can hold"
     with target(people.warehouse, TableSettings()) as opened, pytest.raises(SchemaConflict) as no:
         opened.prepare(table)
     assert "SUPER in the target, and VARCHAR(65535)" in no.value.message

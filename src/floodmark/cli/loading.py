@@ -50,4 +50,5 @@ def loading_of(
         load_only=load_only,
         target_missing=lambda: surely_missing(target),
         report=app.report,
+        quarantine_limit=app.config.settings.loading.quarantine_limit,
     )

@@ -57,8 +57,10 @@ def show_watermark(
         "   📊 S3 → Redshift Loading Stage:",
         f"      Status: {show_status(load.status)}",
         f"      Rows Loaded: {load.total_rows:,}",
-        f"      Last Load Time: {_moment(load.last_load_time, now)}",
     ]
+    if load.quarantined_rows:
+        lines.append(f"      Rows Quarantined: {load.quarantined_rows:,}")
+    lines.append(f"      Last Load Time: {_moment(load.last_load_time, now)}")
     if load.error:
         lines.append(f"      Error: {load.error}")
     if compared != VerifiedState():

@@ -24,7 +24,9 @@ def show_result(result: TableResult) -> str:
     elif result.start is not None:
         parts.append(f"nothing new since {since(result.start)}")
     if result.loaded_manifests:
-        parts.append(f"{counted(result.loaded_rows, 'row')} loaded in {result.load_seconds:.1f} s")
+        aside = f" and {result.quarantined_rows:,} quarantined" if result.quarantined_rows else ""
+        loaded = f"{counted(result.loaded_rows, 'row')} loaded{aside}"
+        parts.append(f"{loaded} in {result.load_seconds:.1f} s")
     elif result.start is None and not result.failed:
         parts.append("nothing to load")
     if (verified := result.verification) and not result.failed:
@@ -87,6 +89,11 @@ def explain(app: App, results: Iterable[TableResult]) -> None:
             )
         for warning in result.warnings:
             app.warn(f"{result.table_name}: {warning.removeprefix(f'{result.table_name}: ')}")
+        if result.quarantined_rows:
+            app.warn(
+                f"{result.table_name}: {counted(result.quarantined_rows, 'row')} did not fit the"
+                " target and went to quarantine; 'watermark get --show-files' names the files"
+            )
         for column, count in result.zero_dates.items():
             app.warn(f"{result.table_name}: {counted(count, 'zero or partial date')} in {column}")
         if verified := result.verification:

@@ -70,6 +70,7 @@ def get(app: App, names: tuple[str, ...], *, show_files: bool) -> None:
         if show_files:
             for document, (table, watermark) in zip(documents, found, strict=True):
                 document["files"] = _files(app, table, watermark)
+                document["quarantine"] = _quarantine(app, table, watermark)
         app.print("", documents[0] if len(documents) == 1 else documents)
         return
     texts = []
@@ -77,6 +78,8 @@ def get(app: App, names: tuple[str, ...], *, show_files: bool) -> None:
         text = _as_text(app, table, watermark)
         if show_files:
             text += "\n\n" + _files_as_text(_files(app, table, watermark))
+            if aside := _quarantine(app, table, watermark):
+                text += "\n\n" + "\n".join([f"   🚧 Quarantine ({len(aside):,}):", *aside])
         texts.append(text)
     say("\n\n".join(texts))
 
@@ -247,6 +250,17 @@ def _files(app: App, table: TableName, watermark: Watermark | None) -> list[dict
                 for file in change.files
             ]
     return files
+
+
+def _quarantine(app: App, table: TableName, watermark: Watermark | None) -> list[str]:
+    """The files with rows that the target could not hold, of manifests that are loaded."""
+    if watermark is None or not watermark.redshift_state.quarantined_rows:
+        return []
+    folder = layout.quarantine(table, watermark.redshift_state.load_epoch)
+    keys = [info.key for info in app.store.objects.list_objects(folder)]
+    heads = [layout.head_of_quarantine(key) for key in keys]
+    through = watermark.loaded_head
+    return [key for key, head in zip(keys, heads, strict=True) if head and head <= through]
 
 
 def _files_as_text(files: list[dict[str, object]]) -> str:

@@ -10,6 +10,7 @@ from floodmark.model.extraction import NullCursors, ZeroDates
 from floodmark.model.run import Strategy
 
 Rows = Annotated[int, Meta(ge=1)]
+Count = Annotated[int, Meta(ge=0)]
 Port = Annotated[int, Meta(ge=1, le=65535)]
 Tries = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[float, Meta(gt=0, le=86400)]
@@ -227,12 +228,14 @@ class ExtractionSettings(Struct, frozen=True, kw_only=True):
 
 
 class LoadingSettings(Struct, frozen=True, kw_only=True):
-    """How much is loaded in one transaction."""
+    """How much is loaded in one transaction, and how much of it may be left out."""
 
     batch_mb: Rows = 1024
     """How much is loaded in one transaction, in MB of Parquet."""
     spread_mb: Rows = 64
     """From so many MB of Parquet on, Spark's workers copy files into PostgreSQL's staging."""
+    quarantine_limit: Count = 100
+    """Rows of one transaction that may go to quarantine; with more, nothing of it is loaded."""
 
 
 class Config(Struct, frozen=True, kw_only=True):

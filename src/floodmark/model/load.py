@@ -26,7 +26,11 @@ class TargetTable(Struct, frozen=True, kw_only=True):
 
 
 class LoadChunk(Struct, frozen=True, kw_only=True):
-    """The data files of one manifest; `sizes` are their bytes, in the order of `paths`."""
+    """The data files of one manifest; `sizes` are their bytes, in the order of `paths`.
+
+    Of the manifest's `rows`, `quarantined_rows` are not in the files, since the target cannot hold
+    them.
+    """
 
     head: Head
     manifest: str
@@ -37,6 +41,12 @@ class LoadChunk(Struct, frozen=True, kw_only=True):
     sizes: tuple[Count, ...] = ()
     start: str
     end: str
+    quarantined_rows: Count = 0
+
+    @property
+    def fitting_rows(self) -> int:
+        """How many rows are to be loaded."""
+        return self.rows - self.quarantined_rows
 
 
 class LoadBatch(Struct, frozen=True, kw_only=True):
@@ -55,9 +65,10 @@ class LoadBatch(Struct, frozen=True, kw_only=True):
 
 
 class LedgerEntry(Struct, frozen=True, kw_only=True):
-    """The target's own record that a manifest is loaded."""
+    """The target's own record that a manifest is loaded: `rows` of it, the others set aside."""
 
     head: Head
     digest: str
     rows: Count
+    quarantined_rows: Count = 0
     loaded_at: datetime | None = None

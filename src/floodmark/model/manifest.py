@@ -105,6 +105,7 @@ class Loaded(Struct, frozen=True, kw_only=True):
     head: Head
     rows: Count
     time: datetime | None
+    quarantined_rows: Count = 0
 
 
 class Restore(Struct, frozen=True, kw_only=True, tag_field="kind", tag="restore"):

@@ -220,6 +220,7 @@ def _load_state(before: RedshiftState, manifest: Manifest) -> RedshiftState:
             state,
             status="pending",
             total_rows=known.rows,
+            quarantined_rows=known.quarantined_rows,
             last_session_rows=0,
             last_load_time=known.time,
             loaded_epoch=known.head.epoch,
@@ -236,6 +237,7 @@ def loaded(
     *,
     through: Head,
     total_rows: int,
+    quarantined_rows: int = 0,
     session_rows: int,
     now: datetime,
     complete: bool = True,
@@ -247,10 +249,12 @@ def loaded(
     """
     status: Status = "success" if complete else "pending"
     state = structs.replace(watermark.redshift_state, status=status, error=None)
-    if through != watermark.loaded_head or total_rows != state.total_rows:
+    counts = (total_rows, quarantined_rows)
+    if through != watermark.loaded_head or counts != (state.total_rows, state.quarantined_rows):
         state = structs.replace(
             state,
             total_rows=total_rows,
+            quarantined_rows=quarantined_rows,
             last_session_rows=session_rows,
             last_load_time=now,
             loaded_epoch=through.epoch,
@@ -259,7 +263,9 @@ def loaded(
     return structs.replace(watermark, redshift_state=state)
 
 
-def unloaded(watermark: Watermark, *, through: Head, total_rows: int) -> Watermark:
+def unloaded(
+    watermark: Watermark, *, through: Head, total_rows: int, quarantined_rows: int = 0
+) -> Watermark:
     """Carry back what the target has lost: its ledger ends at `through`, the rest is pending.
 
     It is not the target that was verified.
@@ -268,6 +274,7 @@ def unloaded(watermark: Watermark, *, through: Head, total_rows: int) -> Waterma
         watermark.redshift_state,
         status="pending",
         total_rows=total_rows,
+        quarantined_rows=quarantined_rows,
         last_session_rows=0,
         loaded_epoch=through.epoch,
         loaded_sequence=through.sequence,

@@ -28,6 +28,8 @@ class RedshiftState(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """`pending`, `in_progress`, `success` or `failed`: how the last load ended."""
     total_rows: Count = 0
     """Rows loaded in this load epoch, by the ledger."""
+    quarantined_rows: Count = 0
+    """Rows that the target could not hold in this load epoch, by the ledger."""
     last_session_rows: Count = 0
     """Rows that the last run loaded."""
     last_load_time: datetime | None = None

@@ -20,6 +20,7 @@ class LedgerState(Struct, frozen=True, kw_only=True):
 
     through: Head
     rows: int
+    quarantined_rows: int
     pending: tuple[Manifest, ...]
 
 
@@ -39,6 +40,7 @@ def ledger_state(
     return LedgerState(
         through=loaded_through(eligible, pending, Head(since, 0)),
         rows=sum(entry.rows for entry in ledger),
+        quarantined_rows=sum(entry.quarantined_rows for entry in ledger),
         pending=tuple(pending),
     )
 
@@ -68,6 +70,12 @@ def ledger_differences(
     tracked = watermark.redshift_state.total_rows
     if tracked != state.rows:
         found.append(f"watermark says {tracked:,} rows are loaded, the ledger says {state.rows:,}")
+    aside = watermark.redshift_state.quarantined_rows
+    if aside != state.quarantined_rows:
+        found.append(
+            f"watermark says {aside:,} rows are in quarantine,"
+            f" the ledger says {state.quarantined_rows:,}"
+        )
     if any(watermark.loaded_head < head <= state.through for head in chunks):
         found.append(
             f"watermark says loading has come to {watermark.loaded_head},"
@@ -84,16 +92,17 @@ def target_difference(
     Without a key every row loaded is there; a reload leaves its own rows. With a key rows replace
     each other, and only that there are some is certain.
     """
-    heads = {entry.head for entry in ledger}
-    loaded = [m.change for m in manifests if m.head in heads and isinstance(m.change, Chunk)]
-    rows = sum(chunk.rows for chunk in loaded)
+    rows_of = {entry.head: entry.rows for entry in ledger}
+    known = [m for m in manifests if m.head in rows_of and isinstance(m.change, Chunk)]
+    loaded = [m.change for m in known if isinstance(m.change, Chunk)]
+    rows = sum(rows_of[manifest.head] for manifest in known)
     if not rows:
         return None
     if held is None:
         return f"the target has no table {name}, the ledger says {rows:,} rows were loaded into it"
     last = loaded[-1]
     if last.reload:
-        rows = last.rows
+        rows = rows_of[known[-1].head]
     exact = last.reload or not any(chunk.primary_key or chunk.reload for chunk in loaded)
     if held != rows if exact else not held:
         return f"{name} holds {held:,} rows in the target, the ledger says {rows:,} were loaded"
@@ -110,9 +119,10 @@ def _entry_difference(entry: LedgerEntry, chunks: Mapping[Head, Manifest]) -> st
             f" {manifest.checksum[:12]}…, the ledger's {entry.digest[:12]}…"
         )
     assert isinstance(manifest.change, Chunk)
-    if manifest.change.rows != entry.rows:
+    if manifest.change.rows != entry.rows + entry.quarantined_rows:
+        aside = f" and {entry.quarantined_rows:,} set aside" if entry.quarantined_rows else ""
         return (
-            f"the ledger says {entry.rows:,} rows of manifest {entry.head} were loaded,"
+            f"the ledger says {entry.rows:,} rows of manifest {entry.head} were loaded{aside},"
             f" the manifest names {manifest.change.rows:,}"
         )
     return None

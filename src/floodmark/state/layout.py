@@ -15,9 +15,12 @@ RECOVERIES = "watermarks/recoveries/"
 SYSTEM = "watermarks/system.json"
 MANIFESTS = "manifests/"
 DATA = "incremental/"
+QUARANTINE = "quarantine/"
+COPIES = "loads/copies/"
 
 _DAILY = re.compile(r"(.+)_(\d{8})\.json")
 _MANIFEST = re.compile(r"(\d+)/(\d+)\.json")
+_QUARANTINED = re.compile(r"/(\d+)-(\d+)/\d+\.parquet$")
 
 
 def primary(table: TableName) -> str:
@@ -63,6 +66,22 @@ def manifest(table: TableName, head: Head) -> str:
 def data_files(table: TableName) -> str:
     """The folder of the table's data files."""
     return f"{DATA}{table.key}/"
+
+
+def quarantine(table: TableName, load_epoch: int) -> str:
+    """The folder of the rows that the target could not hold in a load epoch."""
+    return f"{QUARANTINE}{table.key}/{load_epoch:08d}/"
+
+
+def head_of_quarantine(key: str) -> Head | None:
+    """The manifest whose rows a file in quarantine holds; None for what is not one."""
+    found = _QUARANTINED.search(key)
+    return Head(int(found[1]), int(found[2])) if found else None
+
+
+def copies(table: TableName, load_epoch: int) -> str:
+    """The folder of data files without such rows, while they are loaded."""
+    return f"{COPIES}{table.key}/{load_epoch:08d}/"
 
 
 def table_of_primary(key: str) -> TableName | None:

@@ -55,7 +55,12 @@ def restore_document(
     if earlier.table_name != str(table):
         raise UsageError(f"{name} is the watermark of {earlier.table_name}, not of {table}")
     state = earlier.redshift_state
-    loaded = Loaded(head=earlier.loaded_head, rows=state.total_rows, time=state.last_load_time)
+    loaded = Loaded(
+        head=earlier.loaded_head,
+        rows=state.total_rows,
+        time=state.last_load_time,
+        quarantined_rows=state.quarantined_rows,
+    )
     origin = f"revision {earlier.revision}"
     return _restore(store, table, earlier.standing, loaded, origin=origin)
 
@@ -67,7 +72,8 @@ def _without_files(data: bytes) -> bytes:
     except msgspec.DecodeError:
         return data
     if isinstance(content, dict):
-        content.pop("files", None)
+        for added in ("files", "quarantine"):
+            content.pop(added, None)
     return msgspec.json.encode(content)
 
 

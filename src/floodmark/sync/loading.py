@@ -10,7 +10,7 @@ stays pending: the watermark never calls it loaded, and the next sync without it
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 
@@ -55,12 +55,14 @@ class Loading(Struct, frozen=True, kw_only=True):
     load_only: bool = False
     target_missing: Callable[[], bool] = lambda: False
     report: Report = lambda _notice: None
+    quarantine_limit: int = 0
 
 
 class LoadResult(Struct, frozen=True, kw_only=True):
     """What was loaded of a table, and what a manual watermark left out."""
 
     rows: int = 0
+    quarantined_rows: int = 0
     manifests: int = 0
     seconds: float = 0.0
     changes: tuple[str, ...] = ()
@@ -91,6 +93,7 @@ def load_after(extracted: TableResult, loading: Loading, table: TableName) -> Ta
     return structs.replace(
         extracted,
         loaded_rows=result.rows,
+        quarantined_rows=result.quarantined_rows,
         loaded_manifests=result.manifests,
         load_seconds=result.seconds,
         target_changes=result.changes,
@@ -165,7 +168,11 @@ def carry_back(
     manifests = _read_log(store, table, since=first)
     through = loaded_through(manifests, pending_manifests(manifests, ledger), first)
     through, rows = min(through, watermark.loaded_head), _rows(ledger.values())
-    return store.update(table, lambda current: unloaded(current, through=through, total_rows=rows))
+    aside = _quarantined(ledger.values())
+    return store.update(
+        table,
+        lambda current: unloaded(current, through=through, total_rows=rows, quarantined_rows=aside),
+    )
 
 
 def _load(
@@ -176,9 +183,17 @@ def _load(
     behind: list[Manifest],
     lease: Lease,
 ) -> LoadResult:
+    from floodmark.warehouse.quarantine import Quarantine, load_what_fits
+
     began = time.monotonic()
     store = loading.store
     load_epoch = watermark.redshift_state.load_epoch
+    quarantine = Quarantine(
+        objects=store.objects,
+        folder=layout.quarantine(table, load_epoch),
+        copies=layout.copies(table, load_epoch),
+        most_rows=loading.quarantine_limit,
+    )
     ledger = {entry.head: entry for entry in target.ledger(str(table), load_epoch)}
     if _rows(ledger.values()) < watermark.redshift_state.total_rows:
         loading.report(
@@ -197,17 +212,19 @@ def _load(
     skipped = [m for m in selection.left_out if m.epoch >= eligible_from]
     rows = 0
 
-    def checkpoint(last: Head | None) -> None:
+    def checkpoint(last: Head | None) -> list[LedgerEntry]:
+        entries = target.ledger(str(table), load_epoch)
         done = [m for m in selection.manifests if last is None or m.head <= last]
         reached = loaded_through(done, skipped, watermark.loaded_head)
         _checkpoint(
             store,
             table,
             through=max(reached, watermark.loaded_head),
-            total_rows=_rows(target.ledger(str(table), load_epoch)),
+            ledger=entries,
             session_rows=rows,
             complete=not skipped,
         )
+        return entries
 
     batches = batches_of(
         pending,
@@ -220,11 +237,12 @@ def _load(
     )
     for batch in batches:
         lease.check()
-        rows += target.load(batch)
+        rows += load_what_fits(target, batch, quarantine)
         checkpoint(batch.chunks[-1].head)
-    checkpoint(None)
+    entries = checkpoint(None)
     return LoadResult(
         rows=rows,
+        quarantined_rows=_quarantined(entries) - _quarantined(ledger.values()),
         manifests=len(pending),
         seconds=time.monotonic() - began,
         changes=tuple(changes),
@@ -287,12 +305,16 @@ def _rows(ledger: Iterable[LedgerEntry]) -> int:
     return sum(entry.rows for entry in ledger)
 
 
+def _quarantined(ledger: Iterable[LedgerEntry]) -> int:
+    return sum(entry.quarantined_rows for entry in ledger)
+
+
 def _checkpoint(
     store: WatermarkStore,
     table: TableName,
     *,
     through: Head,
-    total_rows: int,
+    ledger: Sequence[LedgerEntry],
     session_rows: int,
     complete: bool,
 ) -> None:
@@ -302,7 +324,8 @@ def _checkpoint(
         lambda current: loaded(
             current,
             through=through,
-            total_rows=total_rows,
+            total_rows=_rows(ledger),
+            quarantined_rows=_quarantined(ledger),
             session_rows=session_rows,
             now=now,
             complete=complete,

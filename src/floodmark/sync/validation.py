@@ -79,11 +79,17 @@ def _carry(
         if state.through < current.loaded_head and any(
             manifest.head <= current.loaded_head for manifest in state.pending
         ):
-            return unloaded(current, through=state.through, total_rows=state.rows)
+            return unloaded(
+                current,
+                through=state.through,
+                total_rows=state.rows,
+                quarantined_rows=state.quarantined_rows,
+            )
         return loaded(
             current,
             through=max(state.through, current.loaded_head),
             total_rows=state.rows,
+            quarantined_rows=state.quarantined_rows,
             session_rows=current.redshift_state.last_session_rows,
             now=time,
             complete=not state.pending,

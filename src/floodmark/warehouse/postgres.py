@@ -14,11 +14,13 @@ from floodmark.model.load import LoadBatch, LoadChunk, TargetTable
 from floodmark.model.manifest import Column
 from floodmark.warehouse import postgres_types
 from floodmark.warehouse.files import LakeFiles
+from floodmark.warehouse.misfits import Misfit
 from floodmark.warehouse.postgres_copy import COPY_OPTIONS, copy_bytes
+from floodmark.warehouse.postgres_misfits import postgres_misfits
 from floodmark.warehouse.postgres_reading import READ_OPTIONS, read_rows, read_value
 from floodmark.warehouse.postgres_types import can_be_copied, staging_type
 from floodmark.warehouse.sql import LEDGER, NEWEST, STAGING, PassingConflict, SqlTarget, quote
-from floodmark.warehouse.target import SchemaConflict
+from floodmark.warehouse.target import SchemaConflict, Unrepresentable
 
 _LONGEST_NAME = 63  # bytes; PostgreSQL cuts what is longer
 
@@ -32,6 +34,8 @@ _SETTINGS = {
     "timezone": "UTC",
 }
 _CONFLICTS = {"40001", "40P01"}
+# A value that is none of its type, and a key that is too long for an index.
+_REFUSED = ("22", "54")
 _GONE = {"57P01", "57P02", "57P03", "57P05", "25P03"}  # shut down, crashed, starting, idle too long
 _HINTS = {
     "42501": "grant the user USAGE and CREATE on the schema, and all rights on its tables",
@@ -89,6 +93,9 @@ class PostgresTarget(SqlTarget):
     def widens(self, old: str, new: str) -> bool:
         """Whether every value of the old type is one of the new."""
         return postgres_types.widens(old, new)
+
+    def _misfits(self, table: TargetTable) -> Sequence[Misfit]:
+        return postgres_misfits(table)
 
     def _insert_at_once(self, batch: LoadBatch, chunks: Sequence[LoadChunk]) -> int | None:
         """Copy straight into the target where no row can be replaced: the rows are written once."""
@@ -266,6 +273,8 @@ class PostgresTarget(SqlTarget):
             message = f"PostgreSQL: {error}" + (f" ({code})" if code else "")
             if code in _CONFLICTS:
                 raise PassingConflict(message) from error
+            if code.startswith(_REFUSED):
+                raise Unrepresentable(message) from error
             raise FloodmarkError(message, hint=_HINTS.get(code)) from error
 
 

@@ -11,9 +11,9 @@ from pgpq import ArrowToPostgresBinaryEncoder
 from pgpq.encoders import StringEncoderBuilder
 from pgpq.schema import Jsonb
 
-from floodmark.errors import FloodmarkError
 from floodmark.model.load import TargetTable
 from floodmark.warehouse.postgres_types import decimal_of
+from floodmark.warehouse.target import Unrepresentable
 
 COPY_OPTIONS = "(FORMAT binary)"
 
@@ -31,10 +31,6 @@ _ARROW = {
 }
 # An escape of the zero character, and not an escaped backslash followed by digits.
 _JSON_ZERO = r"(?:^|[^\\])(?:\\\\)*\\u0000"
-
-
-class Unrepresentable(FloodmarkError):
-    """A value that the target's types cannot hold."""
 
 
 def copy_bytes(

@@ -31,10 +31,10 @@ from floodmark.model.load import LoadBatch, LoadChunk, TargetTable
 from floodmark.storage.opening import open_lake
 from floodmark.warehouse.files import LakeFiles
 from floodmark.warehouse.postgres import PostgresTarget, staging_columns
-from floodmark.warehouse.postgres_copy import Unrepresentable
 from floodmark.warehouse.postgres_types import staging_type
 from floodmark.warehouse.spread import Spread
 from floodmark.warehouse.sql import STAGING, quote
+from floodmark.warehouse.target import Unrepresentable
 
 _PARTS = "_parts"
 _TOKEN_DIGITS = 16

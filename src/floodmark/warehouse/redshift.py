@@ -20,7 +20,9 @@ from floodmark.errors import ConfigError, FloodmarkError, StorageError
 from floodmark.model.load import LoadBatch, LoadChunk, TargetTable
 from floodmark.model.manifest import Column
 from floodmark.storage.objects import ObjectStore
+from floodmark.warehouse.misfits import Misfit
 from floodmark.warehouse.reading import bytes_of
+from floodmark.warehouse.redshift_misfits import redshift_misfits
 from floodmark.warehouse.redshift_session import RedshiftSession, StatementFailed
 from floodmark.warehouse.redshift_types import (
     SUPER,
@@ -31,6 +33,7 @@ from floodmark.warehouse.redshift_types import (
     widens,
 )
 from floodmark.warehouse.sql import LEDGER, NEWEST, STAGING, SqlTarget, quote
+from floodmark.warehouse.target import Unrepresentable
 
 _LOADS = "loads/"
 _NO_SETTINGS = TableSettings()
@@ -88,6 +91,9 @@ class RedshiftTarget(SqlTarget):
     def _text(self, value: str) -> str:
         return literal(value)
 
+    def _misfits(self, table: TargetTable) -> Sequence[Misfit]:
+        return redshift_misfits(table, json=self._json)
+
     def _named(self, table: TargetTable) -> TargetTable:
         # Redshift keeps names in lower case, also quoted ones: the letters of ASCII.
         return structs.replace(
@@ -121,7 +127,7 @@ class RedshiftTarget(SqlTarget):
             # The transaction is over, and only outside of it may something be asked.
             self._rollback()
             found = self._load_errors()
-            raise FloodmarkError(
+            raise Unrepresentable(
                 "\n  ".join([f"COPY failed: {error.message}", *found]),
                 hint=error.hint or f"the files are named in {self._lake}/{key}",
             ) from error

@@ -11,6 +11,7 @@ from redshift_connector.error import Error, InterfaceError, OperationalError
 from floodmark.config.models import RedshiftConnection
 from floodmark.errors import FloodmarkError
 from floodmark.warehouse.sql import PassingConflict
+from floodmark.warehouse.target import Unrepresentable
 
 # A server that closes the connection shows itself in many ways, the last being a cut-off message.
 _LOST = (InterfaceError, OperationalError, OSError, struct.error)
@@ -26,8 +27,8 @@ _HINTS = {
 }
 
 
-class StatementFailed(FloodmarkError):
-    """Redshift refused a statement. `code` is its SQLSTATE."""
+class StatementFailed(Unrepresentable):
+    """Redshift refused a statement. `code` is its SQLSTATE, which seldom tells why."""
 
     def __init__(self, message: str, code: str, *, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)

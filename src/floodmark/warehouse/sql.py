@@ -18,8 +18,9 @@ from floodmark.model.load import LedgerEntry, LoadBatch, LoadChunk, TargetTable
 from floodmark.model.manifest import Column
 from floodmark.model.standing import Head
 from floodmark.model.verification import Extent
+from floodmark.warehouse.misfits import Misfit, may_be_null, open_keys
 from floodmark.warehouse.reading import within
-from floodmark.warehouse.target import SchemaConflict, Target, TargetFacts
+from floodmark.warehouse.target import SchemaConflict, Target, TargetFacts, Unrepresentable
 
 LEDGER = "floodmark_ledger"
 STAGING = "floodmark_staging"
@@ -43,6 +44,7 @@ _LEDGER_COLUMNS = {
     "range_end": "VARCHAR(4000)",
     "session_id": "VARCHAR(40) NOT NULL",
     "loaded_at": "TIMESTAMP NOT NULL",
+    "quarantined_rows": "BIGINT",
 }
 # Positions are for people to read, and may hold text keys of any length.
 _LONGEST_RANGE = 1000
@@ -64,14 +66,22 @@ class SqlTarget(Target):
     @final
     def ledger(self, table_name: str, load_epoch: int) -> list[LedgerEntry]:
         """Read the ledger's rows of a table and load epoch."""
-        if not self._columns_of(LEDGER):
+        if not (columns := self._columns_of(LEDGER)):
             return []
+        quarantined = "quarantined_rows" if "quarantined_rows" in columns else "NULL"
         rows = self._query(
-            f"SELECT epoch, sequence, digest, row_count, loaded_at FROM {self._name(LEDGER)}"  # noqa: S608
+            f"SELECT epoch, sequence, digest, row_count, loaded_at, {quarantined}"  # noqa: S608
+            f" FROM {self._name(LEDGER)}"
             f" WHERE table_name = {self._text(table_name)} AND load_epoch = {int(load_epoch)}"
         )
         return [
-            LedgerEntry(head=Head(row[0], row[1]), digest=row[2], rows=row[3], loaded_at=row[4])
+            LedgerEntry(
+                head=Head(row[0], row[1]),
+                digest=row[2],
+                rows=row[3],
+                loaded_at=row[4],
+                quarantined_rows=row[5] or 0,
+            )
             for row in rows
         ]
 
@@ -90,14 +100,7 @@ class SqlTarget(Target):
         return self._tried_again(lambda: self._prepare(table))
 
     def _prepare(self, table: TargetTable) -> list[str]:
-        done = []
-        if not self._columns_of(LEDGER):
-            columns = ", ".join(f"{name} {kind}" for name, kind in _LEDGER_COLUMNS.items())
-            self._create(
-                f"CREATE TABLE IF NOT EXISTS {self._name(LEDGER)}"
-                f" ({columns}{self._ledger_key(_LEDGER_KEY)})"
-            )
-            done.append(f"created {LEDGER}")
+        done = self._prepare_ledger()
         found = self._columns_of(table.name)
         if not found:
             self._create(self._create_statement(table))
@@ -107,6 +110,21 @@ class SqlTarget(Target):
             done += self._adapt(table, found)
         self._check_fit(table)
         return done
+
+    def _prepare_ledger(self) -> list[str]:
+        if not (found := self._columns_of(LEDGER)):
+            columns = ", ".join(f"{name} {kind}" for name, kind in _LEDGER_COLUMNS.items())
+            self._create(
+                f"CREATE TABLE IF NOT EXISTS {self._name(LEDGER)}"
+                f" ({columns}{self._ledger_key(_LEDGER_KEY)})"
+            )
+            return [f"created {LEDGER}"]
+        lacking = [name for name in _LEDGER_COLUMNS if name not in found]
+        for name in lacking:
+            self._create(
+                f"ALTER TABLE {self._name(LEDGER)} ADD COLUMN {name} {_LEDGER_COLUMNS[name]}"
+            )
+        return [f"added {LEDGER}.{name}" for name in lacking]
 
     def _refuse_conflicts(self, table: TargetTable, found: dict[str, str]) -> None:
         """Raise SchemaConflict before anything is changed."""
@@ -194,6 +212,15 @@ class SqlTarget(Target):
         statement = f"SELECT {columns} FROM {self._name(named.name)} WHERE {where}"  # noqa: S608
         return self._batches(statement, named.columns)
 
+    @final
+    def misfits(self, table: TargetTable) -> Sequence[Misfit]:
+        """What no target can hold, and what this one cannot."""
+        return [*open_keys(table), *self._misfits(table)]
+
+    def _misfits(self, table: TargetTable) -> Sequence[Misfit]:  # noqa: ARG002
+        """Values that this target cannot hold."""
+        return ()
+
     def _tried_again(self, work: Callable[[], Result]) -> Result:
         """Do something that may be repeated as a whole, until no conflict is in the way."""
         for attempt in range(1, TRIES):
@@ -208,7 +235,7 @@ class SqlTarget(Target):
         try:
             self._lock_ledger()
             chunks = self._unknown(batch)
-            rows = sum(chunk.rows for chunk in chunks)
+            rows = sum(chunk.fitting_rows for chunk in chunks)
             if chunks:
                 self._load(batch, chunks, rows)
             self._commit()
@@ -241,6 +268,7 @@ class SqlTarget(Target):
                 hint="'floodmark watermark validate' compares manifests and files",
             )
         if inserted is None:
+            self._refuse_open_keys(table)
             self._insert_staged(table, reload=batch.reload)
         for chunk in chunks:
             self._execute(self._ledger_statement(batch, chunk))
@@ -260,6 +288,18 @@ class SqlTarget(Target):
         self._execute(
             f"INSERT INTO {self._name(table.name)} ({columns}) SELECT {values} FROM {source}"  # noqa: S608
         )
+
+    def _refuse_open_keys(self, table: TargetTable) -> None:
+        """Unrepresentable if a row lacks its key: it would be there again with every load.
+
+        Keys of the source have no NULL, but its zero dates become NULL.
+        """
+        keys = [name for name in table.primary_key if may_be_null(table.column(name))]
+        if not keys:
+            return
+        condition = " OR ".join(f"{quote(name)} IS NULL" for name in keys)
+        if self._query(f"SELECT COUNT(*) FROM {STAGING} WHERE {condition}")[0][0]:  # noqa: S608
+            raise Unrepresentable(f"{table.name} has rows without a primary key")
 
     def _begins_anew(self, batch: LoadBatch) -> bool:
         """Whether this is the first load since loading was reset.
@@ -311,11 +351,12 @@ class SqlTarget(Target):
             str(chunk.head.sequence),
             self._text(chunk.manifest),
             self._text(chunk.digest),
-            str(chunk.rows),
+            str(chunk.fitting_rows),
             self._text(chunk.start[:_LONGEST_RANGE]),
             self._text(chunk.end[:_LONGEST_RANGE]),
             self._text(batch.session_id),
             self.now,
+            str(chunk.quarantined_rows),
         ]
         names = ", ".join(_LEDGER_COLUMNS)
         return f"INSERT INTO {self._name(LEDGER)} ({names}) VALUES ({', '.join(values)})"  # noqa: S608

@@ -14,9 +14,15 @@ from floodmark.model.verification import Extent
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from floodmark.warehouse.misfits import Misfit
+
 
 class SchemaConflict(FloodmarkError):
     """The target's table does not fit the source's, and no safe change makes it fit."""
+
+
+class Unrepresentable(FloodmarkError):
+    """The target refused rows, perhaps for a value that it cannot hold."""
 
 
 class TargetFacts(Struct, frozen=True, kw_only=True):
@@ -55,6 +61,7 @@ class Target(ABC):
         """Load in one transaction what the ledger does not know yet; return the rows loaded.
 
         May be repeated, and run by several at once: what is loaded is not loaded again.
+        Unrepresentable, and nothing is loaded, if the target refuses a row.
         """
 
     @abstractmethod
@@ -71,6 +78,10 @@ class Target(ABC):
 
         A batch holds each value exactly, of its own type or as text that casts to it.
         """
+
+    @abstractmethod
+    def misfits(self, table: TargetTable) -> "Sequence[Misfit]":
+        """Every kind of value that may lie in the lake and that the target cannot hold."""
 
     @abstractmethod
     def close(self) -> None:

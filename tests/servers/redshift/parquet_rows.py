@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import reduce
 from io import BytesIO
 
 import pyarrow as pa
@@ -26,6 +27,7 @@ _KINDS = {
     "binary varying": pa.binary(),
 }
 _BATCH_ROWS = 50_000
+_LONGEST_ROW = 4 * 1024 * 1024
 
 
 def check_fit(file: File, columns: Mapping[str, str]) -> None:
@@ -54,6 +56,7 @@ def check_fit(file: File, columns: Mapping[str, str]) -> None:
 def rows_as_csv(file: File, columns: Mapping[str, str]) -> Iterator[tuple[int, bytes]]:
     """The rows in pieces, each with its number; CopyRefused for a value that is too long."""
     for batch in file.parquet.iter_batches(_BATCH_ROWS):
+        _check_rows(file, batch)
         values = []
         for (column, kind), array in zip(columns.items(), batch.columns, strict=True):
             _check_lengths(file, column, kind, array)
@@ -109,6 +112,20 @@ def _check_lengths(file: File, column: str, kind: str, array: pa.Array) -> None:
             kind=sized[1][:10],
             length=sized[2],
         )
+
+
+def _check_rows(file: File, batch: pa.RecordBatch) -> None:
+    """What holds for a row from any source: up to 4 MB, and no null terminator in its text."""
+    texts = [column for column in batch.columns if pa.types.is_string(column.type)]
+    if any(pc.any(pc.match_substring(text, "\0")).as_py() for text in texts):
+        raise CopyRefused("Missing newline: Unexpected character 0x00 found", file=file.url)
+    sizes = [
+        pc.fill_null(pc.binary_length(column), 0).cast(pa.int64())
+        for column in batch.columns
+        if pa.types.is_string(column.type) or pa.types.is_binary(column.type)
+    ]
+    if sizes and pc.max(reduce(pc.add, sizes)).as_py() > _LONGEST_ROW:
+        raise CopyRefused("Input record length exceeds the limit of 4194304", file=file.url)
 
 
 def _as_text(array: pa.Array) -> pa.Array:

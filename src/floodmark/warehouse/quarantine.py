@@ -1,0 +1,177 @@
+"""Rows that a target cannot hold are set aside in the lake, and the others loaded without them.
+
+Nothing is read a second time unless the target refuses a row. Then the files of that load are
+inspected, and each one with such rows is split: those go to a file in quarantine, the others to a
+copy that is loaded in its place.
+
+Both names follow from load epoch, manifest and file. A crash before the target's commit leaves
+files that nothing counts, and the next load of the same manifest writes them again. The count is
+committed with the rows, in the ledger.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from itertools import chain
+from typing import NoReturn
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from msgspec import Struct, structs
+
+from floodmark.errors import FloodmarkError, StorageError
+from floodmark.model.load import LoadBatch, LoadChunk
+from floodmark.storage.objects import ObjectStore
+from floodmark.warehouse.files import LakeFiles
+from floodmark.warehouse.misfits import Misfit
+from floodmark.warehouse.target import Target, Unrepresentable
+
+_SHOWN = 3
+
+
+class Quarantine(Struct, frozen=True, kw_only=True):
+    """Where rows are set aside, where copies without them go, and how many rows that may be."""
+
+    objects: ObjectStore
+    folder: str
+    copies: str
+    most_rows: int
+
+
+def load_what_fits(target: Target, batch: LoadBatch, quarantine: Quarantine) -> int:
+    """Load a batch; rows that the target cannot hold are set aside. Returns the rows loaded."""
+    try:
+        return target.load(batch)
+    except Unrepresentable:
+        fitting = set_aside(batch, target.misfits(batch.table), quarantine)
+        if fitting == batch:
+            raise  # for another reason than any that is known
+        rows = target.load(fitting)
+    for info in quarantine.objects.list_objects(quarantine.copies):
+        with suppress(StorageError):  # nobody needs them any more; they may as well stay
+            quarantine.objects.delete(info.key)
+    return rows
+
+
+def set_aside(batch: LoadBatch, misfits: Sequence[Misfit], quarantine: Quarantine) -> LoadBatch:
+    """Write what does not fit into quarantine, and return the batch of what does.
+
+    FloodmarkError, with the first of them, if there are more rows than allowed.
+    """
+    sieve = _Sieve(batch, misfits, quarantine)
+    return structs.replace(batch, chunks=tuple(sieve.sift(chunk) for chunk in batch.chunks))
+
+
+class _Sieve:
+    def __init__(self, batch: LoadBatch, misfits: Sequence[Misfit], quarantine: Quarantine) -> None:
+        self._batch = batch
+        self._table = batch.table
+        self._misfits = misfits
+        self._quarantine = quarantine
+        self._files = LakeFiles(quarantine.objects, None)
+        self._rows = 0
+        self._first: list[str] = []
+
+    def sift(self, chunk: LoadChunk) -> LoadChunk:
+        """Split those of a chunk's files that hold rows which do not fit."""
+        paths, sizes, before = [], [], self._rows
+        for number, (path, size) in enumerate(zip(chunk.paths, chunk.sizes, strict=True)):
+            fits, records = self._inspect(path, str(chunk.head))
+            if not records:
+                paths.append(path)
+                sizes.append(size)
+                continue
+            name = f"{chunk.head.epoch:08d}-{chunk.head.sequence:08d}/{number:05d}.parquet"
+            self._write(f"{self._quarantine.folder}{name}", iter(records))
+            if any(mask.true_count for mask in fits):
+                paths.append(f"{self._quarantine.copies}{name}")
+                kept = (b.filter(m) for b, m in zip(self._batches(path), fits, strict=True))
+                sizes.append(self._write(paths[-1], kept))
+        return structs.replace(
+            chunk,
+            paths=tuple(paths),
+            sizes=tuple(sizes),
+            quarantined_rows=self._rows - before,
+        )
+
+    def _batches(self, path: str) -> Iterator[pa.RecordBatch]:
+        return self._files.batches(path, [column.name for column in self._table.columns])
+
+    def _inspect(
+        self, path: str, manifest: str
+    ) -> tuple[list[pa.BooleanArray], list[pa.RecordBatch]]:
+        """Which rows of a file fit, batch by batch, and a record of each that does not."""
+        fits, records = [], []
+        for batch in self._batches(path):
+            reasons = self._reasons(batch)
+            fits.append(pc.is_null(reasons))
+            if len(misfits := reasons.drop_null()):
+                rows = batch.filter(pc.is_valid(reasons))
+                records.append(self._records(rows, misfits, path, manifest))
+                self._count(records[-1])
+        return fits, records
+
+    def _reasons(self, batch: pa.RecordBatch) -> pa.Array:
+        """For each row, the number of the first misfit that it has; NULL for a row that fits."""
+        reasons = pa.nulls(batch.num_rows, pa.int32())
+        for number, misfit in enumerate(self._misfits):
+            found = pc.fill_null(misfit.found(batch), False)
+            first = pc.and_(found, pc.is_null(reasons))
+            reasons = pc.if_else(first, pa.scalar(number, pa.int32()), reasons)
+        return reasons
+
+    def _records(
+        self, rows: pa.RecordBatch, reasons: pa.Array, path: str, manifest: str
+    ) -> pa.RecordBatch:
+        misfits = [self._misfits[number] for number in reasons.to_pylist()]
+        return pa.record_batch(
+            {
+                "table_name": pa.array([self._batch.table_name] * rows.num_rows, pa.string()),
+                "manifest": pa.array([manifest] * rows.num_rows, pa.string()),
+                "file": pa.array([path] * rows.num_rows, pa.string()),
+                "key": pa.array(list(self._keys(rows)), pa.string()),
+                "column": pa.array([misfit.column for misfit in misfits], pa.string()),
+                "reason": pa.array([misfit.reason for misfit in misfits], pa.string()),
+                "row": pa.StructArray.from_arrays(rows.columns, fields=list(rows.schema)),
+            }
+        )
+
+    def _keys(self, rows: pa.RecordBatch) -> Iterator[str | None]:
+        if not self._table.primary_key:
+            yield from [None] * rows.num_rows
+            return
+        for key in rows.select(self._table.primary_key).to_pylist():
+            yield msgspec.json.encode(key).decode()
+
+    def _count(self, records: pa.RecordBatch) -> None:
+        self._rows += records.num_rows
+        for record in records.slice(0, _SHOWN - len(self._first)).drop_columns("row").to_pylist():
+            row = "a row" if record["key"] is None else f"the row with key {record['key']}"
+            self._first.append(f"{row}: {record['column']}: {record['reason']}")
+        if self._rows > self._quarantine.most_rows:
+            self._give_up()
+
+    def _give_up(self) -> NoReturn:
+        first, last = self._batch.chunks[0].head, self._batch.chunks[-1].head
+        message = (
+            f"{self._batch.table_name}: more than {self._quarantine.most_rows:,} rows do not fit"
+            f" the target, so nothing of manifests {first} to {last} was loaded; the first are"
+        )
+        raise FloodmarkError(
+            "\n  ".join([message, *self._first]),
+            hint="mend them in the source and reset the table, or let more go to quarantine with"
+            " 'loading: {quarantine_limit: …}'",
+        )
+
+    def _write(self, key: str, batches: Iterator[pa.RecordBatch]) -> int:
+        """Write a file the way stage 1 does, and return its size."""
+        sink, first = pa.BufferOutputStream(), next(batches)
+        with pq.ParquetWriter(
+            sink, first.schema, compression="zstd", compression_level=1, store_schema=False
+        ) as writer:
+            for batch in chain([first], batches):
+                writer.write_batch(batch)
+        data = sink.getvalue().to_pybytes()
+        self._quarantine.objects.put(key, data)
+        return len(data)

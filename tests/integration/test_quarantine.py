@@ -1,0 +1,160 @@
+"""Rows that a target cannot hold, from MariaDB to where an operator finds them."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from pipelines import Pipeline, ask_once
+from servers.postgres import PrivatePostgres
+
+New = Callable[..., Pipeline]
+
+
+@pytest.fixture
+def days(pipeline: New) -> Pipeline:
+    """Five rows, two of which have a zero date in their key."""
+    made = pipeline({"t": "{cursor: id}"})
+    ask_once(
+        made,
+        "CREATE TABLE t (day DATE NOT NULL, id INT NOT NULL AUTO_INCREMENT, note VARCHAR(9),"
+        " PRIMARY KEY (day, id), KEY by_id (id))",
+    )
+    ask_once(
+        made,
+        "INSERT INTO t SELECT IF(seq % 2, '2025-06-01', '0000-00-00'), seq, 'a' FROM seq_1_to_5",
+    )
+    return made
+
+
+def loaded_ids(pipeline: Pipeline) -> list[int]:
+    with duckdb.connect(str(pipeline.folder / "warehouse.duckdb")) as database:
+        return [row[0] for row in database.execute("SELECT id FROM t ORDER BY id").fetchall()]
+
+
+def test_they_are_counted_wherever_rows_are(days: Pipeline) -> None:
+    ended = days.call("sync", "-p", "main", "--json")
+    assert ended.code == 0, ended
+    result = ended.table
+    assert (result["rows"], result["loaded_rows"], result["quarantined_rows"]) == (5, 3, 2)
+    assert "2 rows did not fit the target and went to quarantine" in ended.err
+    assert loaded_ids(days) == [1, 3, 5]
+    with duckdb.connect(str(days.folder / "warehouse.duckdb")) as database:
+        counts = database.execute("SELECT row_count, quarantined_rows FROM floodmark_ledger")
+        assert counts.fetchall() == [(3, 2)]
+    state = days.watermark().redshift_state
+    assert (state.total_rows, state.quarantined_rows, state.status) == (3, 2, "success")
+    assert days.watermark().mysql_state.total_rows == 5
+
+    text = days.call("watermark", "get", "-t", str(days.table()), "--show-files").out
+    assert "Rows Loaded: 3" in text
+    assert "Rows Quarantined: 2" in text
+    shown = days.call("watermark", "get", "-t", str(days.table()), "--show-files", "--json")
+    (path,) = shown.value["quarantine"]
+    assert path in text
+    found = duckdb.execute(
+        f"SELECT key, \"column\", reason, row.note FROM '{days.lake.folder}/{path}'"
+    ).fetchall()
+    reason = "the primary key is NULL, or a zero date"
+    keys = ['{"day":null,"id":2}', '{"day":null,"id":4}']
+    assert found == [(key, "day", reason, "a") for key in keys]
+
+    again = days.call("sync", "-p", "main", "--json").table
+    assert (again["loaded_rows"], again["quarantined_rows"]) == (0, 0)
+    ask_once(days, "INSERT INTO t VALUES ('2025-06-02', 6, 'b')")
+    more = days.call("sync", "-p", "main")
+    assert "1 row loaded in" in more.out
+    assert "quarantine" not in more.out + more.err
+    assert days.watermark().redshift_state.quarantined_rows == 2
+
+
+def test_validation_knows_of_them(days: Pipeline) -> None:
+    assert days.call("sync", "-p", "main").code == 0
+    name = str(days.table())
+    assert days.call("watermark", "validate", "-t", name).code == 0
+    with duckdb.connect(str(days.folder / "warehouse.duckdb")) as database:
+        database.execute("UPDATE floodmark_ledger SET quarantined_rows = 1")
+    found = days.call("watermark", "validate", "-t", name)
+    assert found.code != 0
+    said = found.out + found.err
+    assert "3 rows of manifest 1-1 were loaded and 1 set aside, the manifest names 5" in said
+    assert "watermark says 2 rows are in quarantine, the ledger says 1" in said
+    days.call("watermark", "validate", "-t", name, "--repair")
+    assert days.watermark().redshift_state.quarantined_rows == 1
+
+
+def test_the_limit_is_a_setting(days: Pipeline) -> None:
+    days.write_config("loading: {quarantine_limit: 1}")
+    ended = days.call("sync", "-p", "main")
+    assert ended.code == 1
+    assert "more than 1 rows do not fit the target, so nothing of manifests 1-1 to 1-1" in ended.out
+    assert 'the row with key {"day":null,"id":2}: day: the primary key is NULL' in ended.out
+    assert "hint: mend them in the source" in ended.err
+    assert loaded_ids(days) == []
+    state = days.watermark().redshift_state
+    assert (state.status, state.total_rows, state.quarantined_rows) == ("failed", 0, 0)
+    shown = days.call("watermark", "get", "-t", str(days.table()), "--show-files", "--json")
+    assert shown.value["quarantine"] == []
+    days.write_config("loading: {quarantine_limit: 2}")
+    done = days.call("sync", "-p", "main")
+    assert done.code == 0
+    assert "3 rows loaded and 2 quarantined in" in done.out
+    assert loaded_ids(days) == [1, 3, 5]
+
+
+def test_cleaning_the_lake_leaves_them(days: Pipeline) -> None:
+    assert days.call("sync", "-p", "main").code == 0
+    (kept,) = days.lake.open().list_objects("quarantine/")
+    cleaned = days.call("s3clean", "clean", "-t", str(days.table()), "--json")
+    assert cleaned.code == 0, cleaned
+    assert len(cleaned.value["removed"]) == 1
+    assert days.files() == set()
+    assert list(days.lake.open().list_objects("quarantine/")) == [kept]
+
+
+def test_a_saved_watermark_with_its_files_can_be_restored(days: Pipeline, tmp_path: Path) -> None:
+    assert days.call("sync", "-p", "main").code == 0
+    name = str(days.table())
+    saved = tmp_path / "saved.json"
+    saved.write_text(days.call("watermark", "get", "-t", name, "--show-files", "--json").out)
+    assert days.call("watermark", "reset", "-t", name).code == 0
+    assert days.watermark().redshift_state.quarantined_rows == 0
+    restored = days.call("watermark", "restore", "-t", name, "--file", str(saved))
+    assert restored.code == 0, restored
+    assert days.watermark().redshift_state.quarantined_rows == 2
+
+
+def test_a_lost_target_is_filled_again(days: Pipeline) -> None:
+    assert days.call("sync", "-p", "main").code == 0
+    (days.folder / "warehouse.duckdb").unlink()
+    again = days.call("sync", "-p", "main", "--json").table
+    assert (again["loaded_rows"], again["quarantined_rows"]) == (3, 2)
+    assert days.watermark().redshift_state.quarantined_rows == 2
+
+
+def test_a_zero_character_on_the_way_to_postgresql(
+    pipeline: New, postgres: PrivatePostgres
+) -> None:
+    made = pipeline({"t": "{cursor: id}"})
+    path = Path(made.config)
+    target = {
+        "type": "postgres",
+        "host": postgres.host,
+        "port": postgres.port,
+        "database": "postgres",
+        "user": postgres.user,
+        "password": postgres.password,
+        "schema": made.schema,
+    }
+    old = "{type: duckdb, path: ./warehouse.duckdb}"
+    path.write_text(path.read_text().replace(old, json.dumps(target)))
+    ask_once(made, "CREATE TABLE t (id INT PRIMARY KEY, note TEXT)")
+    ask_once(made, "INSERT INTO t VALUES (1, 'fine'), (2, CONCAT('a', CHAR(0), 'b')), (3, '')")
+    ended = made.call("sync", "-p", "main", "--json")
+    assert ended.code == 0, ended
+    assert (ended.table["loaded_rows"], ended.table["quarantined_rows"]) == (2, 1)
+    with postgres.connect("postgres") as connection:
+        found = connection.execute(f'SELECT id FROM "{made.schema}".t ORDER BY id').fetchall()
+    assert found == [(1,), (3,)]
