@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check docs bench storm clean
+.PHONY: help setup demo test check docs bench storm volume clean
 bin := .venv/bin
 
 help: ## Show this help
@@ -30,6 +30,9 @@ bench: setup ## Measure speed, as ratios within one run
 
 storm: setup ## Run the random storms for longer
 	FLOODMARK_STORM_ROUNDS=30 $(bin)/python -m pytest -s tests/faults/test_load_storm.py
+
+volume: setup ## Sync 5.5 million rows in 110 files, and check every count
+	PYTHONPATH=tests $(bin)/python bench/volume.py
 
 clean: ## Remove the virtual environment and caches
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -196,6 +196,22 @@ def new_warehouse(kind: str, request: pytest.FixtureRequest, folder: Path) -> Wa
     return make[kind]()
 
 
+def name_target(config: str, connection: Connection) -> None:
+    """Let a configuration name another target than its DuckDB."""
+    if isinstance(connection, DuckdbConnection):
+        return
+    fields = {name: getattr(connection, name) for name in connection.__struct_fields__}
+    settings: dict[str, Any] = {
+        name: value.reveal() if isinstance(value, Secret) else value
+        for name, value in fields.items()
+        if isinstance(value, str | int | Secret)
+    }
+    settings["type"] = type(connection).__struct_config__.tag
+    file = Path(config)
+    local = "{type: duckdb, path: ./warehouse.duckdb}"
+    file.write_text(file.read_text().replace(local, json.dumps(settings)))
+
+
 def quoted(name: str) -> str:
     """A name as an identifier."""
     return '"' + name.replace('"', '""') + '"'

@@ -128,6 +128,28 @@ def test_without_a_version_the_later_manifest_counts(warehouse: Warehouse) -> No
     assert loads.rows() == [order(1, 1, "after"), order(2, 5, "stays")]
 
 
+def test_what_is_adopted_gives_way_to_what_is_there(orders: Loads, warehouse: Warehouse) -> None:
+    orders.load(orders.chunk([order(n, 5, "held") for n in (1, 2, 3)]))
+    adopted = [order(1, 4, "older"), order(2, 5, "as old"), order(3, 6, "newer"), order(4)]
+    orders.load(orders.chunk(adopted), adopted=True)
+    held = [order(1, 5, "held"), order(2, 5, "held"), order(3, 6, "newer"), order(4)]
+    assert orders.rows() == held
+    ageless = Loads(warehouse, structs.replace(ORDERS, name="ageless", version=None))
+    ageless.load(ageless.chunk([order(1, 5, "held")]))
+    ageless.load(ageless.chunk([order(1, 6, "adopted"), order(2)]), adopted=True)
+    assert ageless.rows() == [order(1, 5, "held"), order(2)]
+
+
+def test_the_rows_of_a_table_are_counted(orders: Loads) -> None:
+    def count() -> int | None:
+        with orders.warehouse.open() as target:
+            return target.count(ORDERS)
+
+    assert count() is None
+    orders.load(orders.chunk([order(1), order(2)]))
+    assert count() == 2
+
+
 def test_composite_and_text_keys(warehouse: Warehouse) -> None:
     region = Column("region", "varchar(20)", False, "string")
     table = TargetTable(

@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from floodmark.config.models import DuckdbConnection, PostgresConnection
 from floodmark.errors import FloodmarkError
 from floodmark.model.notice import Notice
 from floodmark.model.position import Position
@@ -18,7 +19,7 @@ from floodmark.warehouse.sql import LEDGER, SqlTarget
 from pipelines import Pipeline, ask_once
 from scenarios import open_store, use_test_keys
 from sources import SourceTable, Struck, check_loaded, load, source_tables
-from warehouses import Warehouse, new_warehouse
+from warehouses import Warehouse, name_target, new_warehouse
 
 NOON = datetime(2025, 9, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -176,6 +177,39 @@ def test_a_run_that_dies_while_it_fills_a_lost_target_loses_nothing(
 
 
 # The command
+
+
+@pytest.mark.parametrize("kind", ["duckdb", "postgres", "redshift"])
+def test_a_load_that_fails_is_made_up_for_without_reading_again(
+    pipeline: Callable[..., Pipeline], request: pytest.FixtureRequest, tmp_path: Path, kind: str
+) -> None:
+    """Seed 001: stage 1 done, stage 2 fails; the next run skips the one and does the other."""
+    it = pipeline(
+        {"t": "{cursor: [update_at, id]}"}, lake="ministack" if kind == "redshift" else "local"
+    )
+    ask_once(it, "CREATE TABLE t (id INT PRIMARY KEY, update_at DATETIME NOT NULL)")
+    ask_once(it, "INSERT INTO t VALUES (1, '2025-06-01'), (2, '2025-06-02')")
+    connection = new_warehouse(kind, request, tmp_path).connection
+    if isinstance(connection, DuckdbConnection):
+        connection = DuckdbConnection(path=str(it.folder / "warehouse.duckdb"))
+    good = Path(it.config).read_text()
+    name_target(it.config, PostgresConnection(port=1, database="none", user="nobody"))
+    failed = it.call("sync", "-p", "main", "--json")
+    assert (failed.code, failed.table["rows"], failed.table["loaded_rows"]) == (1, 2, 0)
+    watermark = it.watermark()
+    assert watermark.mysql_state.status == "success"
+    assert watermark.redshift_state.status == "failed"
+    assert "cannot connect to PostgreSQL" in str(watermark.redshift_state.error)
+    Path(it.config).write_text(good)
+    name_target(it.config, connection)
+    for loaded in (2, 0):
+        ended = it.call("sync", "-p", "main", "--json")
+        assert ended.code == 0, ended
+        assert (ended.table["rows"], ended.table["loaded_rows"]) == (0, loaded)
+        found = Warehouse(connection, it.lake).query("SELECT id FROM {schema}.t")
+        assert sorted(found) == [(1,), (2,)]
+    state = it.watermark().redshift_state
+    assert (state.status, state.total_rows, state.error) == ("success", 2, None)
 
 
 def test_the_command_says_what_it_loads_and_leaves_out(

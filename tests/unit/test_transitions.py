@@ -85,6 +85,7 @@ class Table(RuleBasedStateMachine):
         self.sessions = 0
         self.now = NOW
         self.next_id = 0
+        self.next_file = 0
         self.store = self.new_store()
 
     def clock(self) -> datetime:
@@ -162,6 +163,37 @@ class Table(RuleBasedStateMachine):
             self.position = after.position
         else:
             assert after.position == before.position
+
+    @rule(rows=st.integers(0, 5))
+    def adopt(self, rows: int) -> None:
+        """Files of an older system come into the table; whatever was set or read stays."""
+        before = self.current()
+        self.next_file += 1
+        end = before.position
+        file = data_file(f"incremental/{TABLE.key}/old{self.next_file}.parquet", rows, end)
+        chunk = Chunk(
+            start=end, end=end, files=(file,), strategy=before.backup_strategy, adopted=True
+        )
+        after = self.store.commit(TABLE, lambda _: chunk)
+        self.chunks.append((after.head, rows, 1))
+        assert after.backup_strategy == before.backup_strategy
+        assert after.metadata.manual_set_at == before.metadata.manual_set_at
+        state, earlier = after.mysql_state, before.mysql_state
+        assert after.verified_state == VerifiedState()
+        assert state.last_extraction_time == earlier.last_extraction_time
+        assert (state.status, state.last_session_rows) == (
+            earlier.status,
+            earlier.last_session_rows,
+        )
+
+    @precondition(lambda self: self.current().redshift_state.total_rows > 0)
+    @rule()
+    def lose_the_target(self) -> None:
+        start = Head(self.current().redshift_state.eligible_from_epoch, 0)
+        self.store.update(TABLE, lambda w: unloaded(w, through=start, total_rows=0))
+        self.loaded = start
+        state = self.current().redshift_state
+        assert (state.status, state.total_rows) == ("pending", 0)
 
     @rule()
     def fail(self) -> None:

@@ -13,6 +13,7 @@ from floodmark.cli.terminal import table as table_of
 from floodmark.cli.words import counted, size
 from floodmark.errors import FloodmarkError, UsageError
 from floodmark.lake.files import LakeFile, choose_removable, describe_files
+from floodmark.model.manifest import Chunk
 from floodmark.model.notice import Notice
 from floodmark.model.table import TableName
 from floodmark.model.timestamps import stamped
@@ -94,10 +95,14 @@ def clean(app: App, names: tuple[str, ...], age: str | None, *, dry_run: bool, f
 
 
 def _files(app: App, table: TableName, *, mend: bool = True) -> list[LakeFile]:
-    found = app.store.objects.list_objects(layout.data_files(table))
-    now = app.run.clock()
+    objects, now = app.store.objects, app.run.clock()
     watermark = app.store.get(table, mend=mend)
-    return describe_files(found, history(app.store, table), watermark, now=now)
+    manifests = history(app.store, table)
+    named = {f.path for m in manifests if isinstance(m.change, Chunk) for f in m.change.files}
+    found = {info.key: info for info in objects.list_objects(layout.data_files(table))}
+    for folder in layout.folders_elsewhere(table, named):
+        found |= {info.key: info for info in objects.list_objects(folder) if info.key in named}
+    return describe_files(found.values(), manifests, watermark, now=now)
 
 
 def _summary(files: list[LakeFile]) -> str:

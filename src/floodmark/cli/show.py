@@ -86,7 +86,8 @@ def show_change(manifest: Manifest) -> str:
     """What a manifest did, in a few words."""
     match manifest.change:
         case Chunk() as chunk:
-            return f"chunk: {counted(chunk.rows, 'row')} in {counted(len(chunk.files), 'file')}"
+            kind = "adopted" if chunk.adopted else "chunk"
+            return f"{kind}: {counted(chunk.rows, 'row')} in {counted(len(chunk.files), 'file')}"
         case Set():
             return "set by hand"
         case Reset(stages=stages):

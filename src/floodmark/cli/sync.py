@@ -10,6 +10,7 @@ import click
 from floodmark.cli.app import App, command_options, table_option
 from floodmark.cli.loading import loading_of
 from floodmark.cli.progress import ProgressLine
+from floodmark.cli.sync_adopt import adopt_table, adoption_of, mention_foreign_files
 from floodmark.cli.sync_plan import show_plans
 from floodmark.cli.sync_result import explain, show_result
 from floodmark.config.models import MysqlConnection
@@ -50,6 +51,8 @@ MOST_DIGITS = 18
     type=click.Choice(["new", "all"]),
     help="Compare source and target: what is not verified yet, or with =all everything.",
 )
+@click.option("--adopt", is_flag=True, help="Load Parquet files of older systems, too.")
+@click.option("--adopt-from", metavar="FOLDER", help="The folder of the lake that they lie in.")
 @click.option("--dry-run", is_flag=True, help="Show the plan, change nothing.")
 @command_options
 def sync(
@@ -59,9 +62,11 @@ def sync(
     limit_text: str | None,
     strategy: Strategy,
     verify: Literal["new", "all"] | None,
+    adopt_from: str | None,
     *,
     backup_only: bool,
     load_only: bool,
+    adopt: bool,
     dry_run: bool,
 ) -> int:
     """Bring everything new from MySQL into the lake and on into the warehouse."""
@@ -72,17 +77,25 @@ def sync(
     if verify and (backup_only or dry_run):
         other = "--backup-only" if backup_only else "--dry-run"
         raise UsageError(f"--verify-data compares what was loaded, and {other} loads nothing")
+    if (adopt or adopt_from) and not load_only:
+        raise UsageError("--adopt is for stage 2 alone", hint="add --redshift-only")
     limit = _limit(limit_text)
     tables = _tables(app, names, pipelines)
+    if adopt_from and len(tables) > 1:
+        raise UsageError("--adopt-from is the folder of one table", hint="name one with -t")
     settings = app.config.settings
     # Whatever is wrong with a connection is said before anything is touched.
     sources = {t: app.mysql(t.scope) for t in tables} if verify or not load_only else {}
     targets = {} if backup_only else {table: app.target(table) for table in tables}
+    adoption = adoption_of(app, adopt_from) if adopt or adopt_from else None
+    owners = {table: app.mysql(table.scope) for table in tables} if adoption else {}
     start = Position(app.start_of_new_tables()[0])
     folder = os.path.dirname(app.config.path)
     read_by_workers = [*sources.values(), *(targets.values() if verify else ())]
     tunnels = click.get_current_context().with_resource(
-        open_tunnels(read_by_workers, targets.values(), settings.spark, folder=folder)
+        open_tunnels(
+            read_by_workers, [*targets.values(), *owners.values()], settings.spark, folder=folder
+        )
     )
     engine = SparkEngine(settings.spark, app.report, verbose=app.debug)
     loadings = {
@@ -90,7 +103,7 @@ def sync(
     }
     if dry_run:
         at_once = settings.extraction.windows_at_once(strategy)
-        show_plans(app, tables, sources, loadings, tunnels, start, limit, at_once)
+        show_plans(app, tables, sources, loadings, adoption, tunnels, start, limit, at_once)
         return 0
     progress = ProgressLine(app)
 
@@ -113,6 +126,11 @@ def sync(
         if not load_only:
             with tunnels.through(sources[table]) as connection:
                 result = extract_table(extraction(connection), table, app.cursor_columns(table))
+        if load_only and adoption is None:
+            mention_foreign_files(app, table)
+        if adoption is not None:
+            with tunnels.through(owners[table]) as connection:
+                result = adopt_table(app, adoption, table, connection)
         return load_after(result, loadings[table], table) if table in loadings else result
 
     def compare(table: TableName) -> TableResult:

@@ -11,6 +11,7 @@ from floodmark.model.position import START, Position
 from floodmark.model.table import TableName
 from floodmark.model.watermark import Watermark
 from floodmark.sources.connection import connect
+from floodmark.sync.adoption import Adoption, find_files
 from floodmark.sync.loading import Loading, foresee
 from floodmark.sync.plan import chunks_of, plan_table
 from floodmark.tunnels.tunnel import Tunnels
@@ -21,6 +22,7 @@ def show_plans(
     tables: list[TableName],
     sources: Mapping[TableName, MysqlConnection],
     loadings: Mapping[TableName, Loading],
+    adoption: Adoption | None,
     tunnels: Tunnels,
     start: Position,
     limit: int | None,
@@ -39,6 +41,13 @@ def show_plans(
                 )
             lines.append(line)
             value |= {"read": reading}
+        if adoption is not None:
+            files = find_files(adoption, table, watermark)
+            value |= {"adopt": {"files": len(files.chosen), "left_out": len(files.left_out)}}
+            lines.append(
+                f"    adopt {len(files.chosen):,} files of an older system,"
+                f" leave out {len(files.left_out):,}"
+            )
         if table in loadings:
             chosen, left_out = foresee(loadings[table], table, watermark) if watermark else ([], [])
             loading, left = _summary(chosen), _summary(left_out)

@@ -23,6 +23,9 @@ def show_result(result: TableResult) -> str:
         )
     elif result.start is not None:
         parts.append(f"nothing new since {since(result.start)}")
+    if result.adopted_files:
+        rows, files = counted(result.adopted_rows, "row"), counted(result.adopted_files, "file")
+        parts.append(f"{rows} in {files} adopted")
     if result.loaded_manifests:
         aside = f" and {result.quarantined_rows:,} quarantined" if result.quarantined_rows else ""
         loaded = f"{counted(result.loaded_rows, 'row')} loaded{aside}"
@@ -79,6 +82,11 @@ def explain(app: App, results: Iterable[TableResult]) -> None:
     for result in results:
         for change in result.target_changes:
             app.report(Notice("info", f"{result.table_name}: {change}"))
+        if result.left_out_files:
+            app.warn(
+                f"{result.table_name}: {result.left_out_files:,} files of an older system were"
+                " created at another time and not adopted"
+            )
         if result.left_out_manifests:
             app.warn(
                 f"{result.table_name}: left out"

@@ -228,7 +228,7 @@ class ExtractionSettings(Struct, frozen=True, kw_only=True):
 
 
 class LoadingSettings(Struct, frozen=True, kw_only=True):
-    """How much is loaded in one transaction, and how much of it may be left out."""
+    """How much is loaded in one transaction, what may be left out, and which older files come."""
 
     batch_mb: Rows = 1024
     """How much is loaded in one transaction, in MB of Parquet."""
@@ -236,6 +236,8 @@ class LoadingSettings(Struct, frozen=True, kw_only=True):
     """From so many MB of Parquet on, Spark's workers copy files into PostgreSQL's staging."""
     quarantine_limit: Count = 100
     """Rows of one transaction that may go to quarantine; with more, nothing of it is loaded."""
+    adopt_hours: Annotated[float, Meta(gt=0, le=8760)] = 10.0
+    """Without a manual watermark, `sync --adopt` takes files this close to the last extraction."""
 
 
 class Config(Struct, frozen=True, kw_only=True):

@@ -26,6 +26,17 @@ def most_ahead_bytes(window_mb: int) -> int:
     return 4 * window_mb * MEBIBYTE + 128 * MEBIBYTE
 
 
+def data_file_key(
+    table: TableName, session_id: str, sequence: int, part: int, attempt: int = 0, number: int = 0
+) -> str:
+    """The lake's name for a data file of ours."""
+    day = session_day(session_id)
+    return (
+        f"incremental/{table.key}/year={day[:4]}/month={day[4:6]}/day={day[6:]}/"
+        f"{session_id}-{sequence:06d}-{part:05d}-{attempt}-{number}.parquet"
+    )
+
+
 class ExtractionJob(Struct, frozen=True, kw_only=True):
     """The extraction of one chunk.
 
@@ -63,8 +74,4 @@ class ExtractionJob(Struct, frozen=True, kw_only=True):
 
     def key(self, part: int, attempt: int, number: int) -> str:
         """The lake's name for a file; no two attempts ever share one."""
-        day = session_day(self.session_id)
-        return (
-            f"incremental/{self.table.key}/year={day[:4]}/month={day[4:6]}/day={day[6:]}/"
-            f"{self.session_id}-{self.sequence:06d}-{part:05d}-{attempt}-{number}.parquet"
-        )
+        return data_file_key(self.table, self.session_id, self.sequence, part, attempt, number)

@@ -41,6 +41,11 @@ class LakeFile(Struct, frozen=True, kw_only=True):
     protection: Protection | None = None
 
 
+def is_our_name(name: str) -> bool:
+    """Whether a file's name is one that a task of ours gives."""
+    return _OUR_NAME.fullmatch(name) is not None
+
+
 def describe_files(
     found: Iterable[ObjectInfo],
     manifests: Iterable[Manifest],

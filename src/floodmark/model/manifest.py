@@ -48,6 +48,8 @@ class DataFile(Struct, frozen=True):
     """The position of its first row."""
     last: Position
     """The position of its last row."""
+    origin: str | None = None
+    """The older system's file that this was made of, if it had to be written anew."""
 
 
 class Chunk(Struct, frozen=True, kw_only=True, tag_field="kind", tag="chunk"):
@@ -73,6 +75,8 @@ class Chunk(Struct, frozen=True, kw_only=True, tag_field="kind", tag="chunk"):
     """Whether the run had nothing more to read behind it."""
     reload: bool = False
     """Whether this is the whole table, which replaces what was there."""
+    adopted: bool = False
+    """Whether an older system wrote it: rows of any position, which give way to what is there."""
 
     @property
     def rows(self) -> int:

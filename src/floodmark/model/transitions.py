@@ -132,21 +132,27 @@ def _stand_after_chunk(
     rows = state.total_rows + chunk.rows
     chunks = state.chunk_count + 1
     seconds = before.metadata.total_processing_time_seconds + chunk.seconds
+    counted = structs.replace(
+        state,
+        total_rows=rows,
+        s3_file_count=state.s3_file_count + len(chunk.files),
+        s3_bytes=state.s3_bytes + chunk.bytes,
+        chunk_count=chunks,
+    )
+    if chunk.adopted:  # nothing was read, and an operator's position stays his
+        metadata = structs.replace(before.metadata, average_batch_size=rows // chunks)
+        return structs.replace(before, mysql_state=counted, metadata=metadata)
     return structs.replace(
         before,
         backup_strategy=chunk.strategy,
         mysql_state=structs.replace(
-            state,
+            counted,
             status="success" if chunk.final else "in_progress",
             last_timestamp=chunk.end.timestamp,
             last_id=chunk.end.id,
             walk=chunk.end.walk,
             last_extraction_time=by.now,
-            total_rows=rows,
             last_session_rows=chunk.rows + (state.last_session_rows if same_session else 0),
-            s3_file_count=state.s3_file_count + len(chunk.files),
-            s3_bytes=state.s3_bytes + chunk.bytes,
-            chunk_count=chunks,
         ),
         metadata=structs.replace(
             _manual(before.metadata, None),
@@ -290,7 +296,8 @@ def _verified_state(watermark: Watermark, manifest: Manifest) -> VerifiedState:
     """What stays verified: nothing that may lie behind where the table stands after a manifest."""
     before, standing, change = watermark.verified_state, manifest.standing, manifest.change
     anew = standing.load_epoch != watermark.redshift_state.load_epoch
-    if anew or isinstance(change, Reset | Restore):
+    adopted = isinstance(change, Chunk) and change.adopted  # rows of any position
+    if anew or adopted or isinstance(change, Reset | Restore):
         return VerifiedState()
     position = standing.mysql_state.position.base
     order = before.position.compare(position)

@@ -72,7 +72,8 @@ def batches_of(
     """Group manifests into transactions of some size.
 
     A batch never crosses a manifest by which an operator moved the position (`steered`): behind
-    such a one, rows may come again. Nor does it cross a change of the schema, or a full reload.
+    such a one, rows may come again. Nor does it cross a change of the schema, or a full reload; and
+    what was adopted is loaded by itself.
     """
     moves = sorted(steered)
     batch: list[Manifest] = []
@@ -95,7 +96,7 @@ def _together(
     size = sum(m.change.bytes for m in batch if isinstance(m.change, Chunk)) + new.bytes
     return (
         not moved
-        and not (last.reload or new.reload)
+        and not (last.reload or new.reload or last.adopted or new.adopted)
         and size <= most_bytes
         and _shape(last) == _shape(new)
     )
@@ -121,6 +122,7 @@ def _batch(
         chunks=tuple(_chunk(manifest, manifest_key[manifest.head]) for manifest in manifests),
         session_id=session_id,
         reload=first.reload,
+        adopted=first.adopted,
     )
 
 

@@ -1,6 +1,7 @@
 """Where in the lake everything about a table's state is kept."""
 
 import re
+from collections.abc import Iterable
 from datetime import datetime
 
 from floodmark.errors import UsageError
@@ -82,6 +83,23 @@ def head_of_quarantine(key: str) -> Head | None:
 def copies(table: TableName, load_epoch: int) -> str:
     """The folder of data files without such rows, while they are loaded."""
     return f"{COPIES}{table.key}/{load_epoch:08d}/"
+
+
+def older_data_files(spelling: str) -> str:
+    """The folder in which an older system kept a table's data files, under some spelling."""
+    return f"{DATA}{spelling}/"
+
+
+def folders_elsewhere(table: TableName, paths: Iterable[str]) -> list[str]:
+    """The folders of data files that do not lie in the table's own: an older system's."""
+    own = data_files(table)
+    return sorted({f"{path.rpartition('/')[0]}/" for path in paths if not path.startswith(own)})
+
+
+def table_of_data_file(key: str) -> TableName | None:
+    """The table in whose folder a data file lies; None if it is no table's."""
+    parts = key.removeprefix(DATA).split("/")
+    return table_of_key("/".join(parts[:2])) if len(parts) > 2 else None
 
 
 def table_of_primary(key: str) -> TableName | None:

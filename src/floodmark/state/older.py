@@ -58,7 +58,7 @@ def find_older(
             named = document.get("table_name")
             if named is not None and named not in spellings(table):
                 continue  # another table of the same spelling
-            _refuse_ambiguity(table, spelling if named is None else str(named), key, known)
+            refuse_ambiguity(table, spelling if named is None else str(named), key, known)
             candidate = _read(document, key, now)
         except CorruptDocument as error:
             broken.append(error)
@@ -108,9 +108,10 @@ def _decode(data: bytes, key: str) -> dict[str, Any]:
     return document
 
 
-def _refuse_ambiguity(
+def refuse_ambiguity(
     table: TableName, spelling: str, key: str, known: Collection[TableName]
 ) -> None:
+    """StateError if several of the known tables may be meant by a spelling."""
     meant = sorted(str(other) for other in known if spelling in spellings(other))
     if len(meant) > 1:
         raise StateError(

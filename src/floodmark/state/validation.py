@@ -48,8 +48,12 @@ def validate(store: WatermarkStore, table: TableName) -> Findings:
     folded = _fold(table, _up_to(manifests, known), differences)
     differences += _compare_watermark(current, folded)
     differences += _missing_last(store, table)
-    found = {info.key: info.size for info in store.objects.list_objects(layout.data_files(table))}
     files = _named_files(manifests)
+    own = store.objects.list_objects(layout.data_files(table))
+    found = {info.key: info.size for info in own}
+    for folder in layout.folders_elsewhere(table, files):
+        listed = store.objects.list_objects(folder)
+        found |= {info.key: info.size for info in listed if info.key in files}
     cleaned = 0
     missing: list[Head] = []
     for path, (head, file) in files.items():

@@ -14,7 +14,7 @@ from msgspec import Struct, structs
 from floodmark.config.models import ExtractionSettings, LakeSettings, MysqlConnection
 from floodmark.errors import ExitCode, FloodmarkError, LeaseLost
 from floodmark.model.extraction import ChunkPlan, Receipt, Window
-from floodmark.model.manifest import Change, Chunk, Column
+from floodmark.model.manifest import Change, Chunk
 from floodmark.model.position import START, Position
 from floodmark.model.run import Strategy
 from floodmark.model.table import TableName
@@ -24,7 +24,7 @@ from floodmark.model.watermark import Watermark
 from floodmark.sources.connection import MysqlSession, connect
 from floodmark.state.lease import Lease
 from floodmark.state.watermarks import WatermarkStore
-from floodmark.sync.plan import TablePlan, chunks_of, plan_table
+from floodmark.sync.plan import TablePlan, chunks_of, lake_columns, plan_table
 from floodmark.sync.receipts import check_receipts
 from floodmark.sync.result import TableResult
 
@@ -202,12 +202,7 @@ class _TableRun:
             end=START if reload else plan.end,
             files=tuple(file for receipt in receipts for file in receipt.files),
             strategy=self._extraction.strategy,
-            columns=tuple(
-                Column(column.name, column.column_type, column.nullable, planned.arrow)
-                for column, planned in zip(
-                    self._plan.source.columns, self._plan.columns, strict=True
-                )
-            ),
+            columns=lake_columns(self._plan.source, self._plan.columns),
             primary_key=self._plan.source.primary_key,
             version=cursor.timestamp,
             seconds=round(time.monotonic() - began, 3),

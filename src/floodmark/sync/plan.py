@@ -1,7 +1,7 @@
 """The plan of one table's extraction: what will be read, how far, and along which index."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta, tzinfo
 from functools import partial
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -13,6 +13,7 @@ from floodmark.errors import ConfigError, UsageError
 from floodmark.model.bound import Bound
 from floodmark.model.cursor import Cursor, CursorChoice
 from floodmark.model.extraction import ChunkPlan, ColumnPlan, Edge, Route
+from floodmark.model.manifest import Column
 from floodmark.model.position import START, Position
 from floodmark.model.schema import SourceTable
 from floodmark.model.table import TableName
@@ -123,6 +124,14 @@ def _beyond(
         " seen: was the table emptied, or restored from a backup? Then 'floodmark watermark reset"
         f" -t {source.name}' reads it anew, and 'watermark set -t {source.name} --id"
         f" {coming - 1}' goes on from there"
+    )
+
+
+def lake_columns(source: SourceTable, planned: Sequence[ColumnPlan]) -> tuple[Column, ...]:
+    """A table's columns, and the types under which they lie in the lake."""
+    return tuple(
+        Column(column.name, column.column_type, column.nullable, plan.arrow)
+        for column, plan in zip(source.columns, planned, strict=True)
     )
 
 

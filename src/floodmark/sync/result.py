@@ -26,6 +26,9 @@ class TableResult(Struct, frozen=True, kw_only=True):
     loaded_manifests: int = 0
     load_seconds: float = 0.0
     target_changes: tuple[str, ...] = ()
+    adopted_files: int = 0
+    adopted_rows: int = 0
+    left_out_files: int = 0
     left_out_manifests: int = 0
     left_out_rows: int = 0
     verification: VerificationResult | None = None

@@ -150,10 +150,11 @@ class PostgresTarget(SqlTarget):
                     copy.write(data)
             return cursor.rowcount
 
-    def _insert_staged(self, table: TargetTable, *, reload: bool) -> None:
+    def _insert_staged(self, batch: LoadBatch) -> None:
         """In one statement, where the target's table has the key: a third of the work."""
-        if reload or not table.primary_key or self._key_of(table.name) is None:
-            super()._insert_staged(table, reload=reload)
+        table = batch.table
+        if batch.reload or not table.primary_key or self._key_of(table.name) is None:
+            super()._insert_staged(batch)
             return
         columns = ", ".join(quote(column.name) for column in table.columns)
         keys = ", ".join(map(quote, table.primary_key))
@@ -161,7 +162,7 @@ class PostgresTarget(SqlTarget):
         self._execute(
             f"INSERT INTO {self._name(table.name)} AS t ({columns})"  # noqa: S608
             f" SELECT DISTINCT ON ({keys}) {columns} FROM {STAGING} ORDER BY {keys}{newest}"
-            f" ON CONFLICT ({keys}) DO {_replacement(table)}"
+            f" ON CONFLICT ({keys}) DO {_replacement(table, adopted=batch.adopted)}"
         )
 
     def _read_value(self, column: Column) -> str:
@@ -283,13 +284,13 @@ def staging_columns(table: TargetTable) -> str:
     return ", ".join(f"{quote(column.name)} {staging_type(column)}" for column in table.columns)
 
 
-def _replacement(table: TargetTable) -> str:
+def _replacement(table: TargetTable, *, adopted: bool) -> str:
     """What happens to a row of the target when one of the same key is staged."""
     others = [quote(c.name) for c in table.columns if c.name not in table.primary_key]
     if not others:
         return "NOTHING"
     update = f"UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in others)}"
     if not table.version:
-        return update
-    version = quote(table.version)
-    return f"{update} WHERE t.{version} IS NULL OR excluded.{version} >= t.{version}"
+        return "NOTHING" if adopted else update
+    version, newer = quote(table.version), ">" if adopted else ">="
+    return f"{update} WHERE t.{version} IS NULL OR excluded.{version} {newer} t.{version}"

@@ -195,8 +195,8 @@ class SpreadPostgresTarget(PostgresTarget):
         )
         return sum(parts.values())
 
-    def _insert_staged(self, table: TargetTable, *, reload: bool) -> None:
-        super()._insert_staged(table, reload=reload)
+    def _insert_staged(self, batch: LoadBatch) -> None:
+        super()._insert_staged(batch)
         if self._shared is not None:
             self._execute(f"DROP VIEW pg_temp.{STAGING}")
 

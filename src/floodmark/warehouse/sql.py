@@ -269,7 +269,7 @@ class SqlTarget(Target):
             )
         if inserted is None:
             self._refuse_open_keys(table)
-            self._insert_staged(table, reload=batch.reload)
+            self._insert_staged(batch)
         for chunk in chunks:
             self._execute(self._ledger_statement(batch, chunk))
 
@@ -277,12 +277,13 @@ class SqlTarget(Target):
         """Insert rows without staging, where a target can and nothing is to be replaced."""
         return None
 
-    def _insert_staged(self, table: TargetTable, *, reload: bool) -> None:
+    def _insert_staged(self, batch: LoadBatch) -> None:
         """Bring what is staged into the target, in place of what it replaces there."""
+        table = batch.table
         columns = ", ".join(quote(column.name) for column in table.columns)
         source = STAGING
-        if table.primary_key and not reload:
-            self._merge(table, columns)
+        if table.primary_key and not batch.reload:
+            self._merge(table, columns, adopted=batch.adopted)
             source = NEWEST
         values = ", ".join(self._inserted(column) for column in table.columns)
         self._execute(
@@ -313,7 +314,7 @@ class SqlTarget(Target):
         epochs = {int(row[0]) for row in rows}
         return bool(epochs) and batch.load_epoch not in epochs
 
-    def _merge(self, table: TargetTable, columns: str) -> None:
+    def _merge(self, table: TargetTable, columns: str, *, adopted: bool) -> None:
         """Leave in NEWEST what is to be inserted, and remove from the target what it replaces."""
         target = self._name(table.name)
         keys = ", ".join(quote(name) for name in table.primary_key)
@@ -329,11 +330,16 @@ class SqlTarget(Target):
         match = " AND ".join(f"{t}.{quote(k)} = {NEWEST}.{quote(k)}" for k in table.primary_key)
         if table.version:
             version = quote(table.version)
+            # Of two versions that are the same, the one that came later counts: not an older
+            # system's.
+            later = ">=" if adopted else ">"
             self._execute(
                 f"DELETE FROM {NEWEST} USING {target}"  # noqa: S608
-                f" WHERE {match} AND ({t}.{version} > {NEWEST}.{version}"
+                f" WHERE {match} AND ({t}.{version} {later} {NEWEST}.{version}"
                 f" OR {t}.{version} IS NOT NULL AND {NEWEST}.{version} IS NULL)"
             )
+        elif adopted:
+            self._execute(f"DELETE FROM {NEWEST} USING {target} WHERE {match}")  # noqa: S608
         self._execute(
             f"DELETE FROM {target} USING {NEWEST} WHERE {match}"  # noqa: S608
         )

@@ -1,0 +1,164 @@
+"""Parquet files that another system wrote: whether they fit a table, and how they are made to fit.
+
+A file whose columns lie in it just as we write them is taken as it is. One that holds the same
+values in other types (nanoseconds, INT96, wider numbers, decimals as integers) is written anew,
+every value cast exactly. Anything else does not fit: nothing is guessed, above all no time zone.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from msgspec import Struct
+
+from floodmark.engine.arrow import arrow_type
+from floodmark.errors import FloodmarkError
+from floodmark.model.manifest import Column
+
+_CODECS = {"UNCOMPRESSED", "SNAPPY", "GZIP", "ZSTD"}  # what every target reads
+_ROW_GROUP = 250_000
+
+
+class ForeignFile(Struct, frozen=True, kw_only=True):
+    """What a file of another system holds.
+
+    `names` are its columns in their order. It is `exact` if it can be taken as it is; `misfits`
+    say, with both sides, why it cannot be taken at all.
+    """
+
+    rows: int
+    names: tuple[str, ...]
+    exact: bool
+    misfits: tuple[str, ...]
+
+
+def look_into(data: bytes, columns: Sequence[Column], key: Sequence[str]) -> ForeignFile:
+    """Hold a file against the columns and the primary key of a table."""
+    with _opened(data) as file:
+        wanted = {column.name: column for column in columns}
+        found = {field.name: field.type for field in file.schema_arrow}
+        physical = _physical_types(file)
+        misfits = [
+            f"{name} is missing in the file, and {column.arrow} by the source"
+            for name, column in wanted.items()
+            if name not in found
+        ]
+        misfits += [
+            f"{name} is {_shown(kind, physical.get(name))} in the file, and nothing by the source"
+            for name, kind in found.items()
+            if name not in wanted
+        ]
+        both = [name for name in found if name in wanted]
+        misfits += [
+            f"{name} is {_shown(found[name], physical.get(name))} in the file, and"
+            f" {wanted[name].arrow} by the source"
+            for name in both
+            if not _castable(found[name], arrow_type(wanted[name].arrow), physical.get(name))
+        ]
+        exact = len(found) == file.metadata.num_columns and _codecs(file) <= _CODECS
+        exact = exact and all(
+            _exact(found[name], arrow_type(wanted[name].arrow), physical.get(name)) for name in both
+        )
+        if not misfits:
+            keys = file.read(list(key)) if key else None
+            misfits += [
+                f"{name} has {keys.column(name).null_count:,} NULLs, and is in the primary key"
+                for name in key
+                if keys is not None and keys.column(name).null_count
+            ]
+        if not misfits and not exact:
+            misfits += _failed_casts(file, columns)
+        return ForeignFile(
+            rows=file.metadata.num_rows, names=tuple(found), exact=exact, misfits=tuple(misfits)
+        )
+
+
+def write_anew(data: bytes, columns: Sequence[Column]) -> bytes:
+    """The same rows in the types and the order in which we write them."""
+    schema = pa.schema(pa.field(c.name, arrow_type(c.arrow), c.nullable) for c in columns)
+    with _opened(data) as file:
+        table = file.read()
+        arrays = [_cast(table.column(field.name), field.type) for field in schema]
+    sink = pa.BufferOutputStream()
+    pq.write_table(
+        pa.Table.from_arrays(arrays, schema=schema),
+        sink,
+        compression="zstd",
+        compression_level=1,
+        store_schema=False,
+        row_group_size=_ROW_GROUP,
+    )
+    written: bytes = sink.getvalue().to_pybytes()
+    return written
+
+
+@contextmanager
+def _opened(data: bytes) -> Iterator[pq.ParquetFile]:
+    try:
+        # A year far away does not fit into nanoseconds, which INT96 would else become.
+        with pq.ParquetFile(pa.BufferReader(data), coerce_int96_timestamp_unit="us") as file:
+            yield file
+    except (OSError, pa.ArrowException) as error:
+        raise FloodmarkError(f"not a Parquet file that can be read: {error}") from error
+
+
+def _failed_casts(file: pq.ParquetFile, columns: Sequence[Column]) -> list[str]:
+    table, failed = file.read(), []
+    for column in columns:
+        try:
+            _cast(table.column(column.name), arrow_type(column.arrow))
+        except pa.ArrowException as error:
+            failed.append(f"{column.name} holds a value that is no {column.arrow}: {error}")
+    return failed
+
+
+def _cast(values: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    if pa.types.is_dictionary(values.type):
+        values = values.cast(values.type.value_type)
+    return values.cast(kind)
+
+
+def _exact(found: pa.DataType, wanted: pa.DataType, physical: str | None) -> bool:
+    if pa.types.is_decimal(wanted) and physical != "FIXED_LEN_BYTE_ARRAY":
+        return False
+    return bool(found == wanted) and physical != "INT96"
+
+
+def _castable(found: pa.DataType, wanted: pa.DataType, physical: str | None) -> bool:
+    """Whether a cast keeps every value or fails, and takes nothing for granted."""
+    kinds = pa.types
+    if kinds.is_dictionary(found):
+        found = found.value_type
+    if physical == "INT96":  # a moment, by all who write it
+        return bool(wanted == pa.timestamp("us", "UTC"))
+    if found == wanted:
+        return True
+    if kinds.is_timestamp(found) and kinds.is_timestamp(wanted):
+        return (found.tz is None) == (wanted.tz is None)
+    if kinds.is_integer(found):
+        return bool(kinds.is_integer(wanted) or kinds.is_decimal(wanted))
+    if kinds.is_decimal(found):
+        return bool(kinds.is_decimal(wanted))
+    if kinds.is_float32(found):
+        return bool(kinds.is_float64(wanted))
+    if kinds.is_large_string(found):
+        return bool(kinds.is_string(wanted))
+    return bool(
+        (kinds.is_large_binary(found) or kinds.is_fixed_size_binary(found))
+        and kinds.is_binary(wanted)
+    )
+
+
+def _physical_types(file: pq.ParquetFile) -> dict[str, str]:
+    columns = (file.schema.column(n) for n in range(file.metadata.num_columns))
+    return {column.path: column.physical_type for column in columns}
+
+
+def _codecs(file: pq.ParquetFile) -> set[str]:
+    groups = (file.metadata.row_group(n) for n in range(file.metadata.num_row_groups))
+    return {g.column(n).compression for g in groups for n in range(g.num_columns)}
+
+
+def _shown(kind: pa.DataType, physical: str | None) -> str:
+    return f"{kind} (INT96)" if physical == "INT96" else str(kind)
