@@ -23,6 +23,7 @@ import pymysql
 
 import processes  # noqa: F401 - it names modules to preload, and we name more
 from floodmark.cli import sync as sync_command
+from floodmark.cli import watermark_maintain
 from floodmark.cli.main import run
 from floodmark.embedded.mariadb import PrivateMariaDB
 from floodmark.engine.compare import answered
@@ -185,6 +186,7 @@ class Pipeline:
         out, err = StringIO(), StringIO()
         with (
             patch.object(sync_command, "SparkEngine", engine or self.engine),
+            patch.object(watermark_maintain, "SparkEngine", engine or self.engine),
             redirect_stdout(out),
             redirect_stderr(err),
         ):

@@ -258,6 +258,20 @@ def test_without_a_load_there_is_nothing_to_verify(synced: Pipeline, other: str)
     assert other in ended.err
 
 
+def test_watermark_validate_compares_the_rows_too(synced: Pipeline) -> None:
+    fine = synced.call("watermark", "validate", "--data", "--json")
+    assert fine.code == 0, fine
+    assert fine.value[0]["verification"]["rows"] == 20
+    assert "20 rows compared" in synced.call("watermark", "validate", "--data").out
+    in_target(synced, "UPDATE t SET v = -1 WHERE id = 3")
+    assert synced.call("watermark", "validate").code == 0
+    told = synced.call("watermark", "validate", "--data")
+    assert told.code == 5
+    assert "v: '3' in the source, '-1' in the target" in told.out
+    assert synced.watermark().verified_state.status == "failed"
+    assert synced.call("watermark", "validate", "--data", "--lake-only").code == 2
+
+
 # Cursors and keys
 
 

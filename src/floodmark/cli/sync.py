@@ -13,7 +13,7 @@ from floodmark.cli.progress import ProgressLine
 from floodmark.cli.sync_adopt import adopt_table, adoption_of, mention_foreign_files
 from floodmark.cli.sync_plan import show_plans
 from floodmark.cli.sync_result import explain, show_result
-from floodmark.config.models import MysqlConnection
+from floodmark.cli.verification import verification_of
 from floodmark.errors import UsageError
 from floodmark.model.position import Position
 from floodmark.model.run import Strategy
@@ -24,8 +24,7 @@ from floodmark.sync.result import TableResult
 from floodmark.sync.spark import SparkEngine
 from floodmark.sync.strategies import exit_code, run_tables
 from floodmark.sync.tunnels import open_tunnels
-from floodmark.sync.verification import Verification, verify_after
-from floodmark.warehouse.opening import open_reader
+from floodmark.sync.verification import verify_after
 
 MOST_DIGITS = 18
 
@@ -107,25 +106,23 @@ def sync(
         return 0
     progress = ProgressLine(app)
 
-    def extraction(connection: MysqlConnection) -> Extraction:
-        return Extraction(
-            store=app.store,
-            connection=connection,
-            settings=settings.extraction,
-            lake=app.config.lake,
-            engine=engine,
-            strategy=strategy,
-            session_id=app.run.session_id,
-            default_start=start,
-            limit=limit,
-            progress=progress.show,
-        )
-
     def work(table: TableName) -> TableResult:
         result = TableResult(table_name=str(table))
         if not load_only:
             with tunnels.through(sources[table]) as connection:
-                result = extract_table(extraction(connection), table, app.cursor_columns(table))
+                extraction = Extraction(
+                    store=app.store,
+                    connection=connection,
+                    settings=settings.extraction,
+                    lake=app.config.lake,
+                    engine=engine,
+                    strategy=strategy,
+                    session_id=app.run.session_id,
+                    default_start=start,
+                    limit=limit,
+                    progress=progress.show,
+                )
+                result = extract_table(extraction, table, app.cursor_columns(table))
         if load_only and adoption is None:
             mention_foreign_files(app, table)
         if adoption is not None:
@@ -137,17 +134,8 @@ def sync(
         result = done[table]
         if result.failed:
             return result
-        with (
-            tunnels.through(sources[table]) as connection,
-            tunnels.through(targets[table]) as target,
-        ):
-            verification = Verification(
-                extraction=extraction(connection),
-                open_target=partial(open_reader, target, app.config.lake),
-                target_name=loadings[table].target_name,
-                everything=verify == "all",
-            )
-            return verify_after(result, verification, table, app.cursor_columns(table))
+        with verification_of(app, table, engine, tunnels, everything=verify == "all") as how:
+            return verify_after(result, how, table, app.cursor_columns(table))
 
     at_once = settings.extraction.tables_at_once if strategy == "inter-table" else 1
     run = partial(run_tables, tables, failed=app.show_traceback, at_once=at_once, stop=engine.stop)

@@ -5,10 +5,10 @@ from collections.abc import Iterable
 import click
 
 from floodmark.cli.app import App
-from floodmark.cli.terminal import entry, fold, labelled
+from floodmark.cli.terminal import entry, labelled
+from floodmark.cli.verification import remark_on, show_agreement, show_differences
 from floodmark.cli.words import counted, since, size
 from floodmark.model.notice import Notice
-from floodmark.model.verification import VerificationResult
 from floodmark.sync.result import TableResult
 
 
@@ -33,48 +33,14 @@ def show_result(result: TableResult) -> str:
     elif result.start is None and not result.failed:
         parts.append("nothing to load")
     if (verified := result.verification) and not result.failed:
-        parts.append(_show_agreement(verified))
+        parts.append(show_agreement(verified))
     if result.failed:
         parts.append(str(result.error).removeprefix(f"{result.table_name}: "))
     state = "failed" if result.failed else "ok"
     lines = [entry(state, f"{result.table_name}: {'; '.join(parts)}")]
     if verified and verified.differences:
-        lines += _show_differences(verified)
+        lines += show_differences(verified)
     return "\n".join(lines)
-
-
-def _show_agreement(verified: VerificationResult) -> str:
-    if not verified.windows:
-        return "nothing new to compare"
-    return (
-        f"{counted(verified.rows, 'row')} compared in {verified.seconds:.1f} s:"
-        " source and target are equal"
-    )
-
-
-def _show_differences(verified: VerificationResult) -> list[str]:
-    """The rows that differ, each with its key, and the values that do."""
-    lines = []
-    for row in verified.shown:
-        key = ", ".join(f"{name} = {_value(value)}" for name, value in row.key.items())
-        lines.append(fold(f"{row.kind}: {key}", first=4, indent=8))
-        lines += [
-            fold(
-                f"{value.column}: {_value(value.source)} in the source,"
-                f" {_value(value.target)} in the target",
-                first=8,
-                indent=12,
-            )
-            for value in row.values
-        ]
-    total = sum(verified.differences.values())
-    if total > len(verified.shown):
-        lines.append(f"    … the first {len(verified.shown):,} of {total:,} rows")
-    return lines
-
-
-def _value(value: str | None) -> str:
-    return "NULL" if value is None else repr(value)
 
 
 def explain(app: App, results: Iterable[TableResult]) -> None:
@@ -105,10 +71,6 @@ def explain(app: App, results: Iterable[TableResult]) -> None:
         for column, count in result.zero_dates.items():
             app.warn(f"{result.table_name}: {counted(count, 'zero or partial date')} in {column}")
         if verified := result.verification:
-            for remark in verified.remarks:
-                app.warn(f"{result.table_name}: {remark}")
-            if verified.moved:
-                moved = f"{counted(verified.moved, 'row')} changed in the source since the load"
-                app.report(Notice("info", f"{result.table_name}: {moved}; the next sync has them"))
+            remark_on(app, result.table_name, verified)
         if result.failed and result.hint:
             click.echo(labelled("hint:", "cyan", result.hint), err=True)

@@ -1,18 +1,30 @@
 """Commands that keep the state tidy: prune and validate."""
 
 import os
+from collections.abc import Iterable
 
 import click
+import msgspec
 
 from floodmark.cli.app import App, command_options, table_option
 from floodmark.cli.loading import loading_of
 from floodmark.cli.terminal import entry, fold, style
+from floodmark.cli.verification import (
+    remark_on,
+    show_agreement,
+    show_differences,
+    verification_of,
+)
 from floodmark.cli.words import counted
 from floodmark.errors import DifferenceFound, FloodmarkError, UsageError
 from floodmark.model.table import TableName
+from floodmark.model.verification import VerificationResult
 from floodmark.state.validation import Findings
 from floodmark.state.validation import validate as validate_lake
+from floodmark.sync.spark import SparkEngine
+from floodmark.sync.tunnels import open_for_workers
 from floodmark.sync.validation import repair_table, validate_table
+from floodmark.sync.verification import LOAD_AGAIN, verify_table
 from floodmark.tunnels.tunnel import Tunnels
 
 
@@ -35,9 +47,14 @@ def prune(app: App, keep_days: str, *, dry_run: bool) -> None:
 @table_option(required=False)
 @click.option("--repair", is_flag=True, help="Mend the tracking; never touches data.")
 @click.option("--lake-only", is_flag=True, help="Do not look at the warehouse.")
+@click.option("--data", is_flag=True, help="Compare all synced rows with those of the source.")
 @command_options
-def validate(app: App, names: tuple[str, ...], *, repair: bool, lake_only: bool) -> None:
+def validate(
+    app: App, names: tuple[str, ...], *, repair: bool, lake_only: bool, data: bool
+) -> None:
     """Compare what is tracked with what the lake and the warehouse hold."""
+    if data and lake_only:
+        raise UsageError("--data compares source and warehouse, which --lake-only leaves out")
     tables = app.tables(names) if names else _tables_with_state(app)
     known = () if lake_only else app.config.tables
     tunnels = click.get_current_context().with_resource(Tunnels(os.path.dirname(app.config.path)))
@@ -56,12 +73,24 @@ def validate(app: App, names: tuple[str, ...], *, repair: bool, lake_only: bool)
             if findings.differences:
                 repair_table(app.store, table, loadings[table])
                 found[table] = look(table)
-    app.print("\n".join(map(_show, found.values())) or "no tables", list(found.values()))
-    differing = [str(table) for table, findings in found.items() if findings.differences]
+    rows = _compare(app, [table for table in tables if table in known], tunnels) if data else {}
+    texts = [_show(findings, rows.get(table)) for table, findings in found.items()]
+    values = [
+        msgspec.to_builtins(findings) | ({"verification": rows.get(table)} if data else {})
+        for table, findings in found.items()
+    ]
+    app.print("\n".join(texts) or "no tables", values)
+    for table, verified in rows.items():
+        remark_on(app, str(table), verified)
+    differing = [
+        str(table)
+        for table, findings in found.items()
+        if findings.differences or (table in rows and rows[table].differences)
+    ]
     if differing:
         raise DifferenceFound(
             f"differences in {', '.join(differing)}",
-            hint=None if repair else "'watermark validate --repair' mends the tracking",
+            hint=_hint(found.values(), repair=repair),
         )
     unchecked = [str(table) for table, findings in found.items() if findings.unchecked]
     if unchecked:
@@ -71,11 +100,34 @@ def validate(app: App, names: tuple[str, ...], *, repair: bool, lake_only: bool)
         )
 
 
+def _hint(found: Iterable[Findings], *, repair: bool) -> str | None:
+    if not any(findings.differences for findings in found):
+        return LOAD_AGAIN
+    return None if repair else "'watermark validate --repair' mends the tracking"
+
+
+def _compare(
+    app: App, tables: list[TableName], tunnels: Tunnels
+) -> dict[TableName, VerificationResult]:
+    settings = app.config.settings.spark
+    connections = [c for t in tables for c in (app.mysql(t.scope), app.target(t))]
+    open_for_workers(tunnels, connections, settings)
+    engine = SparkEngine(settings, app.report, verbose=app.debug)
+    try:
+        found = {}
+        for table in tables:
+            with verification_of(app, table, engine, tunnels, everything=True) as how:
+                found[table] = verify_table(how, table, app.cursor_columns(table))
+        return found
+    finally:
+        engine.stop()
+
+
 def _tables_with_state(app: App) -> list[TableName]:
     return sorted({*app.store.log.tables(), *app.config.tables})
 
 
-def _show(findings: Findings) -> str:
+def _show(findings: Findings, verified: VerificationResult | None) -> str:
     counts = ", ".join(
         counted(number, word)
         for number, word in (
@@ -89,8 +141,12 @@ def _show(findings: Findings) -> str:
         counts += f"; loaded {manifests}, {counted(findings.loaded_rows, 'row')}"
     if findings.target_rows is not None:
         counts += f"; the target holds {counted(findings.target_rows, 'row')}"
-    state = "failed" if findings.differences else "ok"
     remarks = [*findings.differences]
+    if verified and verified.differences:
+        remarks.append(verified.summary)
+    elif verified:
+        counts += f"; {show_agreement(verified)}"
+    state = "failed" if remarks else "ok"
     if findings.unchecked:
         remarks.append(f"the target could not be looked at: {findings.unchecked}")
     remarks += [f"({remark})" for remark in findings.remarks]
@@ -99,5 +155,6 @@ def _show(findings: Findings) -> str:
         fold(f"hint: {hint}", indent=6, first=4).replace("hint:", style("hint:", "cyan"), 1)
         for hint in findings.hints
     ]
+    lines += show_differences(verified) if verified else []
     lines.insert(0, entry(state, f"{findings.table_name}: {counts}"))
     return "\n".join(lines)

@@ -21,7 +21,7 @@ def synced_ranges(
     nothing: its rows lie anywhere between its start and its bound.
     """
     ranges: list[SyncedRange] = []
-    complete = [chunk for chunk in chunks if chunk.end.walk is None and not chunk.reload]
+    complete = [chunk for chunk in chunks if not (chunk.end.walk or chunk.reload or chunk.adopted)]
     found = (SyncedRange(chunk.start.base, chunk.end) for chunk in complete)
     for new in sorted(found, key=cmp_to_key(_in_order)):
         start = verified if new.start.compare(verified) == -1 else new.start

@@ -64,8 +64,7 @@ def plan_table(
     A table with a time cursor and no position yet begins at `default_start`, with rows of that very
     moment.
     """
-    source = read_table(session, table)
-    choice = choose_cursor(source, cursor_columns)
+    source, choice, columns = read_shape(session, table, cursor_columns, settings)
     cursor = choice.cursor
     start = position
     if cursor.kind == "none":
@@ -91,7 +90,7 @@ def plan_table(
     return TablePlan(
         source=source,
         choice=choice,
-        columns=plan_columns(source, settings.zero_dates),
+        columns=columns,
         route=route,
         start=start,
         bound=bound,
@@ -108,6 +107,18 @@ def plan_table(
             ),
         ),
     )
+
+
+def read_shape(
+    session: MysqlSession,
+    table: TableName,
+    cursor_columns: tuple[str, ...] | None,
+    settings: ExtractionSettings,
+) -> tuple[SourceTable, CursorChoice, tuple[ColumnPlan, ...]]:
+    """Describe a table: what the catalog says, its cursor, and how its columns are read."""
+    source = read_table(session, table)
+    choice = choose_cursor(source, cursor_columns)
+    return source, choice, plan_columns(source, settings.zero_dates)
 
 
 def _beyond(

@@ -22,17 +22,26 @@ def open_tunnels(
     paths begin.
     """
     with Tunnels(folder) as tunnels:
-        tunnelled = [c for c in for_workers if isinstance(c, Tunnelled) and c.tunnel]
-        if tunnelled and (place := _other_machines(spark)):
-            raise ConfigError(
-                f"an SSH tunnel ends on this machine, where the workers of {place} cannot reach it",
-                hint="set spark.master to 'local[*,4]', or take 'tunnel' out of the connection and"
-                " give it a host and port that the workers reach",
-            )
-        tunnelled += [c for c in for_us if isinstance(c, Tunnelled)]
-        for connection in tunnelled:
-            tunnels.open(connection)
+        open_for_workers(tunnels, for_workers, spark)
+        for connection in for_us:
+            if isinstance(connection, Tunnelled):
+                tunnels.open(connection)
         yield tunnels
+
+
+def open_for_workers(
+    tunnels: Tunnels, connections: Iterable[Connection], spark: SparkSettings
+) -> None:
+    """Open tunnels for Spark's workers; ConfigError if those could not reach them."""
+    tunnelled = [c for c in connections if isinstance(c, Tunnelled) and c.tunnel]
+    if tunnelled and (place := _other_machines(spark)):
+        raise ConfigError(
+            f"an SSH tunnel ends on this machine, where the workers of {place} cannot reach it",
+            hint="set spark.master to 'local[*,4]', or take 'tunnel' out of the connection and"
+            " give it a host and port that the workers reach",
+        )
+    for connection in tunnelled:
+        tunnels.open(connection)
 
 
 def _other_machines(spark: SparkSettings) -> str | None:

@@ -31,7 +31,6 @@ from floodmark.model.verification import (
     WindowPair,
 )
 from floodmark.model.watermark import Watermark
-from floodmark.planning.cursor import choose_cursor
 from floodmark.planning.verification import (
     agreed_position,
     can_split_by_key,
@@ -41,15 +40,13 @@ from floodmark.planning.verification import (
     target_extents,
 )
 from floodmark.planning.windows import plan_chunks
-from floodmark.sources.catalog import read_table
 from floodmark.sources.connection import MysqlSession, connect
 from floodmark.sources.edges import cursor_edges, key_edges
-from floodmark.sources.projection import plan_columns
 from floodmark.sources.statements import keys_predicate, relation, window_predicate
 from floodmark.state.lease import Lease
 from floodmark.state.watermarks import WatermarkStore
 from floodmark.sync.extraction import Extraction
-from floodmark.sync.plan import TablePlan, window_rows
+from floodmark.sync.plan import TablePlan, read_shape, window_rows
 from floodmark.sync.result import TableResult
 from floodmark.warehouse.target import Target
 
@@ -57,7 +54,7 @@ if TYPE_CHECKING:
     from floodmark.engine.comparison import VerificationJob
 
 MOST_SHOWN = 20
-_HINT = (
+LOAD_AGAIN = (
     "'watermark set' to a position before the rows, then sync, loads them again; rows that are in"
     " the target only must be removed there by hand"
 )
@@ -96,7 +93,7 @@ def verify_after(
         status="differs",
         verification=result,
         error=result.summary,
-        hint=_HINT,
+        hint=LOAD_AGAIN,
         exit_code=ExitCode.DIFFERENCE,
     )
 
@@ -155,9 +152,8 @@ def _plan(
     cursor_columns: tuple[str, ...] | None,
 ) -> tuple[TablePlan, tuple[str, ...]]:
     """How the source is read: as by an extraction, but only columns that the target has."""
-    source = read_table(session, table)
-    choice = choose_cursor(source, cursor_columns)
-    columns = plan_columns(source, verification.extraction.settings.zero_dates)
+    settings = verification.extraction.settings
+    source, choice, columns = read_shape(session, table, cursor_columns, settings)
     with verification.open_target() as target:
         wanted = tuple(Column(c.name, "", c.nullable, c.arrow) for c in columns)
         asked = TargetTable(

@@ -1,0 +1,88 @@
+"""From the configuration to the comparison of a table, and how what it finds looks to people."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+
+from floodmark.cli.app import App
+from floodmark.cli.terminal import fold
+from floodmark.cli.words import counted
+from floodmark.model.notice import Notice
+from floodmark.model.position import START
+from floodmark.model.table import TableName
+from floodmark.model.verification import VerificationResult
+from floodmark.sync.extraction import Engine, Extraction
+from floodmark.sync.verification import Verification
+from floodmark.tunnels.tunnel import Tunnels
+from floodmark.warehouse.opening import open_reader
+
+
+@contextmanager
+def verification_of(
+    app: App, table: TableName, engine: Engine, tunnels: Tunnels, *, everything: bool
+) -> Iterator[Verification]:
+    """How a table of the configuration is compared."""
+    _, target_name = app.config.target_of(table)
+    with (
+        tunnels.through(app.mysql(table.scope)) as source,
+        tunnels.through(app.target(table)) as target,
+    ):
+        yield Verification(
+            extraction=Extraction(
+                store=app.store,
+                connection=source,
+                settings=app.config.settings.extraction,
+                lake=app.config.lake,
+                engine=engine,
+                strategy="intra-table",
+                session_id=app.run.session_id,
+                default_start=START,
+            ),
+            open_target=partial(open_reader, target, app.config.lake),
+            target_name=target_name,
+            everything=everything,
+        )
+
+
+def show_agreement(verified: VerificationResult) -> str:
+    """What was compared and is equal, in a few words."""
+    if not verified.windows:
+        return "nothing new to compare"
+    return (
+        f"{counted(verified.rows, 'row')} compared in {verified.seconds:.1f} s:"
+        " source and target are equal"
+    )
+
+
+def show_differences(verified: VerificationResult) -> list[str]:
+    """The rows that differ, each with its key, and the values that do."""
+    lines = []
+    for row in verified.shown:
+        key = ", ".join(f"{name} = {_value(value)}" for name, value in row.key.items())
+        lines.append(fold(f"{row.kind}: {key}", first=4, indent=8))
+        lines += [
+            fold(
+                f"{value.column}: {_value(value.source)} in the source,"
+                f" {_value(value.target)} in the target",
+                first=8,
+                indent=12,
+            )
+            for value in row.values
+        ]
+    total = sum(verified.differences.values())
+    if total > len(verified.shown):
+        lines.append(f"    … the first {len(verified.shown):,} of {total:,} rows")
+    return lines
+
+
+def remark_on(app: App, table_name: str, verified: VerificationResult) -> None:
+    """Say on stderr what else there is to know about a comparison."""
+    for remark in verified.remarks:
+        app.warn(f"{table_name}: {remark}")
+    if verified.moved:
+        moved = f"{counted(verified.moved, 'row')} changed in the source since the load"
+        app.report(Notice("info", f"{table_name}: {moved}; the next sync has them"))
+
+
+def _value(value: str | None) -> str:
+    return "NULL" if value is None else repr(value)
