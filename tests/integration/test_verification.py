@@ -272,6 +272,27 @@ def test_watermark_validate_compares_the_rows_too(synced: Pipeline) -> None:
     assert synced.call("watermark", "validate", "--data", "--lake-only").code == 2
 
 
+def test_rows_in_quarantine_are_counted_apart(
+    pipeline: New, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    warehouse = new_warehouse("postgres", request, tmp_path / "target")
+    it = pipeline({"t": CURSOR}, settings=FOURS)
+    retarget(it, warehouse)
+    create(it)
+    fill(it, 1, 20)
+    assert verify(it).code == 0
+    ask_once(it, "UPDATE t SET note = 'a\\0b', update_at = '2025-06-02' WHERE id IN (3, 18)")
+    ended = verify(it)
+    found = ended.table["verification"]
+    assert (ended.code, ended.table["quarantined_rows"], found["quarantined"]) == (0, 2, 2)
+    assert "2 rows cannot be in the target: see quarantine" in ended.err
+    assert it.watermark().verified_state.position == it.watermark().position
+    warehouse.query("DELETE FROM {schema}.t WHERE id = 4")
+    found = compare_all(it)
+    assert (found["quarantined"], found["moved"]) == (2, 2)  # older versions are still there
+    assert shown(found) == [("missing", ("4",), {})]
+
+
 # Cursors and keys
 
 

@@ -79,6 +79,9 @@ def remark_on(app: App, table_name: str, verified: VerificationResult) -> None:
     """Say on stderr what else there is to know about a comparison."""
     for remark in verified.remarks:
         app.warn(f"{table_name}: {remark}")
+    if verified.quarantined:
+        rows = counted(verified.quarantined, "row")
+        app.report(Notice("info", f"{table_name}: {rows} cannot be in the target: see quarantine"))
     if verified.moved:
         moved = f"{counted(verified.moved, 'row')} changed in the source since the load"
         app.report(Notice("info", f"{table_name}: {moved}; the next sync has them"))

@@ -3,7 +3,7 @@
 Both sides are read once, and only hashes of the rows are kept. If those sum up to the same, the
 sides agree. If not, both are read once more, and the rows that differ are kept. Of rows that only
 the target has, the source is asked by their keys: what it has elsewhere was changed since it was
-loaded, and is no difference.
+loaded, and is no difference. Nor is a row that the target cannot hold.
 """
 
 import time
@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any, Protocol, cast
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from msgspec import Struct, structs
 
 from floodmark.engine.arrow import Conversion
@@ -39,8 +40,19 @@ _KEYS_AT_ONCE = 500
 _LONGEST_SHOWN = 200
 
 
+class Misfit(Protocol):
+    """A kind of value that a target cannot hold."""
+
+    @property
+    def found(self) -> Callable[[pa.RecordBatch], pa.Array]:
+        """Says which rows of a batch have one."""
+
+
 class Reader(Protocol):
     """A target, as far as it can be read."""
+
+    def misfits(self, table: TargetTable) -> Sequence[Misfit]:
+        """Every kind of value that it cannot hold."""
 
     def read(self, table: TargetTable, extents: Sequence[Extent]) -> Iterator[pa.RecordBatch]:
         """Read rows back."""
@@ -104,7 +116,8 @@ def compare_window(job: VerificationJob, pair: WindowPair) -> Comparison:
         if sums[0] == sums[1]:
             return _comparison(pair, sums, began)
         prints.suspect()
-        prints.keep("source", from_source())
+        sieve = Sieve(target.misfits(job.table))
+        prints.keep("source", map(sieve.sift, from_source()))
         prints.keep("target", from_target())
         prints.judge()
         if job.table.primary_key:
@@ -116,7 +129,24 @@ def compare_window(job: VerificationJob, pair: WindowPair) -> Comparison:
             differences=cast("dict[DifferenceKind, int]", prints.counts()),
             shown=shown,
             moved=moved,
+            quarantined=sieve.rows,
         )
+
+
+class Sieve:
+    """Leaves out rows that the target cannot hold, and counts them: they are in quarantine."""
+
+    def __init__(self, misfits: Sequence[Misfit]) -> None:
+        self._misfits = misfits
+        self.rows = 0
+
+    def sift(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows that fit."""
+        for misfit in self._misfits:
+            fits = pc.invert(pc.fill_null(misfit.found(batch), False))
+            self.rows += len(fits) - fits.true_count
+            batch = batch.filter(fits)
+        return batch
 
 
 def fitted(batch: pa.RecordBatch, schema: pa.Schema, table: str) -> pa.RecordBatch:

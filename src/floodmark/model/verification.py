@@ -72,7 +72,8 @@ class Comparison(Struct, frozen=True, kw_only=True):
     """What a task found in its window.
 
     `differences` counts rows by kind, `shown` are some of them. `moved` are rows that the source
-    has changed since they were loaded: they are to come, and no difference.
+    has changed since they were loaded: they are to come, and no difference. `quarantined` are rows
+    that the target cannot hold.
     """
 
     part: int
@@ -81,6 +82,7 @@ class Comparison(Struct, frozen=True, kw_only=True):
     differences: dict[DifferenceKind, int] = {}
     shown: tuple[RowDifference, ...] = ()
     moved: int = 0
+    quarantined: int = 0
     seconds: float = 0.0
 
     @property
@@ -93,12 +95,14 @@ class VerificationResult(Struct, frozen=True, kw_only=True):
     """What a comparison found.
 
     `differences` counts rows by kind, `shown` are the first of them. `moved` are rows that the
-    source has changed since they were loaded. `position` is where the table is verified to.
+    source has changed since they were loaded, `quarantined` those that the target cannot hold.
+    `position` is where the table is verified to.
     """
 
     rows: int = 0
     windows: int = 0
     moved: int = 0
+    quarantined: int = 0
     position: Position = START
     differences: dict[DifferenceKind, int] = {}
     shown: tuple[RowDifference, ...] = ()

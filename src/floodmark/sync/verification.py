@@ -295,6 +295,7 @@ class _Comparing:
             rows=result.rows + sum(comparison.source.rows for comparison in comparisons),
             windows=result.windows + len(comparisons),
             moved=result.moved + sum(comparison.moved for comparison in comparisons),
+            quarantined=result.quarantined + sum(c.quarantined for c in comparisons),
             shown=shown[:MOST_SHOWN],
         )
 
