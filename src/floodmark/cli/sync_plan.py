@@ -54,7 +54,10 @@ def show_plans(
             if loading["manifests"]:
                 lines.append(_line(f"load {_show(loading)} in the lake already"))
             else:
-                lines.append(_line("load nothing else: all that is in the lake is loaded"))
+                nothing = (
+                    "what is read" if table in sources else "nothing: all that there is is loaded"
+                )
+                lines.append(_line(f"load {nothing}"))
             if left["manifests"]:
                 lines.append(
                     _line(f"leave out {_show(left)}, which the manual watermark does not cover")

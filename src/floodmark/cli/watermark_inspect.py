@@ -1,6 +1,7 @@
 """Commands that show watermarks and change nothing but what they have to mend."""
 
 from collections import Counter
+from datetime import datetime
 
 import click
 import msgspec
@@ -34,11 +35,11 @@ _LIST = [
 ]
 _HISTORY = [
     Column(title="ID"),
-    Column(title="WHEN", least=19),
-    Column(title="WHO", least=8, spare=1),
+    Column(title="WHEN"),
+    Column(title="WHO", spare=4),
     Column(title="WHAT", least=20),
     Column(title="POSITION AFTER", least=19),
-    Column(title="ROWS AFTER", right=True, spare=1),
+    Column(title="ROWS AFTER", right=True, spare=3),
 ]
 _COPIES = [
     Column(title="COPY"),
@@ -128,7 +129,7 @@ def history(app: App, names: tuple[str, ...], most: int) -> None:
         rows = [
             [
                 str(manifest.head),
-                stamped(manifest.created_at),
+                _when(manifest.created_at),
                 manifest.author,
                 show_change(manifest),
                 str(manifest.standing.mysql_state.position),
@@ -193,6 +194,11 @@ def _names(tables: list[TableName]) -> dict[TableName, str]:
     """What tables are called: on a terminal without their scope, where no two share the rest."""
     short = Counter(table.unscoped for table in tables) if width() else Counter[str]()
     return {table: table.unscoped if short[table.unscoped] == 1 else str(table) for table in tables}
+
+
+def _when(moment: datetime) -> str:
+    """A moment; on a terminal without what nobody reads there."""
+    return plain(moment.replace(microsecond=0)) if width() else stamped(moment)
 
 
 def _get_system(app: App) -> None:

@@ -68,12 +68,18 @@ def add_deliveries(execute: Execute, rows: int, *, oldest_minutes: int) -> None:
     )
 
 
-def change_deliveries(execute: Execute, every: int) -> None:
-    """Change every so manyth delivery; the server stamps it with the time."""
-    execute(
-        f"""
-        UPDATE settlement.settlement_normal_delivery_detail
-        SET status = 'paid', net_price = net_price + 0.01
-        WHERE id % {int(every)} = 0
-        """  # noqa: S608
+def change_deliveries(every: int) -> str:
+    """A statement that changes every so manyth delivery; the server stamps it with the time."""
+    return (
+        "UPDATE settlement.settlement_normal_delivery_detail"  # noqa: S608
+        f" SET status = 'paid', net_price = net_price + 0.01 WHERE id % {int(every)} = 0"
+    )
+
+
+def insert_deliveries(rows: int) -> str:
+    """A statement that adds deliveries; the server stamps them with the time."""
+    return (
+        "INSERT INTO settlement.settlement_normal_delivery_detail"  # noqa: S608
+        " (billing_num, partner_id, net_price, status, create_at)"
+        f" SELECT CONCAT('NEW', seq), 7, 9.5, 'created', NOW() FROM settlement.seq_1_to_{int(rows)}"
     )
