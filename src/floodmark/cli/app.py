@@ -178,6 +178,17 @@ def command_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
+def complete(kind: str) -> Callable[[click.Context, click.Parameter, str], Any]:
+    """What completes a parameter in the shell; imported when it is asked."""
+
+    def names(ctx: click.Context, parameter: click.Parameter, typed: str) -> Any:
+        from floodmark.cli import completion
+
+        return getattr(completion, kind)(ctx, parameter, typed)
+
+    return names
+
+
 def table_option(*, required: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Give a command `-t`, which may be repeated."""
     return click.option(
@@ -187,6 +198,7 @@ def table_option(*, required: bool) -> Callable[[Callable[..., Any]], Callable[.
         multiple=True,
         required=required,
         metavar="TABLE",
+        shell_complete=complete("tables"),
         help="schema.table or SCOPE:schema.table; may be repeated.",
     )
 

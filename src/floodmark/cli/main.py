@@ -21,6 +21,7 @@ from floodmark.errors import ExitCode, FloodmarkError
         "watermark": ("floodmark.cli.watermark:watermark", "See and steer every position."),
         "s3clean": ("floodmark.cli.s3clean:s3clean", "List and remove data files in the lake."),
         "init": ("floodmark.cli.init:init", "Write a commented configuration."),
+        "completion": ("floodmark.cli.completion:completion", "Print a script for the shell."),
         "demo": ("floodmark.cli.demo:demo", "Tell the story on embedded parts, in a minute."),
         "doctor": ("floodmark.cli.doctor:doctor", "Check everything, and say how to mend it."),
     },

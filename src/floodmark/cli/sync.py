@@ -7,7 +7,7 @@ from typing import Literal
 
 import click
 
-from floodmark.cli.app import App, command_options, table_option
+from floodmark.cli.app import App, command_options, complete, table_option
 from floodmark.cli.loading import loading_of
 from floodmark.cli.progress import ProgressLine
 from floodmark.cli.sync_adopt import adopt_table, adoption_of, mention_foreign_files
@@ -31,7 +31,14 @@ MOST_DIGITS = 18
 
 @click.command()
 @table_option(required=False)
-@click.option("-p", "--pipeline", "pipelines", multiple=True, help="All tables of a pipeline.")
+@click.option(
+    "-p",
+    "--pipeline",
+    "pipelines",
+    multiple=True,
+    shell_complete=complete("pipelines"),
+    help="All tables of a pipeline.",
+)
 @click.option("--backup-only", is_flag=True, help="Stage 1 alone: MySQL to the lake.")
 @click.option("--redshift-only", "--load-only", "load_only", is_flag=True, help="Stage 2 alone.")
 @click.option("--limit", "limit_text", metavar="N", help="At most N rows a table in stage 1.")

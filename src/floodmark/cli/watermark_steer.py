@@ -7,7 +7,7 @@ from typing import cast
 import click
 import msgspec
 
-from floodmark.cli.app import App, command_options, confirm, table_option
+from floodmark.cli.app import App, command_options, complete, confirm, table_option
 from floodmark.errors import FloodmarkError, PartialFailure, StateError, UsageError
 from floodmark.model.manifest import Chunk
 from floodmark.model.position import LARGEST_NUMBER, Position
@@ -23,7 +23,7 @@ from floodmark.state.system import read_system_watermark, write_system_watermark
 
 
 @click.command(name="set")
-@click.argument("preset", required=False)
+@click.argument("preset", required=False, shell_complete=complete("presets"))
 @table_option(required=False)
 @click.option(
     "--timestamp", "moment", metavar="TS", help="Position, e.g. '2025-08-09 20:00:01', in UTC."
@@ -73,7 +73,7 @@ def set_position(
 
 
 @click.command()
-@click.argument("preset", required=False)
+@click.argument("preset", required=False, shell_complete=complete("presets"))
 @table_option(required=False)
 @click.option("--mysql-only", "--extract-only", "extract_only", is_flag=True, help="Stage 1 alone.")
 @click.option("--redshift-only", "--load-only", "load_only", is_flag=True, help="Stage 2 alone.")
