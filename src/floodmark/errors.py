@@ -44,6 +44,7 @@ class ExitCode(IntEnum):
     BUSY = 4, "another run holds the table"
     DIFFERENCE = 5, "verification found a difference"
     INTERRUPTED = 130, "interrupted; what was committed stays"
+    TERMINATED = 143, "ended by SIGTERM; what was committed stays"
 
 
 class FloodmarkError(Exception):

@@ -429,6 +429,9 @@ def test_a_privilege_that_was_taken_away(pipeline: New, mariadb: PrivateMariaDB)
         (["-t", "shop.nothing", "--backup-only"], "'shop.nothing'"),
         (["--backup-only"], "nothing to sync"),
         (["-p", "main", "--strategy", "fast"], "'fast'"),
+        (["-p", "main", "--every", "often"], "'often'"),
+        (["-p", "main", "--every", "0m"], "'0m'"),
+        (["-p", "main", "--every", "5m", "--dry-run"], "--dry-run"),
     ],
 )
 def test_what_is_refused(pipeline: New, arguments: list[str], says: str) -> None:

@@ -12,7 +12,8 @@ from typing import Any
 import click
 import msgspec
 
-from floodmark.cli.terminal import labelled, say
+from floodmark.cli.log import Log
+from floodmark.cli.terminal import say
 from floodmark.config.loading import LoadedConfig, load_config
 from floodmark.config.models import Connection, MysqlConnection
 from floodmark.errors import ConfigError, UsageError
@@ -25,50 +26,39 @@ from floodmark.state.system import read_system_watermark
 from floodmark.state.watermarks import Run, WatermarkStore
 from floodmark.storage.opening import open_lake
 
-_COLOURS = {"error": "red", "warning": "yellow", "info": "green", "debug": "white"}
-
 
 class App:
     """One call of the program."""
 
-    def __init__(self, config_path: str | None, *, as_json: bool, debug: bool) -> None:
+    def __init__(self, config_path: str | None, log: Log, *, as_json: bool) -> None:
         self.as_json = as_json
-        self.debug = debug
+        self.log = log
+        self.report = log.write
         self.config: LoadedConfig = load_config(config_path, os.environ)
-        settings = self.config.settings
+        self._lake = open_lake(self.config.lake, self.config.settings.retries)
+        self.begin_session()
+
+    def begin_session(self) -> None:
+        """Begin a run of its own, that remembers nothing of the one before."""
         self.run = Run(
             session_id=new_session_id(utc_now(), os.urandom(3).hex()),
             author=_author(),
             clock=utc_now,
             report=self.report,
             random=Random(),  # noqa: S311
-            lease_seconds=settings.lease_seconds,
+            lease_seconds=self.config.settings.lease_seconds,
         )
-        self.store = WatermarkStore(
-            open_lake(self.config.lake, settings.retries),
-            self.run,
-            known_tables=self.config.tables,
-        )
+        self.log.session = self.run.session_id
+        self.store = WatermarkStore(self._lake, self.run, known_tables=self.config.tables)
 
     @property
     def by(self) -> Authorship:
         """Who is acting now."""
         return Authorship(self.run.session_id, self.run.author, self.run.clock())
 
-    def report(self, notice: Notice) -> None:
-        """Show a remark on stderr."""
-        if notice.level != "debug" or self.debug:
-            line = labelled(f"{notice.level}:", _COLOURS[notice.level], notice.message)
-            click.echo(line, err=True)
-
     def warn(self, message: str) -> None:
         """Show a warning on stderr."""
         self.report(Notice("warning", message))
-
-    def show_traceback(self, error: Exception) -> None:
-        """Show where an error came from, if --debug asks for it."""
-        if self.debug:
-            print_traceback(error)
 
     def start_of_new_tables(self) -> tuple[datetime, str]:
         """Where tables without a position start, and who says so."""
@@ -125,13 +115,6 @@ class App:
         return next(self.store.log.heads(table), None) is not None
 
 
-def print_traceback(error: Exception) -> None:
-    """Show on stderr where an error came from."""
-    import traceback
-
-    traceback.print_exception(error, file=sys.stderr)
-
-
 def print_result(text: str, value: object, *, as_json: bool) -> None:
     """Print a result: text for people, or a value as JSON for programs."""
     if as_json:
@@ -140,28 +123,31 @@ def print_result(text: str, value: object, *, as_json: bool) -> None:
     say(text)
 
 
-def complain(message: str, hint: str | None, label: str = "error") -> None:
-    """Show on stderr what is wrong, in one line, and what to try in another."""
-    click.echo(labelled(f"{label}:", _COLOURS[label], message, bold=True), err=True)
-    if hint:
-        click.echo(labelled("hint:", "cyan", hint), err=True)
-
-
 def shared_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command `--config`, `--json` and `--debug`; the last shows where errors come from."""
+    """Give a command the options that all have, and hand it the log."""
 
     @click.option("--config", "config_path", metavar="FILE", help="Configuration to use.")
     @click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
+    @click.option(
+        "--log-format",
+        type=click.Choice(["text", "json"]),
+        envvar="FLOODMARK_LOG_FORMAT",
+        default="text",
+        show_default=True,
+        help="How stderr is written: for people, or one JSON object a line.",
+        expose_value=False,  # it is looked up before anything is parsed
+    )
     @click.option("--debug", is_flag=True, help="Show tracebacks and details.")
+    @click.pass_obj
     @functools.wraps(function)
-    def wrapped(*, debug: bool, **rest: Any) -> Any:
+    def wrapped(log: Log, /, *, debug: bool, **rest: Any) -> Any:
+        log.debug = debug
         try:
-            return function(debug=debug, **rest)
+            return function(log=log, **rest)
         except click.exceptions.Exit:
             raise
         except Exception as error:
-            if debug:
-                print_traceback(error)
+            log.traceback(error)
             raise
 
     return wrapped
@@ -172,8 +158,8 @@ def command_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @shared_options
     @functools.wraps(function)
-    def wrapped(config_path: str | None, *, as_json: bool, debug: bool, **rest: Any) -> Any:
-        return function(App(config_path, as_json=as_json, debug=debug), **rest)
+    def wrapped(config_path: str | None, *, log: Log, as_json: bool, **rest: Any) -> Any:
+        return function(App(config_path, log, as_json=as_json), **rest)
 
     return wrapped
 

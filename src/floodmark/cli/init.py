@@ -8,13 +8,15 @@ from typing import Any
 import click
 from msgspec import Struct
 
-from floodmark.cli.app import complain, print_result, shared_options
+from floodmark.cli.app import print_result, shared_options
+from floodmark.cli.log import Log
 from floodmark.cli.words import counted
 from floodmark.config.loading import FILE_NAME
 from floodmark.config.models import MysqlConnection
 from floodmark.config.secret import Secret
 from floodmark.config.template import Draft, render
 from floodmark.errors import ConfigError, FloodmarkError, UsageError
+from floodmark.model.notice import Notice
 from floodmark.model.proposal import Proposal
 from floodmark.model.table import valid_scope
 
@@ -92,7 +94,7 @@ def init(
     yes: bool,
     force: bool,
     as_json: bool,
-    debug: bool,  # noqa: ARG001
+    log: Log,
     **given: Any,
 ) -> None:
     """Write a commented configuration; tables, keys and cursors are found in the source.
@@ -110,7 +112,7 @@ def init(
     )
     if not valid_scope(scope):
         raise UsageError(f"scope {scope!r} is not a name", hint="use letters, digits, '_' and '-'")
-    found = _look(answers, scope, schemas, password_variable)
+    found = _look(log, answers, scope, schemas, password_variable)
     draft = Draft(
         lake=answers.take("lake", "Lake: a folder, or s3://bucket/prefix", "./lake"),
         scope=scope,
@@ -136,7 +138,7 @@ def _missing(name: str) -> UsageError:
     return UsageError(f"{option.opts[0]} is missing", hint=f"give it{variable}")
 
 
-def _look(answers: Answers, scope: str, schemas: tuple[str, ...], variable: str) -> Found:
+def _look(log: Log, answers: Answers, scope: str, schemas: tuple[str, ...], variable: str) -> Found:
     """Look at the source; if it cannot be reached, ask again, or go on without its tables."""
     password = os.environ.get(variable)
     while True:
@@ -156,7 +158,7 @@ def _look(answers: Answers, scope: str, schemas: tuple[str, ...], variable: str)
             if isinstance(error, UsageError) and not isinstance(error, ConfigError):
                 raise  # a wrong --schema, rather than a source that cannot be reached
             problem = error
-        complain(problem.message, problem.hint, label="warning")
+        log.write(Notice("warning", problem.message, hint=problem.hint))
         if not (answers.asking and click.confirm("Try other answers?", default=True, err=True)):
             return Found(source=source, problem=problem.message)
         answers.ask_again("host", "port", "user")

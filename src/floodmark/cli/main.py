@@ -1,5 +1,7 @@
 """The program `floodmark`."""
 
+import os
+import re
 import sys
 from contextlib import suppress
 from io import TextIOWrapper
@@ -8,7 +10,11 @@ import click
 
 from floodmark import __version__
 from floodmark.cli.lazy import LazyGroup
+from floodmark.cli.log import Log
+from floodmark.cli.stopping import Terminated
 from floodmark.errors import ExitCode, FloodmarkError
+from floodmark.model.notice import Notice
+from floodmark.model.timestamps import utc_now
 
 
 @click.group(
@@ -43,33 +49,40 @@ def run(arguments: list[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper) and stream.encoding.lower() != "utf-8":
             stream.reconfigure(errors="replace")  # better a '?' than no answer
+    log = Log(utc_now, as_json=_wants_json_log(sys.argv[1:] if arguments is None else arguments))
+
+    def fail(message: str, hint: str | None, code: int) -> int:
+        with suppress(OSError):  # then there is nobody to tell, and the exit code has to do
+            log.write(Notice("error", message, "failed", hint=hint, facts={"exit_code": int(code)}))
+        return code
+
     try:
-        return int(cli.main(arguments, standalone_mode=False) or ExitCode.DONE)
+        return int(cli.main(arguments, standalone_mode=False, obj=log) or ExitCode.DONE)
     except FloodmarkError as error:
-        return _fail(error.message, error.hint, error.exit_code)
+        return fail(error.message, error.hint, error.exit_code)
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)
         return ExitCode.USAGE
     except click.UsageError as error:
         command = error.ctx.command_path if error.ctx else "floodmark"
         message = error.format_message().removesuffix(".")
-        return _fail(message, f"see {command} --help", ExitCode.USAGE)
+        return fail(message, f"see {command} --help", ExitCode.USAGE)
     except click.ClickException as error:
-        return _fail(error.format_message(), None, ExitCode.FAILED)
+        return fail(error.format_message(), None, ExitCode.FAILED)
     except (click.Abort, KeyboardInterrupt):
-        return _fail("stopped", None, ExitCode.INTERRUPTED)
+        return fail("stopped", None, ExitCode.INTERRUPTED)
+    except Terminated:
+        return fail("stopped", None, ExitCode.TERMINATED)
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
-        return _fail(f"{place}{error.strerror or error}", "--debug shows where", ExitCode.FAILED)
+        return fail(f"{place}{error.strerror or error}", "--debug shows where", ExitCode.FAILED)
     except Exception as error:  # noqa: BLE001 - whatever was not foreseen is still one line
         reason = (str(error).strip() or "no reason given").splitlines()[0]
         message = f"unexpected {type(error).__name__}: {reason}"
-        return _fail(message, "--debug shows where; please report it", ExitCode.FAILED)
+        return fail(message, "--debug shows where; please report it", ExitCode.FAILED)
 
 
-def _fail(message: str, hint: str | None, code: int) -> int:
-    from floodmark.cli.app import complain
-
-    with suppress(OSError):  # then there is nobody to tell, and the exit code has to do
-        complain(message, hint)
-    return code
+def _wants_json_log(arguments: list[str]) -> bool:
+    """Look for `--log-format` by hand, so that also what cannot be parsed is complained of so."""
+    given: list[str] = re.findall(r"--log-format[ =](\w+)", " ".join(arguments))
+    return (given or [os.environ.get("FLOODMARK_LOG_FORMAT", "")])[-1] == "json"

@@ -11,6 +11,7 @@ import click
 from floodmark.cli.app import App
 from floodmark.cli.terminal import cells, shorten
 from floodmark.cli.words import counted, size, span
+from floodmark.model.notice import Notice
 from floodmark.model.table import TableName
 from floodmark.sync.extraction import Progress
 
@@ -24,7 +25,8 @@ class ProgressLine:
     """Shows how far each table has come, on stderr."""
 
     def __init__(self, app: App) -> None:
-        self._live = sys.stderr.isatty() and not app.as_json
+        self._live = sys.stderr.isatty() and not app.as_json and not app.log.as_json
+        self._report = app.report
         self._shown = time.monotonic()
         self._lock = Lock()
 
@@ -39,7 +41,9 @@ class ProgressLine:
                 text = progress_line(table, progress, shutil.get_terminal_size().columns - 1)
                 click.echo(f"\r\x1b[K{text}", err=True, nl=False)
             else:
-                click.echo(f"{table}: {describe(progress)}", err=True)
+                message = f"{table}: {describe(progress)}"
+                facts = {key: getattr(progress, key) for key in ("rows", "bytes", "seconds")}
+                self._report(Notice("info", message, "progress", str(table), facts=facts))
 
     def end(self) -> None:
         """Leave a clean line behind."""

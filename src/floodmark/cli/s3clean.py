@@ -1,9 +1,7 @@
 """`floodmark s3clean …`: data files in the lake."""
 
-import re
 from collections import Counter
 from contextlib import nullcontext
-from datetime import timedelta
 
 import click
 
@@ -11,8 +9,9 @@ from floodmark.cli.app import App, command_options, table_option
 from floodmark.cli.terminal import Column
 from floodmark.cli.terminal import table as table_of
 from floodmark.cli.words import counted, size
-from floodmark.errors import FloodmarkError, UsageError
+from floodmark.errors import FloodmarkError
 from floodmark.lake.files import LakeFile, choose_removable, describe_files
+from floodmark.model.durations import parse_duration
 from floodmark.model.manifest import Chunk
 from floodmark.model.notice import Notice
 from floodmark.model.table import TableName
@@ -20,8 +19,6 @@ from floodmark.model.timestamps import stamped
 from floodmark.state import layout
 from floodmark.state.steering import history
 
-_AGE = re.compile(r"(\d{1,5})([hdw])")
-_HOURS = {"h": 1, "d": 24, "w": 168}
 _COLUMNS = [
     Column(title="FILE", least=24),
     Column(title="ROWS", right=True),
@@ -68,7 +65,7 @@ def list_files(app: App, names: tuple[str, ...]) -> None:
 @command_options
 def clean(app: App, names: tuple[str, ...], age: str | None, *, dry_run: bool, force: bool) -> None:
     """Remove a table's data files; what is not loaded yet, or may still be, is protected."""
-    older_than = app.run.clock() - _age(age) if age else None
+    older_than = app.run.clock() - parse_duration(age, like="12h, 7d or 2w") if age else None
     texts, removed, refused = [], [], []
     for table in app.tables(names):
         # With the lease, nobody is writing files that no manifest names yet.
@@ -109,10 +106,3 @@ def _summary(files: list[LakeFile]) -> str:
     states = [f"{sum(f.state == s for f in files):,} {s}" for s in ("loaded", "pending", "orphan")]
     total = size(sum(file.bytes for file in files))
     return f"{counted(len(files), 'file')}, {total} ({', '.join(states)})"
-
-
-def _age(text: str) -> timedelta:
-    found = _AGE.fullmatch(text)
-    if found is None:
-        raise UsageError(f"{text!r} is not an age", hint="write it as 12h, 7d or 2w")
-    return timedelta(hours=int(found[1]) * _HOURS[found[2]])

@@ -1,30 +1,22 @@
 """`floodmark sync`: bring the lake and the warehouse up to date."""
 
-import os
 import resource
-from functools import partial
 from typing import Literal
 
 import click
 
 from floodmark.cli.app import App, command_options, complete, table_option
-from floodmark.cli.loading import loading_of
-from floodmark.cli.progress import ProgressLine
-from floodmark.cli.sync_adopt import adopt_table, adoption_of, mention_foreign_files
-from floodmark.cli.sync_plan import show_plans
-from floodmark.cli.sync_result import explain, show_result
-from floodmark.cli.verification import verification_of
-from floodmark.errors import UsageError
-from floodmark.model.position import Position
+from floodmark.cli.stopping import sigterm_raises
+from floodmark.cli.sync_adopt import adoption_of
+from floodmark.cli.sync_every import sync_every
+from floodmark.cli.sync_result import failure, remarks, show_result
+from floodmark.cli.sync_round import Syncing
+from floodmark.errors import ExitCode, UsageError
+from floodmark.model.durations import parse_duration
 from floodmark.model.run import Strategy
 from floodmark.model.table import TableName
-from floodmark.sync.extraction import Extraction, extract_table
-from floodmark.sync.loading import load_after
-from floodmark.sync.result import TableResult
 from floodmark.sync.spark import SparkEngine
-from floodmark.sync.strategies import exit_code, run_tables
-from floodmark.sync.tunnels import open_tunnels
-from floodmark.sync.verification import verify_after
+from floodmark.sync.strategies import exit_code
 
 MOST_DIGITS = 18
 
@@ -59,6 +51,7 @@ MOST_DIGITS = 18
 )
 @click.option("--adopt", is_flag=True, help="Load Parquet files of older systems, too.")
 @click.option("--adopt-from", metavar="FOLDER", help="The folder of the lake that they lie in.")
+@click.option("--every", "every_text", metavar="SPAN", help="Again and again: 30s, 5m, 1h …")
 @click.option("--dry-run", is_flag=True, help="Show the plan, change nothing.")
 @command_options
 def sync(
@@ -69,6 +62,7 @@ def sync(
     strategy: Strategy,
     verify: Literal["new", "all"] | None,
     adopt_from: str | None,
+    every_text: str | None,
     *,
     backup_only: bool,
     load_only: bool,
@@ -83,86 +77,56 @@ def sync(
     if verify and (backup_only or dry_run):
         other = "--backup-only" if backup_only else "--dry-run"
         raise UsageError(f"--verify-data compares what was loaded, and {other} loads nothing")
-    if (adopt or adopt_from) and not load_only:
+    adopt = adopt or adopt_from is not None
+    if adopt and not load_only:
         raise UsageError("--adopt is for stage 2 alone", hint="add --redshift-only")
+    if every_text is not None and (dry_run or adopt):
+        raise UsageError(f"{'--dry-run' if dry_run else '--adopt'} and --every exclude each other")
+    every = parse_duration(every_text, like="30s, 5m or 1h") if every_text is not None else None
     limit = _limit(limit_text)
     tables = _tables(app, names, pipelines)
     if adopt_from and len(tables) > 1:
         raise UsageError("--adopt-from is the folder of one table", hint="name one with -t")
-    settings = app.config.settings
-    # Whatever is wrong with a connection is said before anything is touched.
-    sources = {t: app.mysql(t.scope) for t in tables} if verify or not load_only else {}
-    targets = {} if backup_only else {table: app.target(table) for table in tables}
-    adoption = adoption_of(app, adopt_from) if adopt or adopt_from else None
-    owners = {table: app.mysql(table.scope) for table in tables} if adoption else {}
-    start = Position(app.start_of_new_tables()[0])
-    folder = os.path.dirname(app.config.path)
-    read_by_workers = [*sources.values(), *(targets.values() if verify else ())]
-    tunnels = click.get_current_context().with_resource(
-        open_tunnels(
-            read_by_workers, [*targets.values(), *owners.values()], settings.spark, folder=folder
-        )
+    syncing = Syncing(
+        app=app,
+        engine=SparkEngine(app.config.settings.spark, app.report, verbose=app.log.debug),
+        tables=tables,
+        # Whatever is wrong with a connection is said before anything is touched.
+        sources={t: app.mysql(t.scope) for t in tables} if verify or not load_only else {},
+        targets={} if backup_only else {table: app.target(table) for table in tables},
+        strategy=strategy,
+        limit=limit,
+        load_only=load_only,
+        verify=verify,
+        adoption=adoption_of(app, adopt_from) if adopt else None,
+        owners={table: app.mysql(table.scope) for table in tables} if adopt else {},
     )
-    engine = SparkEngine(settings.spark, app.report, verbose=app.debug)
-    loadings = {
-        table: loading_of(app, table, tunnels, engine, load_only=load_only) for table in targets
-    }
     if dry_run:
-        at_once = settings.extraction.windows_at_once(strategy)
-        show_plans(app, tables, sources, loadings, adoption, tunnels, start, limit, at_once)
-        return 0
-    progress = ProgressLine(app)
+        syncing.show_plan()
+        return ExitCode.DONE
+    with sigterm_raises():
+        return sync_once(app, syncing) if every is None else sync_every(app, syncing, every)
 
-    def work(table: TableName) -> TableResult:
-        result = TableResult(table_name=str(table))
-        if not load_only:
-            with tunnels.through(sources[table]) as connection:
-                extraction = Extraction(
-                    store=app.store,
-                    connection=connection,
-                    settings=settings.extraction,
-                    lake=app.config.lake,
-                    engine=engine,
-                    strategy=strategy,
-                    session_id=app.run.session_id,
-                    default_start=start,
-                    limit=limit,
-                    progress=progress.show,
-                )
-                result = extract_table(extraction, table, app.cursor_columns(table))
-        if load_only and adoption is None:
-            mention_foreign_files(app, table)
-        if adoption is not None:
-            with tunnels.through(owners[table]) as connection:
-                result = adopt_table(app, adoption, table, connection)
-        return load_after(result, loadings[table], table) if table in loadings else result
 
-    def compare(table: TableName) -> TableResult:
-        result = done[table]
-        if result.failed:
-            return result
-        with verification_of(app, table, engine, tunnels, everything=verify == "all") as how:
-            return verify_after(result, how, table, app.cursor_columns(table))
-
-    at_once = settings.extraction.tables_at_once if strategy == "inter-table" else 1
-    run = partial(run_tables, tables, failed=app.show_traceback, at_once=at_once, stop=engine.stop)
+def sync_once(app: App, syncing: Syncing) -> int:
+    """Sync, say what was done, and return the exit code."""
     try:
-        results = run(work)
-        if verify:
-            # After all loads: who reads a DuckDB file keeps others from writing to it.
-            done = dict(zip(tables, results, strict=True))
-            results = run(compare)
+        results = syncing.run()
     finally:
-        progress.end()
-        engine.stop()
-    text = "\n".join(map(show_result, results))
+        syncing.engine.stop()
     outcome = {
         "session_id": app.run.session_id,
         "driver_peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         "tables": results,
     }
-    app.print(text, outcome)
-    explain(app, results)
+    app.print("\n".join(map(show_result, results)), outcome)
+    for result in results:
+        for remark in remarks(result):
+            app.report(remark)
+        if result.failed and app.log.as_json:
+            app.report(failure(result))
+        elif result.hint:
+            app.log.hint(result.hint)
     return exit_code(results)
 
 

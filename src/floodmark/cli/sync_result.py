@@ -1,14 +1,12 @@
 """How the result of a sync looks to people."""
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 
-import click
-
-from floodmark.cli.app import App
-from floodmark.cli.terminal import entry, labelled
-from floodmark.cli.verification import remark_on, show_agreement, show_differences
+from floodmark.cli.terminal import entry
+from floodmark.cli.verification import remarks_on, show_agreement, show_differences
 from floodmark.cli.words import counted, since, size
-from floodmark.model.notice import Notice
+from floodmark.errors import ExitCode
+from floodmark.model.notice import Level, Notice
 from floodmark.sync.result import TableResult
 
 
@@ -35,7 +33,7 @@ def show_result(result: TableResult) -> str:
     if (verified := result.verification) and not result.failed:
         parts.append(show_agreement(verified))
     if result.failed:
-        parts.append(str(result.error).removeprefix(f"{result.table_name}: "))
+        parts.append(_reason(result))
     state = "failed" if result.failed else "ok"
     lines = [entry(state, f"{result.table_name}: {'; '.join(parts)}")]
     if verified and verified.differences:
@@ -43,34 +41,52 @@ def show_result(result: TableResult) -> str:
     return "\n".join(lines)
 
 
-def explain(app: App, results: Iterable[TableResult]) -> None:
-    """Say on stderr what else there is to know about the tables."""
-    for result in results:
-        for change in result.target_changes:
-            app.report(Notice("info", f"{result.table_name}: {change}"))
-        if result.left_out_files:
-            app.warn(
-                f"{result.table_name}: {result.left_out_files:,} files of an older system were"
-                " created at another time and not adopted"
-            )
-        if result.left_out_manifests:
-            app.warn(
-                f"{result.table_name}: left out"
-                f" {counted(result.left_out_manifests, 'manifest')} of"
-                f" {counted(result.left_out_rows, 'row')}, which the manual watermark does not"
-                " cover;"
-                " a sync without --redshift-only loads those that are still pending"
-            )
-        for warning in result.warnings:
-            app.warn(f"{result.table_name}: {warning.removeprefix(f'{result.table_name}: ')}")
-        if result.quarantined_rows:
-            app.warn(
-                f"{result.table_name}: {counted(result.quarantined_rows, 'row')} did not fit the"
-                " target and went to quarantine; 'watermark get --show-files' names the files"
-            )
-        for column, count in result.zero_dates.items():
-            app.warn(f"{result.table_name}: {counted(count, 'zero or partial date')} in {column}")
-        if verified := result.verification:
-            remark_on(app, result.table_name, verified)
-        if result.failed and result.hint:
-            click.echo(labelled("hint:", "cyan", result.hint), err=True)
+def remarks(result: TableResult) -> Iterator[Notice]:
+    """What else there is to know about a table, but for its failure."""
+    table = result.table_name
+
+    def remark(level: Level, text: str, event: str | None = None) -> Notice:
+        return Notice(level, f"{table}: {text.removeprefix(f'{table}: ')}", event, table)
+
+    for change in result.target_changes:
+        yield remark("info", change, "target_changed")
+    if result.left_out_files:
+        other = f"{result.left_out_files:,} files of an older system"
+        yield remark("warning", f"{other} were created at another time and not adopted")
+    if result.left_out_manifests:
+        left_out = (
+            f"left out {counted(result.left_out_manifests, 'manifest')} of"
+            f" {counted(result.left_out_rows, 'row')}, which the manual watermark does not cover;"
+            " a sync without --redshift-only loads those that are still pending"
+        )
+        yield remark("warning", left_out, "left_out")
+    for warning in result.warnings:
+        yield remark("warning", warning)
+    if result.quarantined_rows:
+        quarantined = (
+            f"{counted(result.quarantined_rows, 'row')} did not fit the target and went to"
+            " quarantine; 'watermark get --show-files' names the files"
+        )
+        yield remark("warning", quarantined, "quarantined")
+    for column, count in result.zero_dates.items():
+        zero_dates = f"{counted(count, 'zero or partial date')} in {column}"
+        yield remark("warning", zero_dates, "zero_dates")
+    if verified := result.verification:
+        yield from remarks_on(table, verified)
+
+
+def failure(result: TableResult) -> Notice:
+    """A table's failure; one that another run holds has not failed, it is at work there."""
+    table, busy = result.table_name, result.exit_code == ExitCode.BUSY
+    return Notice(
+        "warning" if busy else "error",
+        f"{table}: {_reason(result)}",
+        "busy" if busy else "failed",
+        table,
+        result.hint,
+        {"exit_code": result.exit_code},
+    )
+
+
+def _reason(result: TableResult) -> str:
+    return str(result.error).removeprefix(f"{result.table_name}: ")

@@ -75,16 +75,16 @@ def show_differences(verified: VerificationResult) -> list[str]:
     return lines
 
 
-def remark_on(app: App, table_name: str, verified: VerificationResult) -> None:
-    """Say on stderr what else there is to know about a comparison."""
+def remarks_on(table_name: str, verified: VerificationResult) -> Iterator[Notice]:
+    """What else there is to know about a comparison."""
     for remark in verified.remarks:
-        app.warn(f"{table_name}: {remark}")
+        yield Notice("warning", f"{table_name}: {remark}", table=table_name)
     if verified.quarantined:
-        rows = counted(verified.quarantined, "row")
-        app.report(Notice("info", f"{table_name}: {rows} cannot be in the target: see quarantine"))
+        aside = f"{counted(verified.quarantined, 'row')} cannot be in the target: see quarantine"
+        yield Notice("info", f"{table_name}: {aside}", table=table_name)
     if verified.moved:
         moved = f"{counted(verified.moved, 'row')} changed in the source since the load"
-        app.report(Notice("info", f"{table_name}: {moved}; the next sync has them"))
+        yield Notice("info", f"{table_name}: {moved}; the next sync has them", table=table_name)
 
 
 def _value(value: str | None) -> str:

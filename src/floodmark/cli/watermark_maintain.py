@@ -10,7 +10,7 @@ from floodmark.cli.app import App, command_options, table_option
 from floodmark.cli.loading import loading_of
 from floodmark.cli.terminal import entry, fold, style
 from floodmark.cli.verification import (
-    remark_on,
+    remarks_on,
     show_agreement,
     show_differences,
     verification_of,
@@ -81,7 +81,8 @@ def validate(
     ]
     app.print("\n".join(texts) or "no tables", values)
     for table, verified in rows.items():
-        remark_on(app, str(table), verified)
+        for remark in remarks_on(str(table), verified):
+            app.report(remark)
     differing = [
         str(table)
         for table, findings in found.items()
@@ -112,7 +113,7 @@ def _compare(
     settings = app.config.settings.spark
     connections = [c for t in tables for c in (app.mysql(t.scope), app.target(t))]
     open_for_workers(tunnels, connections, settings)
-    engine = SparkEngine(settings, app.report, verbose=app.debug)
+    engine = SparkEngine(settings, app.report, verbose=app.log.debug)
     try:
         found = {}
         for table in tables:

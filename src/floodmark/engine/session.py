@@ -5,22 +5,31 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from urllib.parse import urlsplit
+from warnings import catch_warnings, simplefilter
 
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql.utils import is_remote
 
 from floodmark.engine.archive import ClassArchive, find_archive, find_java
 from floodmark.errors import FloodmarkError
 
 LOCAL_MASTER = "local[*,4]"
 _LOOPBACK = "127.0.0.1"
+_MEMORIES = (
+    "spark.ui.retainedJobs",
+    "spark.ui.retainedStages",
+    "spark.ui.retainedTasks",
+    "spark.sql.ui.retainedExecutions",
+)
 _SMALL_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # no rows ever pass through it
 _ARCHIVING_SECONDS = 60.0
 _CONNECT_PORT = 15002
 _ANSWER_SECONDS = 10.0
+_ENDING_SECONDS = 5.0
 
 
 @contextmanager
@@ -61,6 +70,8 @@ def spark_session(
         os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
     with _stderr_to(log_file):
         spark = _start(SparkSession.builder.appName(name).master(master), settings)
+    # It would write a traceback when Java dies, which whoever waits for Spark hears of anyway.
+    spark.sparkContext._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]  # noqa: SLF001
     try:
         yield spark
     finally:
@@ -93,6 +104,8 @@ def _settings(local: bool, memory: str | None, archive: ClassArchive | None) -> 
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.sql.adaptive.enabled": "false",
+        # A session may run for days, and nobody looks back at what it did.
+        **dict.fromkeys(_MEMORIES, "10"),
     }
     if memory:
         settings["spark.driver.memory" if local else "spark.executor.memory"] = memory
@@ -115,24 +128,41 @@ def _start(builder: SparkSession.Builder, settings: Mapping[str, str]) -> SparkS
         ) from error
 
 
+def is_alive(spark: SparkSession) -> bool:
+    """Whether Spark can still run anything: it ends with its Java, or by itself."""
+    try:
+        if is_remote():
+            return not spark.is_stopped  # type: ignore[attr-defined]
+        return not spark.sparkContext._jsc.sc().isStopped()  # noqa: SLF001
+    except Exception:  # noqa: BLE001 - whatever is wrong, it does not answer
+        return False
+
+
 def _stop(spark: SparkSession, archive: ClassArchive | None) -> None:
-    spark.stop()
-    if archive is None or archive.exists:
-        return
-    # The archive is written when Java ends, so this one time it is waited for.
+    """Stop Spark and end its Java, so that a later start begins from nothing."""
+    with catch_warnings(), suppress(Exception):  # a Java that is gone cannot be stopped in order
+        simplefilter("ignore")
+        spark.stop()
     gateway = SparkContext._gateway  # noqa: SLF001
     process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
     if gateway is None or process is None or process.stdin is None:
-        return
-    gateway.shutdown()
+        return  # it is not ours
+    with suppress(Exception):
+        gateway.shutdown()
     process.stdin.close()
-    SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
+    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None  # noqa: SLF001
+    SparkSession._instantiatedSession = SparkSession._activeSession = None  # noqa: SLF001
+    archiving = archive is not None and not archive.exists
     try:
-        process.wait(_ARCHIVING_SECONDS)
+        process.wait(_ARCHIVING_SECONDS if archiving else _ENDING_SECONDS)
     except subprocess.TimeoutExpired:
-        archive.discard()
+        process.kill()
+        process.wait()
+        if archive and archiving:
+            archive.discard()
     else:
-        archive.keep()
+        if archive and archiving:  # it is written when Java ends
+            archive.keep()
 
 
 @contextmanager

@@ -54,7 +54,8 @@ class Copies:
             try:
                 self._objects.put(key, data)
             except StorageError as error:
-                self._report(Notice("warning", f"a copy was not saved: {error.message}"))
+                message = f"a copy was not saved: {error.message}"
+                self._report(Notice("warning", message, table=str(table)))
 
     def daily_keys(self, table: TableName) -> list[str]:
         """The keys of a table's daily copies, newest first."""

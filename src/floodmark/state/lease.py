@@ -113,7 +113,7 @@ class Lease:
             pass  # overtaken, so there is nothing to give back
         except StorageError as error:
             until = stamped(self._document.expires_at)
-            self._report(Notice("warning", f"lease not released, lasts until {until}: {error}"))
+            self._warn(f"lease not released, lasts until {until}: {error}")
 
     def __enter__(self) -> "Lease":
         return self
@@ -128,11 +128,14 @@ class Lease:
                 self._write(structs.replace(self._document, expires_at=until))
             except WriteConflict:
                 self._lost = True
-                self._report(Notice("warning", f"the lease on {self._table} was taken over"))
+                self._warn(f"the lease on {self._table} was taken over")
                 return
             except StorageError as error:
                 # Perhaps the next beat gets through; if none does, the lease runs out.
-                self._report(Notice("warning", f"lease not renewed: {error.message}"))
+                self._warn(f"lease not renewed: {error.message}")
+
+    def _warn(self, message: str) -> None:
+        self._report(Notice("warning", message, "lease", str(self._table)))
 
     def _write(self, document: LeaseDocument) -> None:
         key = layout.lease(self._table)

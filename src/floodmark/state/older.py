@@ -76,7 +76,8 @@ def find_older(
     chosen = _furthest_behind(table, found)
     others = [f"{other.origin.key} ({other.position})" for other in found if other is not chosen]
     others += [f"{key} (no position)" for key in silent]
-    report(Notice("info", f"{table}: position taken over from {chosen.origin.key}"))
+    message = f"{table}: position taken over from {chosen.origin.key}"
+    report(Notice("info", message, "import", str(table)))
     if others:
         report(
             Notice(

@@ -159,9 +159,8 @@ class WatermarkStore:
         except (StateLost, CorruptLog):
             left = sum(1 for _ in self.log.heads(table))
             if left:
-                self._run.report(
-                    Notice("warning", f"{table}: {left} manifests of a broken log are left behind")
-                )
+                message = f"{table}: {left} manifests of a broken log are left behind"
+                self._run.report(Notice("warning", message, table=str(table)))
             now = self._run.clock()
             epoch = int(now.timestamp()) // 60
             fresh = structs.replace(
@@ -259,11 +258,13 @@ class WatermarkStore:
             seconds=(now - (reading.began or now)).total_seconds(),
             session_id=self._run.session_id,
         )
-        self._run.report(Notice("warning", f"{recovery.reason}; recovered from {recovery.source}"))
+        message = f"{recovery.reason}; recovered from {recovery.source}"
+        self._run.report(Notice("warning", message, "recovery", str(table)))
         try:
             self.recoveries.add(table, recovery)
         except StorageError as error:
-            self._run.report(Notice("warning", f"recovery not recorded: {error.message}"))
+            failure = f"recovery not recorded: {error.message}"
+            self._run.report(Notice("warning", failure, table=str(table)))
 
     def _read(self, table: TableName, *, mend: bool = True) -> Reading:
         reading = self._reader.read(table)
@@ -299,6 +300,8 @@ class WatermarkStore:
         return reading.watermark or empty_watermark(table, self._run.session_id, self._run.clock())
 
     def _forget(self, table: TableName, race: int) -> None:
+        message = f"{table}: another writer was faster"
+        self._run.report(Notice("debug", message, "conflict", str(table)))
         self._cache.pop(table, None)
         self._run.sleep(self._run.random.uniform(0, min(1.0, 0.01 * 2.0**race)))
 

@@ -44,7 +44,7 @@ class Loading(Struct, frozen=True, kw_only=True):
 
     With `load_only` a manual watermark says which files are wanted, and the ledger is asked even
     if nothing seems to be new. `target_missing` says whether the target is gone, if it can tell
-    without opening it.
+    without opening it. `check` raises once the run was stopped.
     """
 
     store: WatermarkStore
@@ -56,6 +56,7 @@ class Loading(Struct, frozen=True, kw_only=True):
     target_missing: Callable[[], bool] = lambda: False
     report: Report = lambda _notice: None
     quarantine_limit: int = 0
+    check: Callable[[], None] = lambda: None
 
 
 class LoadResult(Struct, frozen=True, kw_only=True):
@@ -236,6 +237,7 @@ def _load(
         manifest_key={m.head: layout.manifest(table, m.head) for m in pending},
     )
     for batch in batches:
+        loading.check()
         lease.check()
         rows += load_what_fits(target, batch, quarantine)
         checkpoint(batch.chunks[-1].head)

@@ -1,6 +1,7 @@
 """Spark as the engine of a run: one session for all tables, started when it is first needed."""
 
 import os
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from threading import Lock
@@ -23,10 +24,15 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 
 _STOPPED = "the run was stopped"
+IDLE_SECONDS = 1800.0  # a Spark Connect server forgets a session after an hour
+OLDEST_SECONDS = 86_400.0
 
 
 class SparkEngine:
-    """Starts Spark at the first chunk of the first table, and stops it with the run."""
+    """Starts Spark at the first chunk of the first table, and stops it with the run.
+
+    Over many rounds the session stays warm. One that has died is replaced when it is next needed.
+    """
 
     def __init__(self, settings: SparkSettings, report: Report, *, verbose: bool = False) -> None:
         self._settings = settings
@@ -35,6 +41,8 @@ class SparkEngine:
         self._lock = Lock()
         self._running = ExitStack()
         self._session: Any = None
+        self._began = self._used = 0.0
+        self._failed = False
         self._stopped = False
 
     def job(
@@ -88,6 +96,9 @@ class SparkEngine:
         except Exception as error:
             if self._stopped:  # then whatever Spark complains about is of our own making
                 raise FloodmarkError(_STOPPED) from error
+            if isinstance(error, FloodmarkError) and error.__cause__ is None:
+                raise  # a worker's refusal: nothing is wrong with Spark
+            self._failed = True
             if isinstance(error, FloodmarkError):
                 raise
             # Java has gone away, most likely: killed for want of memory, or by hand.
@@ -95,28 +106,51 @@ class SparkEngine:
             raise FloodmarkError(
                 f"Spark broke down: {reason}", hint="run the command again, with --debug to see why"
             ) from error
+        finally:
+            self._used = time.monotonic()
+
+    def check(self) -> None:
+        """Raise FloodmarkError once the run was stopped; to be called before each step."""
+        if self._stopped:
+            raise FloodmarkError(_STOPPED)
+
+    def rest(self) -> None:
+        """Between two rounds: end a session that failed, that is not needed, or that is old."""
+        with self._lock:
+            now = time.monotonic()
+            idle, age = now - self._used, now - self._began
+            if self._failed or idle > IDLE_SECONDS or age > OLDEST_SECONDS:
+                self._close()
 
     def stop(self) -> None:
-        """End the session and whatever still runs in it."""
+        """End the session and whatever still runs in it, for good."""
         with self._lock:
             self._stopped = True
-            self._session = None
-            try:
-                self._running.close()
-            except Exception as error:  # noqa: BLE001 - a Spark that is gone cannot be stopped
-                self._report(Notice("debug", f"Spark did not stop in order: {error}"))
+            self._close()
+
+    def _close(self) -> None:
+        self._session, self._failed = None, False
+        try:
+            self._running.close()
+        except Exception as error:  # noqa: BLE001 - a Spark that is gone cannot be stopped
+            self._report(Notice("debug", f"Spark did not stop in order: {error}"))
 
     def _started(self) -> Any:
         with self._lock:
-            if self._stopped:  # a table that was between two chunks when the run was stopped
-                raise FloodmarkError(_STOPPED)
-            if self._session is None:
-                from floodmark.engine.session import spark_session
+            self.check()
+            from floodmark.engine.overheard import overheard
+            from floodmark.engine.session import is_alive, spark_session
 
+            if self._session is not None and not is_alive(self._session):
+                self._report(Notice("warning", "Spark has gone away"))
+                self._close()
+            if self._session is None:
+                self._began = time.monotonic()
                 self._report(Notice("info", "starting Spark"))
                 settings = self._settings
                 # Java and the workers talk a lot; what matters of it comes back as errors.
                 log_file = None if self._verbose else os.devnull
+                self._running.enter_context(overheard(self._report))
                 self._session = self._running.enter_context(
                     spark_session(
                         master=settings.master,

@@ -1,0 +1,86 @@
+"""`floodmark sync --every`: rounds without end."""
+
+import time
+from datetime import datetime, timedelta
+from itertools import count
+
+import click
+import msgspec
+
+from floodmark.cli.app import App
+from floodmark.cli.stopping import Terminated
+from floodmark.cli.sync_result import failure, remarks
+from floodmark.cli.sync_round import Syncing
+from floodmark.errors import ExitCode, FloodmarkError, UsageError
+from floodmark.model.notice import Level, Notice
+from floodmark.model.timestamps import stamped
+from floodmark.sync.result import TableResult
+from floodmark.sync.rounds import Round, next_tick
+
+
+def sync_every(app: App, syncing: Syncing, every: timedelta) -> int:
+    """Sync at each tick until SIGTERM or Ctrl-C; whatever fails is tried again in the next round.
+
+    Being asked to stop is how this ends, so SIGTERM is a success, whenever it comes.
+    """
+    began = time.monotonic()
+    known: set[str] = set()
+    try:
+        for number in count():
+            done = _round(app, syncing, first=number == 0)
+            syncing.engine.rest()
+            now = time.monotonic()
+            pause = next_tick(began, every.total_seconds(), now) - now
+            known = _tell(app, done, app.run.clock() + timedelta(seconds=pause), known)
+            time.sleep(pause)
+            app.begin_session()
+    except Terminated:
+        app.report(Notice("info", "stopped", "stopped"))
+    finally:
+        syncing.engine.stop()
+    return ExitCode.DONE
+
+
+def _round(app: App, syncing: Syncing, *, first: bool) -> Round:
+    """Run a round, whatever happens in it."""
+    began = time.monotonic()
+    results: list[TableResult] = []
+    error: FloodmarkError | None = None
+    try:
+        results = syncing.run()
+    except UsageError as wrong:
+        if first:
+            raise  # another round will not mend it
+        error = wrong
+    except FloodmarkError as failure:
+        app.log.traceback(failure)
+        error = failure
+    except Exception as unexpected:  # noqa: BLE001 - even a bug may be one of a rare moment
+        app.log.traceback(unexpected)
+        error = FloodmarkError(f"unexpected {type(unexpected).__name__}: {unexpected}")
+    return Round(
+        session_id=app.run.session_id,
+        seconds=round(time.monotonic() - began, 3),
+        tables=results,
+        error=error.message if error else None,
+        hint=error.hint if error else None,
+    )
+
+
+def _tell(app: App, done: Round, next_at: datetime, known: set[str]) -> set[str]:
+    """Say what a round did, but no remark that is known from the round before; return them all."""
+    said = [remark for result in done.tables for remark in remarks(result)]
+    for remark in said:
+        if remark.message not in known:
+            app.report(remark)
+    for result in done.tables:
+        if result.failed:
+            app.report(failure(result))
+    if app.as_json:
+        click.echo(msgspec.json.encode(done))
+    when = stamped(next_at.replace(microsecond=0))
+    message = f"{done}; next round at {when}"
+    level: Level = "error" if done.error else "info"
+    facts = done.counts | {"seconds": done.seconds, "next_round": when}
+    app.report(Notice(level, message, "round", hint=done.hint, facts=facts))
+    return {remark.message for remark in said}

@@ -1,0 +1,147 @@
+"""One round of `floodmark sync`: each table through its stages, in one session."""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Literal
+
+from msgspec import Struct, structs
+
+from floodmark.cli.app import App
+from floodmark.cli.loading import loading_of
+from floodmark.cli.progress import ProgressLine
+from floodmark.cli.sync_adopt import adopt_table, mention_foreign_files
+from floodmark.cli.sync_plan import show_plans
+from floodmark.cli.verification import verification_of
+from floodmark.config.models import Connection, MysqlConnection
+from floodmark.model.position import Position
+from floodmark.model.run import Strategy
+from floodmark.model.table import TableName
+from floodmark.sync.adoption import Adoption
+from floodmark.sync.extraction import Extraction, extract_table
+from floodmark.sync.loading import Loading, load_after
+from floodmark.sync.result import TableResult
+from floodmark.sync.spark import SparkEngine
+from floodmark.sync.strategies import run_tables
+from floodmark.sync.tunnels import open_tunnels
+from floodmark.sync.verification import verify_after
+from floodmark.tunnels.tunnel import Tunnels
+
+
+class Syncing(Struct, frozen=True, kw_only=True):
+    """What a call of sync is to do, in one round or in many.
+
+    `sources` has the tables that are read, `targets` those that are loaded, `owners` those whose
+    older files are adopted.
+    """
+
+    app: App
+    engine: SparkEngine
+    tables: list[TableName]
+    sources: Mapping[TableName, MysqlConnection]
+    targets: Mapping[TableName, Connection]
+    strategy: Strategy
+    limit: int | None
+    load_only: bool = False
+    verify: Literal["new", "all"] | None = None
+    adoption: Adoption | None = None
+    owners: Mapping[TableName, MysqlConnection] = {}
+
+    def run(self) -> list[TableResult]:
+        """Bring the tables up to date, within the session that the app has begun."""
+        app = self.app
+        settings = app.config.settings.extraction
+        start = Position(app.start_of_new_tables()[0])
+        progress = ProgressLine(app)
+        run = partial(
+            run_tables,
+            self.tables,
+            failed=app.log.traceback,
+            at_once=settings.tables_at_once if self.strategy == "inter-table" else 1,
+            stop=self.engine.stop,
+        )
+        with self._tunnels() as tunnels:
+
+            def work(table: TableName) -> TableResult:
+                result = TableResult(table_name=str(table))
+                if not self.load_only:
+                    with tunnels.through(self.sources[table]) as connection:
+                        extraction = self._extraction(connection, start, progress)
+                        result = extract_table(extraction, table, app.cursor_columns(table))
+                elif self.adoption is None:
+                    mention_foreign_files(app, table)
+                else:
+                    with tunnels.through(self.owners[table]) as connection:
+                        result = adopt_table(app, self.adoption, table, connection)
+                if table in self.targets:
+                    result = load_after(result, self._loading(table, tunnels), table)
+                return result
+
+            def compare(table: TableName) -> TableResult:
+                result = done[table]
+                if result.failed:
+                    return result
+                everything = self.verify == "all"
+                with verification_of(
+                    app, table, self.engine, tunnels, everything=everything
+                ) as verification:
+                    return verify_after(result, verification, table, app.cursor_columns(table))
+
+            try:
+                results = run(work)
+                if self.verify:
+                    # After all loads: who reads a DuckDB file keeps others from writing to it.
+                    done = dict(zip(self.tables, results, strict=True))
+                    results = run(compare)
+            finally:
+                progress.end()
+        return results
+
+    def show_plan(self) -> None:
+        """Print what a round would do now."""
+        start = Position(self.app.start_of_new_tables()[0])
+        at_once = self.app.config.settings.extraction.windows_at_once(self.strategy)
+        with self._tunnels() as tunnels:
+            loadings = {table: self._loading(table, tunnels) for table in self.targets}
+            show_plans(
+                self.app,
+                self.tables,
+                self.sources,
+                loadings,
+                self.adoption,
+                tunnels,
+                start,
+                self.limit,
+                at_once,
+            )
+
+    @contextmanager
+    def _tunnels(self) -> Iterator[Tunnels]:
+        config, targets = self.app.config, self.targets.values()
+        by_workers = [*self.sources.values(), *(targets if self.verify else ())]
+        by_us = [*targets, *self.owners.values()]
+        folder = os.path.dirname(config.path)
+        with open_tunnels(by_workers, by_us, config.settings.spark, folder=folder) as tunnels:
+            yield tunnels
+
+    def _extraction(
+        self, connection: MysqlConnection, start: Position, progress: ProgressLine
+    ) -> Extraction:
+        app = self.app
+        return Extraction(
+            store=app.store,
+            connection=connection,
+            settings=app.config.settings.extraction,
+            lake=app.config.lake,
+            engine=self.engine,
+            strategy=self.strategy,
+            session_id=app.run.session_id,
+            default_start=start,
+            limit=self.limit,
+            progress=progress.show,
+        )
+
+    def _loading(self, table: TableName, tunnels: Tunnels) -> Loading:
+        loading = loading_of(self.app, table, tunnels, self.engine, load_only=self.load_only)
+        return structs.replace(loading, check=self.engine.check)

@@ -1,0 +1,27 @@
+"""What libraries log is for those who debug: what matters of it comes back as errors."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from floodmark.model.notice import Notice, Report
+
+
+class _Handler(logging.Handler):
+    def __init__(self, report: Report) -> None:
+        super().__init__(logging.WARNING)
+        self._report = report
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._report(Notice("debug", self.format(record), "library"))
+
+
+@contextmanager
+def overheard(report: Report) -> Iterator[None]:
+    """Report what libraries log, which otherwise goes to stderr."""
+    handler = _Handler(report)
+    logging.getLogger().addHandler(handler)
+    try:
+        yield
+    finally:
+        logging.getLogger().removeHandler(handler)

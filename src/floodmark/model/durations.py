@@ -1,0 +1,17 @@
+"""Spans of time, as people write them: 30s, 5m, 1h, 7d, 2w."""
+
+import re
+from datetime import timedelta
+
+from floodmark.errors import UsageError
+
+_WRITTEN = re.compile(r"([0-9]{1,5})([smhdw])")
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+
+
+def parse_duration(text: str, *, like: str) -> timedelta:
+    """Read a span of time longer than nothing; `like` shows in the refusal how to write one."""
+    found = _WRITTEN.fullmatch(text)
+    if found is None or int(found[1]) == 0:
+        raise UsageError(f"{text!r} is not a span of time", hint=f"write it as {like}")
+    return timedelta(seconds=int(found[1]) * _SECONDS[found[2]])
