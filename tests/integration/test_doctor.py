@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
 from floodmark.checks.check import check_clock
@@ -187,6 +188,22 @@ def test_a_user_who_may_not_create_tables(one: Pipeline, postgres: PrivatePostgr
     found = the_failed(examine(it, code=1))
     assert found["subject"] == "target warehouse"
     assert "permission denied" in found["finding"]
+
+
+def test_a_warehouse_that_does_not_answer_is_one_line(
+    one: Pipeline, postgres: PrivatePostgres
+) -> None:
+    found = the_failed(examine(with_postgres(one, postgres, port=free_ports(1)[0]), code=1))
+    assert "Connection refused" in found["finding"]
+    assert "\n" not in found["finding"]
+
+
+def test_a_database_of_our_own_is_tried_once_it_is_there(one: Pipeline) -> None:
+    first = [check["finding"] for check in examine(one) if check["subject"] == "target warehouse"]
+    assert first[0].endswith("warehouse.duckdb is made by the first load")
+    duckdb.connect(str(one.folder / "warehouse.duckdb")).close()
+    then = [check["finding"] for check in examine(one) if check["subject"] == "target warehouse"]
+    assert then[0].startswith("DuckDB v")
 
 
 def java_that_says(folder: Path, version: str) -> str:

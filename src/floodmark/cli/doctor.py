@@ -49,7 +49,8 @@ def _checks(app: App, tables: list[TableName], *, start_spark: bool) -> Iterator
     config, objects, clock = app.config, app.store.objects, app.run.clock
     folder = os.path.dirname(config.path)
     yield Check(subject="configuration", finding=f"{config.path}, {counted(len(tables), 'table')}")
-    yield from check_lake(objects, clock)
+    lake = list(check_lake(objects, clock))
+    yield from lake
     yield from check_spark(config.settings.spark, start=start_spark)
     yield from check_zone(config.settings.extraction)
     targets = {config.pipeline_of(table).target for table in tables if table in config.tables}
@@ -62,7 +63,8 @@ def _checks(app: App, tables: list[TableName], *, start_spark: bool) -> Iterator
             yield from check_target(name, connection, objects, config.lake, clock, folder)
     for scope in dict.fromkeys(table.scope for table in tables):
         yield from _check_source(app, scope, [table for table in tables if table.scope == scope])
-    yield from check_leases(objects, tables, clock())
+    if all(check.state != "failed" for check in lake):
+        yield from check_leases(objects, tables, clock())
 
 
 def _check_source(app: App, scope: str, tables: list[TableName]) -> Iterator[Check]:

@@ -38,7 +38,7 @@ _HISTORY = [
     Column(title="WHEN"),
     Column(title="WHO", spare=4),
     Column(title="WHAT", least=20),
-    Column(title="POSITION AFTER", least=19),
+    Column(title="POSITION AFTER", least=19, spare=1),
     Column(title="ROWS AFTER", right=True, spare=3),
 ]
 _COPIES = [

@@ -166,7 +166,9 @@ class S3ObjectStore(ObjectStore):
             )
         if status is None and code is None:
             if isinstance(error, (GenericError, JoinError)):
-                return StorageUnavailable(f"{place}: no answer")
+                return StorageUnavailable(
+                    f"{place}: no answer", hint="check 'endpoint' of the lake, and the way there"
+                )
             return StorageError(f"{place}: {_first_line(text)}")
         reason = ", ".join(filter(None, (f"status {status}" if status else None, code)))
         passing = status is not None and (status >= 500 or status in _PASSING)

@@ -39,6 +39,8 @@ _DIGITS = {"SMALLINT": 5, "INTEGER": 10, "BIGINT": 19}
 class DuckdbTarget(SqlTarget):
     """A DuckDB file. One process at a time may write to it, or several may read."""
 
+    version = "'DuckDB ' || version()"
+
     def __init__(
         self, path: str, objects: ObjectStore, *, local_root: str | None, read_only: bool = False
     ) -> None:

@@ -76,7 +76,8 @@ class PostgresTarget(SqlTarget):
             )
         except psycopg.Error as error:
             raise FloodmarkError(
-                f"cannot connect to PostgreSQL at {self._place} as {settings.user}: {error}",
+                f"cannot connect to PostgreSQL at {self._place} as {settings.user}:"
+                f" {_one_line(error)}",
                 hint="check address, user and password; 'floodmark doctor' tries every connection",
             ) from error
         for name, value in _SETTINGS.items():
@@ -268,10 +269,10 @@ class PostgresTarget(SqlTarget):
             code = error.sqlstate or ""
             if self._connection.closed or code in _GONE or code.startswith("08"):
                 raise FloodmarkError(
-                    f"lost the connection to PostgreSQL at {self._place}: {error}",
+                    f"lost the connection to PostgreSQL at {self._place}: {_one_line(error)}",
                     hint="run the command again: the ledger knows whether the load was committed",
                 ) from error
-            message = f"PostgreSQL: {error}" + (f" ({code})" if code else "")
+            message = f"PostgreSQL: {_one_line(error)}" + (f" ({code})" if code else "")
             if code in _CONFLICTS:
                 raise PassingConflict(message) from error
             if code.startswith(_REFUSED):
@@ -294,3 +295,7 @@ def _replacement(table: TargetTable, *, adopted: bool) -> str:
         return "NOTHING" if adopted else update
     version, newer = quote(table.version), ">" if adopted else ">="
     return f"{update} WHERE t.{version} IS NULL OR excluded.{version} {newer} t.{version}"
+
+
+def _one_line(error: psycopg.Error) -> str:
+    return " ".join(str(error).split())

@@ -60,6 +60,9 @@ class SqlTarget(Target):
     now = "CURRENT_TIMESTAMP"
     """What the time is, in SQL."""
 
+    version = "version()"
+    """Name and version, in SQL."""
+
     pause = staticmethod(time.sleep)
     """How to wait between tries; tests do not."""
 
@@ -178,7 +181,7 @@ class SqlTarget(Target):
     @final
     def probe(self) -> TargetFacts:
         """Make and fill a table in a transaction that is rolled back."""
-        version = str(self._query("SELECT version()")[0][0])
+        version = str(self._query(f"SELECT {self.version}")[0][0])
         now = self._query(f"SELECT {self.now}")[0][0]
         table = self._name(f"floodmark_probe_{secrets.token_hex(4)}")
         self._begin()
