@@ -17,7 +17,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import processes
-from floodmark.config.models import DuckdbConnection, ExtractionSettings, MysqlConnection
+from floodmark.config.models import (
+    DuckdbConnection,
+    ExtractionSettings,
+    MysqlConnection,
+    TableSettings,
+)
 from floodmark.config.secret import Secret
 from floodmark.engine.job import data_file_key
 from floodmark.errors import BusyError
@@ -356,7 +361,7 @@ def adopt(
         session_id=f"20260101_000000_{os.urandom(3).hex()}",
     )
     connection = MysqlConnection(**{**source, "password": Secret(source["password"])})
-    return adopt_files(adoption, table, connection, ("update_at", "id"))
+    return adopt_files(adoption, table, connection, TableSettings(cursor=["update_at", "id"]))
 
 
 def adopt_and_die(lake: Lake, source: dict[str, Any], table: TableName, step: int) -> None:

@@ -3,11 +3,12 @@
 from collections.abc import Iterator
 
 from floodmark.checks.check import Check, failed
-from floodmark.config.models import ExtractionSettings, MysqlConnection
+from floodmark.config.models import ExtractionSettings, MysqlConnection, TableSettings
 from floodmark.errors import FloodmarkError
 from floodmark.model.cursor import CursorChoice
 from floodmark.model.schema import SourceTable
 from floodmark.model.table import TableName
+from floodmark.planning.columns import check_choices
 from floodmark.planning.cursor import NO_INDEX, choose_cursor
 from floodmark.sources.catalog import read_table
 from floodmark.sources.connection import MysqlSession, translated
@@ -20,7 +21,7 @@ def check_table(
     table: TableName,
     session: MysqlSession,
     connection: MysqlConnection,
-    cursor_columns: tuple[str, ...] | None,
+    wanted: TableSettings,
     settings: ExtractionSettings,
     server_zone: str,
 ) -> Iterator[Check]:
@@ -28,8 +29,9 @@ def check_table(
     subject = str(table)
     try:
         source = read_table(session, table)
-        choice = choose_cursor(source, cursor_columns)
-        columns = plan_columns(source, settings.zero_dates)
+        choice = choose_cursor(source, wanted.cursor_columns)
+        choices = check_choices(source, choice.cursor, wanted.choices)
+        columns = plan_columns(source, settings.zero_dates, choices)
         names = ", ".join(column.expression for column in columns)
         with translated(connection):
             query(session, f"SELECT {names} FROM {relation(source)} LIMIT 0")  # noqa: S608

@@ -15,7 +15,7 @@ import msgspec
 from floodmark.cli.log import Log
 from floodmark.cli.terminal import say
 from floodmark.config.loading import LoadedConfig, load_config
-from floodmark.config.models import Connection, MysqlConnection
+from floodmark.config.models import Connection, MysqlConnection, TableSettings
 from floodmark.errors import ConfigError, UsageError
 from floodmark.model.notice import Notice
 from floodmark.model.run import new_session_id
@@ -80,10 +80,10 @@ class App:
         """The connection of the warehouse that a table is loaded into."""
         return self.config.connection(self.config.target_of(table)[0])
 
-    def cursor_columns(self, table: TableName) -> tuple[str, ...] | None:
-        """The cursor that the configuration names for a table, if it does."""
+    def table_settings(self, table: TableName) -> TableSettings:
+        """What the configuration says of a table, which may be nothing."""
         entry = self.config.tables.get(table)
-        return entry[1].cursor_columns if entry else None
+        return entry[1] if entry else TableSettings()
 
     def print(self, text: str, value: object) -> None:
         """Print a result: text for people, or a value as JSON for programs."""

@@ -84,8 +84,8 @@ def _check_source(app: App, scope: str, tables: list[TableName]) -> Iterator[Che
             activity = read_activity(session)
             yield from check_server(scope, session, activity, app.run.clock)
             for table in tables:
-                cursor, zone = app.cursor_columns(table), activity.server_zone
-                yield from check_table(table, session, connection, cursor, settings, zone)
+                wanted, zone = app.table_settings(table), activity.server_zone
+                yield from check_table(table, session, connection, wanted, settings, zone)
     except FloodmarkError as error:
         yield failed(f"source {scope}", error)
 

@@ -29,7 +29,7 @@ def adopt_table(
     app: App, adoption: Adoption, table: TableName, connection: MysqlConnection
 ) -> TableResult:
     """Adopt the files of a table, before it is loaded."""
-    done = adopt_files(adoption, table, connection, app.cursor_columns(table))
+    done = adopt_files(adoption, table, connection, app.table_settings(table))
     return structs.replace(
         TableResult(table_name=str(table)),
         adopted_files=done.files,

@@ -83,7 +83,7 @@ def _reading(
         plan = plan_table(
             session,
             table,
-            app.cursor_columns(table),
+            app.table_settings(table),
             settings,
             position=position,
             default_start=start,

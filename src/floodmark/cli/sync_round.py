@@ -68,7 +68,7 @@ class Syncing(Struct, frozen=True, kw_only=True):
                 if not self.load_only:
                     with tunnels.through(self.sources[table]) as connection:
                         extraction = self._extraction(connection, start, progress)
-                        result = extract_table(extraction, table, app.cursor_columns(table))
+                        result = extract_table(extraction, table, app.table_settings(table))
                 elif self.adoption is None:
                     mention_foreign_files(app, table)
                 else:
@@ -86,7 +86,7 @@ class Syncing(Struct, frozen=True, kw_only=True):
                 with verification_of(
                     app, table, self.engine, tunnels, everything=everything
                 ) as verification:
-                    return verify_after(result, verification, table, app.cursor_columns(table))
+                    return verify_after(result, verification, table, app.table_settings(table))
 
             try:
                 results = run(work)

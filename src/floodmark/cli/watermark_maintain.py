@@ -118,7 +118,7 @@ def _compare(
         found = {}
         for table in tables:
             with verification_of(app, table, engine, tunnels, everything=True) as how:
-                found[table] = verify_table(how, table, app.cursor_columns(table))
+                found[table] = verify_table(how, table, app.table_settings(table))
         return found
     finally:
         engine.stop()

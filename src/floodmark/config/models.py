@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from floodmark.config.secret import Secret
-from floodmark.model.extraction import NullCursors, ZeroDates
+from floodmark.model.extraction import ColumnChoices, NullCursors, ZeroDates
 from floodmark.model.run import Strategy
 
 Rows = Annotated[int, Meta(ge=1)]
@@ -56,6 +56,17 @@ class TunnelSettings(Struct, frozen=True, kw_only=True):
     """How often to look whether the server is still there."""
 
 
+class TlsSettings(Struct, frozen=True, kw_only=True):
+    """How a connection is encrypted; there is none without."""
+
+    ca: str | None = None
+    """File of the certificates to trust, in PEM, if not those of the system; workers need it in the
+    same place."""
+    verify: Literal["identity", "ca", "none"] = "identity"
+    """`identity` checks the server's certificate and that it is for this host, `ca` the certificate
+    alone, `none` only encrypts."""
+
+
 class MysqlConnection(Struct, frozen=True, kw_only=True, tag_field="type", tag="mysql"):
     """A MySQL or MariaDB server to read from; its name is the scope of its tables."""
 
@@ -67,6 +78,8 @@ class MysqlConnection(Struct, frozen=True, kw_only=True, tag_field="type", tag="
     """Who to be there: SELECT on the tables, and PROCESS to see transactions in flight."""
     password: Secret | None = None
     """Best written as `${NAME}`, filled in from the environment."""
+    tls: TlsSettings | None = None
+    """Encrypts all connections, or refuses to connect; `{}` trusts the system's certificates."""
     tunnel: TunnelSettings | None = None
     """An SSH server in between; only for local Spark."""
 
@@ -134,6 +147,13 @@ class TableSettings(Struct, frozen=True, kw_only=True):
     cursor: Column | Annotated[list[Column], Meta(min_length=1)] | None = None
     """`[update_at, id]`, `id`, `update_at`, or `none` for full reloads; found from the schema if
     not given."""
+    exclude: list[Column] = []
+    """Columns to leave out."""
+    hash: list[Column] = []
+    """Columns of which only the SHA-256 leaves the server, in hexadecimal: of the UTF-8 text, or of
+    the bytes of a binary column."""
+    booleans: list[Column] = []
+    """TINYINT columns to read as booleans; a value other than 0 and 1 stops the table."""
     target_name: str | None = None
     """The table's name in the warehouse, if not its own."""
     distkey: Column | None = None
@@ -150,6 +170,13 @@ class TableSettings(Struct, frozen=True, kw_only=True):
         if self.sortkey is None:
             return ()
         return (self.sortkey,) if isinstance(self.sortkey, str) else tuple(self.sortkey)
+
+    @property
+    def choices(self) -> ColumnChoices:
+        """What is done to columns on the way."""
+        return ColumnChoices(
+            exclude=tuple(self.exclude), hash=tuple(self.hash), booleans=tuple(self.booleans)
+        )
 
     @property
     def cursor_columns(self) -> tuple[str, ...] | None:

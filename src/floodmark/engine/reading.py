@@ -19,10 +19,12 @@ import pyarrow as pa
 
 from floodmark.config.models import MysqlConnection
 from floodmark.config.secret import Secret
+from floodmark.config.tls import tls_context
 from floodmark.engine.job import BATCH_BYTES, ExtractionJob
 from floodmark.errors import FloodmarkError
 from floodmark.model.extraction import SESSION_SETTINGS, Window
 
+_SSL_MODES = {"identity": "VERIFY_IDENTITY", "ca": "VERIFY_CA", "none": "REQUIRED"}
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -44,7 +46,11 @@ def connectorx_url(connection: MysqlConnection) -> Secret:
     """The address that connectorx reads from. It holds the password, so it is a secret."""
     login = f"{quote(connection.user, safe='')}:{quote(_password(connection), safe='')}"
     host = f"[{connection.host}]" if ":" in connection.host else connection.host
-    return Secret(f"mysql://{login}@{host}:{connection.port}/information_schema")
+    url = f"mysql://{login}@{host}:{connection.port}/information_schema"
+    if tls := connection.tls:
+        url += f"?ssl-mode={_SSL_MODES[tls.verify]}"
+        url += f"&ssl-ca={quote(tls.ca, safe='')}" if tls.ca else ""
+    return Secret(url)
 
 
 def _read_ahead(job: ExtractionJob, query: str) -> Iterator[pa.RecordBatch]:
@@ -91,6 +97,7 @@ def _stream(job: ExtractionJob, query: str) -> Iterator[pa.RecordBatch]:
         use_unicode=False,
         conv=dict(pymysql.converters.encoders),  # type: ignore[arg-type]
         init_command=SESSION_SETTINGS,
+        ssl=tls_context(job.source.tls),
     )
     with closing(connection), connection.cursor(Stream) as cursor:
         cursor.execute(query)

@@ -70,18 +70,28 @@ class Route(Struct, frozen=True, kw_only=True):
     why: str
 
 
+class ColumnChoices(Struct, frozen=True, kw_only=True):
+    """What the configuration says of columns: left out, hashed, read as booleans."""
+
+    exclude: tuple[str, ...] = ()
+    hash: tuple[str, ...] = ()
+    booleans: tuple[str, ...] = ()
+
+
 class ColumnPlan(Struct, frozen=True, kw_only=True):
     """How one column is read: what the server is asked for, and what it becomes in Arrow.
 
     `arrow` is one of bool, int16, int32, int64, float32, float64, decimal128(P, S), string, binary,
     date32, timestamp[us] and timestamp[us, UTC]. With `zero_dates`, what is no day of any calendar
-    (`0000-00-00`, `2024-00-15`) counts as such and becomes NULL.
+    (`0000-00-00`, `2024-00-15`) counts as such and becomes NULL. `type` is what MySQL would call
+    what arrives.
     """
 
     name: str
     expression: str
     arrow: str
     nullable: bool
+    type: str = ""
     zero_dates: bool = False
 
 

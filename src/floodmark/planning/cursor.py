@@ -1,11 +1,11 @@
 """The choice of a table's cursor, from the configuration or from its schema."""
 
 import re
-from difflib import get_close_matches
 
 from floodmark.errors import ConfigError
 from floodmark.model.cursor import Cursor, CursorChoice, is_time, key_kind
 from floodmark.model.schema import SourceColumn, SourceTable
+from floodmark.planning.columns import find_column
 from floodmark.planning.indexes import is_unique, serving_index
 
 # What people call the column that says when a row last changed.
@@ -29,7 +29,7 @@ def choose_cursor(table: SourceTable, configured: tuple[str, ...] | None) -> Cur
         return _find(table)
     if not configured:
         return _none("configured: the whole table is read each time")
-    columns = tuple(_column(table, name) for name in configured)
+    columns = tuple(find_column(table, name, "cursor") for name in configured)
     if is_time(columns[0]):
         reason = f"configured: {', '.join(configured)}"
         return _by_time(table, columns[0], columns[1:], reason)
@@ -148,17 +148,6 @@ def _check_key(table: SourceTable, column: SourceColumn) -> None:
             f"{column.name} of {table.name} is {column.column_type}: it cannot break ties",
             hint="leave it out: then the primary key breaks ties",
         )
-
-
-def _column(table: SourceTable, name: str) -> SourceColumn:
-    known = {column.name.lower(): column for column in table.columns}
-    if name.lower() not in known:
-        near = get_close_matches(name.lower(), known, n=1)
-        raise ConfigError(
-            f"{table.name} has no column {name!r}, which its cursor names",
-            hint=f"did you mean {known[near[0]].name!r}?" if near else None,
-        )
-    return known[name.lower()]
 
 
 def _names(columns: tuple[SourceColumn, ...]) -> str:

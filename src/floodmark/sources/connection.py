@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from ssl import SSLError
 from typing import TypeAlias
 
 import pymysql
 from pymysql.constants import CR, ER
 
 from floodmark.config.models import MysqlConnection
+from floodmark.config.tls import tls_context
 from floodmark.errors import ConfigError, FloodmarkError, UsageError
 from floodmark.model.extraction import SESSION_SETTINGS
 
@@ -48,6 +50,7 @@ def connect(connection: MysqlConnection, *, timeout_seconds: int = 10) -> Iterat
                 autocommit=True,
                 connect_timeout=timeout_seconds,
                 init_command=SESSION_SETTINGS,
+                ssl=tls_context(connection.tls),
             )
         except RuntimeError as error:  # PyMySQL's way to say that 'cryptography' is missing
             raise ConfigError(
@@ -74,6 +77,12 @@ def _translate(error: pymysql.MySQLError, connection: MysqlConnection) -> Floodm
     reason = str(rest[0]) if rest else type(error).__name__
     place = _place(connection)
     message = f"MySQL at {place}: {reason}"
+    origin = getattr(error, "original_exception", None)  # what PyMySQL could not connect for
+    if code == CR.CR_SSL_CONNECTION_ERROR or isinstance(origin, SSLError):
+        return FloodmarkError(
+            f"MySQL at {place} cannot be reached encrypted: {reason}",
+            hint="check 'tls' of the connection, and the server's certificate",
+        )
     if code in _LOGIN_REFUSED:
         return ConfigError(
             f"MySQL at {place} refuses user {connection.user!r}",

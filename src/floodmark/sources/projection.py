@@ -7,7 +7,7 @@ made a DOUBLE, since the server shows only six digits of it where it sends text.
 """
 
 from floodmark.errors import UsageError
-from floodmark.model.extraction import ColumnPlan, ZeroDates
+from floodmark.model.extraction import ColumnChoices, ColumnPlan, ZeroDates
 from floodmark.model.schema import SourceColumn, SourceTable
 
 _INTEGERS = {
@@ -22,12 +22,11 @@ _INTEGERS = {
     ("bigint", False): "int64",
     ("bigint", True): "decimal128(20, 0)",
 }
+_TEXTS = ("char", "varchar", "enum", "set", "tinytext", "text", "mediumtext", "longtext")
 _UNCHANGED = {
     "year": "int16",
     "double": "float64",
-    **dict.fromkeys(
-        ("char", "varchar", "enum", "set", "tinytext", "text", "mediumtext", "longtext"), "string"
-    ),
+    **dict.fromkeys(_TEXTS, "string"),
     **dict.fromkeys(
         ("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"), "binary"
     ),
@@ -48,10 +47,22 @@ _SHOWN = {"time", "uuid", "inet4", "inet6"}
 _WIDEST_DECIMAL = 38
 _WIDEST_BIT = 64
 
+AS_THEY_ARE = ColumnChoices()
 
-def plan_columns(table: SourceTable, zero_dates: ZeroDates = "null") -> tuple[ColumnPlan, ...]:
+
+def plan_columns(
+    table: SourceTable, zero_dates: ZeroDates = "null", choices: ColumnChoices = AS_THEY_ARE
+) -> tuple[ColumnPlan, ...]:
     """Say how each column of a table is read; UsageError for a type that cannot be."""
-    plans = tuple(_plan(table, column) for column in table.columns)
+    plans = tuple(
+        _hashed(column)
+        if column.name in choices.hash
+        else _boolean(column)
+        if column.name in choices.booleans
+        else _plan(table, column)
+        for column in table.columns
+        if column.name not in choices.exclude
+    )
     if zero_dates == "quarantine" and any(plan.zero_dates for plan in plans):
         raise UsageError(
             f"{table.name}: zero_dates: quarantine is not supported yet",
@@ -63,6 +74,32 @@ def plan_columns(table: SourceTable, zero_dates: ZeroDates = "null") -> tuple[Co
 def quote_name(name: str) -> str:
     """Write a name the way MySQL reads it, whatever it contains."""
     return "`" + name.replace("`", "``") + "`"
+
+
+def _hashed(column: SourceColumn) -> ColumnPlan:
+    name = quote_name(column.name)
+    if column.data_type in _TEXTS or column.data_type == "json":
+        name = f"CONVERT({name} USING utf8mb4)"  # the same hash whatever the column's character set
+    elif _UNCHANGED.get(column.data_type) != "binary" and column.data_type not in _GEOMETRIES:
+        name = f"CONCAT({name})"
+    return ColumnPlan(
+        name=column.name,
+        expression=f"SHA2({name}, 256)",
+        arrow="string",
+        nullable=column.nullable,
+        type="char(64)",
+    )
+
+
+def _boolean(column: SourceColumn) -> ColumnPlan:
+    """Text, of which only 0 and 1 become booleans; of a number Arrow would take any."""
+    return ColumnPlan(
+        name=column.name,
+        expression=f"CONCAT({quote_name(column.name)})",
+        arrow="bool",
+        nullable=column.nullable,
+        type=column.column_type,
+    )
 
 
 def _plan(table: SourceTable, column: SourceColumn) -> ColumnPlan:
@@ -97,6 +134,7 @@ def _plan(table: SourceTable, column: SourceColumn) -> ColumnPlan:
         expression=expression,
         arrow=arrow,
         nullable=column.nullable or moment,
+        type=column.column_type,
         zero_dates=moment,
     )
 

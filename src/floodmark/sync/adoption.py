@@ -12,7 +12,7 @@ from hashlib import sha256
 
 from msgspec import Struct
 
-from floodmark.config.models import ExtractionSettings, MysqlConnection
+from floodmark.config.models import ExtractionSettings, MysqlConnection, TableSettings
 from floodmark.errors import ExitCode, FloodmarkError
 from floodmark.lake.adoption import ForeignFiles, adoption_window, is_foreign, sort_files
 from floodmark.model.manifest import Chunk, Column, DataFile
@@ -22,15 +22,12 @@ from floodmark.model.table import TableName
 from floodmark.model.timestamps import plain
 from floodmark.model.transitions import load_failed
 from floodmark.model.watermark import Watermark
-from floodmark.planning.cursor import choose_cursor
-from floodmark.sources.catalog import read_table
 from floodmark.sources.connection import connect
-from floodmark.sources.projection import plan_columns
 from floodmark.state import layout
 from floodmark.state.older import refuse_ambiguity, spellings
 from floodmark.state.watermarks import WatermarkStore
 from floodmark.storage.objects import ObjectInfo
-from floodmark.sync.plan import lake_columns
+from floodmark.sync.plan import lake_columns, read_shape
 
 MISFITS_SHOWN = 5
 
@@ -80,7 +77,7 @@ def adopt_files(
     adoption: Adoption,
     table: TableName,
     connection: MysqlConnection,
-    cursor_columns: tuple[str, ...] | None,
+    wanted: TableSettings,
 ) -> AdoptionResult:
     """Adopt what an older system left of a table."""
     store = adoption.store
@@ -90,7 +87,7 @@ def adopt_files(
             files = find_files(adoption, table, watermark)
             if not files.chosen:
                 return AdoptionResult(left_out=len(files.left_out))
-            shape = _read_shape(adoption, table, connection, cursor_columns)
+            shape = _read_shape(adoption, table, connection, wanted)
             fitting = _check_fit(adoption, table, shape, files.chosen)
             rows = 0
             for group in _groups(fitting, adoption.most_bytes):
@@ -161,11 +158,16 @@ def _read_shape(
     adoption: Adoption,
     table: TableName,
     connection: MysqlConnection,
-    cursor_columns: tuple[str, ...] | None,
+    wanted: TableSettings,
 ) -> _Shape:
     with connect(connection) as session:
-        source = read_table(session, table)
-    cursor = choose_cursor(source, cursor_columns).cursor
+        source, choice, columns = read_shape(session, table, wanted, adoption.settings)
+    cursor = choice.cursor
+    if wanted.hash:
+        raise FloodmarkError(
+            f"{table} has columns to hash, and what would be adopted holds them as they were",
+            hint="load the files by other means",
+        )
     if cursor.kind == "none":
         raise FloodmarkError(
             f"{table} is read whole each time, and would replace what is adopted",
@@ -177,8 +179,8 @@ def _read_shape(
             " are extracted, and might be there twice",
             hint="load the files by other means",
         )
-    columns = lake_columns(source, plan_columns(source, adoption.settings.zero_dates))
-    return _Shape(columns=columns, primary_key=source.primary_key, version=cursor.timestamp)
+    shown = lake_columns(source, columns)
+    return _Shape(columns=shown, primary_key=source.primary_key, version=cursor.timestamp)
 
 
 def _check_fit(

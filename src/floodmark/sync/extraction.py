@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct, structs
 
-from floodmark.config.models import ExtractionSettings, LakeSettings, MysqlConnection
+from floodmark.config.models import (
+    ExtractionSettings,
+    LakeSettings,
+    MysqlConnection,
+    TableSettings,
+)
 from floodmark.errors import ExitCode, FloodmarkError, LeaseLost
 from floodmark.model.extraction import ChunkPlan, Receipt, Window
 from floodmark.model.manifest import Change, Chunk
@@ -83,9 +88,7 @@ class Extraction(Struct, frozen=True, kw_only=True):
     progress: Callable[[TableName, Progress], None] = lambda _table, _progress: None
 
 
-def extract_table(
-    extraction: Extraction, table: TableName, cursor_columns: tuple[str, ...] | None
-) -> TableResult:
+def extract_table(extraction: Extraction, table: TableName, wanted: TableSettings) -> TableResult:
     """Bring everything new of a table into the lake, and say how much that was."""
     store = extraction.store
     with store.lease(table) as lease:
@@ -93,9 +96,9 @@ def extract_table(
         try:
             with connect(extraction.connection) as session:
                 run = _TableRun(extraction, table, lease, watermark)
-                if run.follow(session, cursor_columns).walked and not run.is_full:
+                if run.follow(session, wanted).walked and not run.is_full:
                     # The walk may have taken long, or begun long ago: its bound is an old one.
-                    run.follow(session, cursor_columns)
+                    run.follow(session, wanted)
                 return run.finish()
         except FloodmarkError as error:
             # The position stays; what went wrong is there for whoever looks next.
@@ -129,14 +132,14 @@ class _TableRun:
         limit = self._extraction.limit
         return limit is not None and self._result.rows >= limit
 
-    def follow(self, session: MysqlSession, cursor_columns: tuple[str, ...] | None) -> TablePlan:
+    def follow(self, session: MysqlSession, wanted: TableSettings) -> TablePlan:
         """Plan what is new behind the table's position, and read all of it."""
         extraction, result = self._extraction, self._result
         limit = None if extraction.limit is None else extraction.limit - result.rows
         plan = self._plan = plan_table(
             session,
             self._table,
-            cursor_columns,
+            wanted,
             extraction.settings,
             position=self._watermark.position if self._watermark else START,
             default_start=extraction.default_start,

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from msgspec import Struct
 
-from floodmark.config.models import ExtractionSettings
+from floodmark.config.models import ExtractionSettings, TableSettings
 from floodmark.errors import ConfigError, UsageError
 from floodmark.model.bound import Bound
 from floodmark.model.cursor import Cursor, CursorChoice
@@ -18,6 +18,7 @@ from floodmark.model.position import START, Position
 from floodmark.model.schema import SourceTable
 from floodmark.model.table import TableName
 from floodmark.planning.bounds import id_bound, timestamp_bound
+from floodmark.planning.columns import check_choices
 from floodmark.planning.cursor import choose_cursor
 from floodmark.planning.route import choose_route, walk_bound
 from floodmark.planning.unusable import judge_unusable
@@ -52,7 +53,7 @@ class TablePlan(Struct, frozen=True, kw_only=True):
 def plan_table(
     session: MysqlSession,
     table: TableName,
-    cursor_columns: tuple[str, ...] | None,
+    wanted: TableSettings,
     settings: ExtractionSettings,
     *,
     position: Position,
@@ -64,7 +65,7 @@ def plan_table(
     A table with a time cursor and no position yet begins at `default_start`, with rows of that very
     moment.
     """
-    source, choice, columns = read_shape(session, table, cursor_columns, settings)
+    source, choice, columns = read_shape(session, table, wanted, settings)
     cursor = choice.cursor
     start = position
     if cursor.kind == "none":
@@ -112,13 +113,14 @@ def plan_table(
 def read_shape(
     session: MysqlSession,
     table: TableName,
-    cursor_columns: tuple[str, ...] | None,
+    wanted: TableSettings,
     settings: ExtractionSettings,
 ) -> tuple[SourceTable, CursorChoice, tuple[ColumnPlan, ...]]:
     """Describe a table: what the catalog says, its cursor, and how its columns are read."""
     source = read_table(session, table)
-    choice = choose_cursor(source, cursor_columns)
-    return source, choice, plan_columns(source, settings.zero_dates)
+    choice = choose_cursor(source, wanted.cursor_columns)
+    choices = check_choices(source, choice.cursor, wanted.choices)
+    return source, choice, plan_columns(source, settings.zero_dates, choices)
 
 
 def _beyond(
@@ -141,8 +143,8 @@ def _beyond(
 def lake_columns(source: SourceTable, planned: Sequence[ColumnPlan]) -> tuple[Column, ...]:
     """A table's columns, and the types under which they lie in the lake."""
     return tuple(
-        Column(column.name, column.column_type, column.nullable, plan.arrow)
-        for column, plan in zip(source.columns, planned, strict=True)
+        Column(plan.name, plan.type, source.column(plan.name).nullable, plan.arrow)
+        for plan in planned
     )
 
 

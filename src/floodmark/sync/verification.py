@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
+from floodmark.config.models import TableSettings
 from floodmark.errors import DifferenceFound, ExitCode, FloodmarkError
 from floodmark.model.extraction import Edge, Route
 from floodmark.model.load import TargetTable
@@ -73,11 +74,11 @@ def verify_after(
     synced: TableResult,
     verification: Verification,
     table: TableName,
-    cursor_columns: tuple[str, ...] | None,
+    settings: TableSettings,
 ) -> TableResult:
     """Compare a table once it is loaded; a failure does not hide what was done before."""
     try:
-        result = verify_table(verification, table, cursor_columns)
+        result = verify_table(verification, table, settings)
     except FloodmarkError as error:
         return structs.replace(
             synced,
@@ -99,7 +100,7 @@ def verify_after(
 
 
 def verify_table(
-    verification: Verification, table: TableName, cursor_columns: tuple[str, ...] | None
+    verification: Verification, table: TableName, settings: TableSettings
 ) -> VerificationResult:
     """Compare everything of a table that was loaded and is not verified yet."""
     extraction = verification.extraction
@@ -113,7 +114,7 @@ def verify_table(
         if not chunks:
             return VerificationResult(position=position)
         with connect(extraction.connection) as session:
-            plan, remarks = _plan(verification, session, table, cursor_columns)
+            plan, remarks = _plan(verification, session, table, settings)
             run = _Comparing(verification, table, plan, lease, since, position)
             if plan.choice.cursor.kind == "none":
                 run.compare_all(session)
@@ -149,11 +150,10 @@ def _plan(
     verification: Verification,
     session: MysqlSession,
     table: TableName,
-    cursor_columns: tuple[str, ...] | None,
+    settings: TableSettings,
 ) -> tuple[TablePlan, tuple[str, ...]]:
     """How the source is read: as by an extraction, but only columns that the target has."""
-    settings = verification.extraction.settings
-    source, choice, columns = read_shape(session, table, cursor_columns, settings)
+    source, choice, columns = read_shape(session, table, settings, verification.extraction.settings)
     with verification.open_target() as target:
         wanted = tuple(Column(c.name, "", c.nullable, c.arrow) for c in columns)
         asked = TargetTable(
@@ -311,16 +311,15 @@ class _Comparing:
         from floodmark.engine.comparison import VerificationJob
 
         source, columns = self._plan.source, self._plan.columns
-        types = {column.name: column.column_type for column in source.columns}
         return VerificationJob(
             source=self._extraction.engine.job(self._extraction, self._plan, self._table, 0),
             table=TargetTable(
                 name=self._verification.target_name,
-                columns=tuple(Column(c.name, types[c.name], c.nullable, c.arrow) for c in columns),
+                columns=tuple(Column(c.name, c.type, c.nullable, c.arrow) for c in columns),
                 primary_key=source.primary_key,
                 version=None,
             ),
-            json_columns=tuple(c.name for c in columns if types[c.name] == "json"),
+            json_columns=tuple(c.name for c in columns if c.type == "json"),
             lookup=relation(source),
             keys=partial(keys_predicate, source),
             open_target=self._verification.open_target,
