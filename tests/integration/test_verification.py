@@ -1,6 +1,6 @@
 """`sync --verify-data`: source and target held against each other, and what is found."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,8 +10,11 @@ import msgspec
 import pytest
 
 from floodmark.embedded.mariadb import PrivateMariaDB
+from floodmark.engine.comparison import VerificationJob
+from floodmark.errors import FloodmarkError
 from floodmark.model.position import START
-from pipelines import Ended, Pipeline, ask_once, warm_engine
+from floodmark.model.verification import Comparison, WindowPair
+from pipelines import DirectEngine, Ended, Pipeline, ask_once, warm_engine
 from warehouses import Warehouse, new_warehouse
 
 New = Callable[..., Pipeline]
@@ -138,6 +141,27 @@ def test_a_difference_stops_what_is_verified_until_it_is_mended(pipeline: New) -
     assert verify(it).code == 0
     state = it.watermark().verified_state
     assert (state.position.id, state.status, state.error) == (20, "success", None)
+
+
+class DiesAtSecondChunk(DirectEngine):
+    """Compares a chunk of windows, and then no more."""
+
+    def compare(self, job: VerificationJob, pairs: Sequence[WindowPair]) -> list[Comparison]:
+        if pairs[0].window.start.id == 8:
+            raise FloodmarkError("struck")
+        return super().compare(job, pairs)
+
+
+def test_a_comparison_that_breaks_off_goes_on_where_it_was(pipeline: New) -> None:
+    it = pipeline({"t": CURSOR}, settings=FOURS)
+    create(it)
+    fill(it, 1, 20)
+    broken = it.call("sync", "-p", "main", "--verify-data", "--json", engine=DiesAtSecondChunk)
+    assert (broken.code, broken.table["error"]) == (1, "struck")
+    assert broken.table["loaded_rows"] == 20
+    assert it.watermark().verified_state.position.id == 8
+    ended = verify(it)
+    assert (ended.code, ended.table["verification"]["rows"]) == (0, 12)
 
 
 def test_what_was_skipped_by_hand_is_no_difference(synced: Pipeline) -> None:

@@ -113,6 +113,8 @@ def test_values_that_change_places_are_seen() -> None:
         ('"\\u00e9"', '"é"', True),
         ("[1, 2]", "[2, 1]", False),
         ("null", '""', False),
+        ("{broken", "{ broken", False),
+        ("{broken", "{broken", True),
     ],
 )
 def test_json_is_compared_by_what_it_says(one: str, other: str, same: bool) -> None:

@@ -1,7 +1,7 @@
 """One spelling for values that databases may write in several ways."""
 
 import json
-from decimal import Context, Decimal
+from decimal import Context, Decimal, DecimalException
 from typing import Any
 
 _EXACT = Context(prec=100_000)
@@ -10,9 +10,13 @@ _EXACT = Context(prec=100_000)
 def plain_json(text: str) -> str:
     """A JSON text without the liberties of its writer: blanks, order of keys, forms of numbers.
 
-    A database that knows JSON keeps what it says, not how it was written.
+    A database that knows JSON keeps what it says, not how it was written. What is no JSON stays as
+    it is.
     """
-    return _write(json.loads(text, parse_float=Decimal, parse_int=Decimal))
+    try:
+        return _write(json.loads(text, parse_float=Decimal, parse_int=Decimal))
+    except (ValueError, DecimalException, RecursionError):
+        return text
 
 
 def _write(value: Any) -> str:
