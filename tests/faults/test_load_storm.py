@@ -17,7 +17,7 @@ import processes
 from floodmark.errors import FloodmarkError
 from floodmark.model.position import Position
 from floodmark.state import steering
-from floodmark.warehouse.sql import PassingConflict, SqlTarget
+from floodmark.warehouse.sql import LEDGER, PassingConflict, SqlTarget
 from processes import Doom, DoomedObjectStore
 from scenarios import open_store, use_test_keys
 from sources import SourceTable, Struck, check_loaded, load, source_tables
@@ -67,12 +67,14 @@ class Storm:
             if table.key and random.random() < 0.3 and store.get(table.name):
                 self._steer(table)
             random.choice([self._load, self._strike, self._strike, self._kill])(table)
+        if random.random() < 0.1:
+            self._lose()
 
     def calm_down(self) -> None:
         """Bring everything over without a fault, and look."""
         for table in self._tables:
             table.extract(open_store(self._warehouse.lake.open()), chunk_rows=50)
-            load(self._warehouse, table, batch_bytes=4000)
+            load(self._warehouse, table, batch_bytes=4000, target_missing=lambda: True)
             check_loaded(self._warehouse, table)
 
     def _steer(self, table: SourceTable) -> None:
@@ -94,6 +96,12 @@ class Storm:
             "reset extract": ["extract"],
         }
         steering.reset(store, table.name, stages[what])
+
+    def _lose(self) -> None:
+        """Lose the target with all that is in it."""
+        for name in (LEDGER, *(table.target.name for table in self._tables)):
+            self._warehouse.query(f'DROP TABLE IF EXISTS {{schema}}."{name}"')
+        self.events["lost"] += 1
 
     def _load(self, table: SourceTable) -> None:
         load(self._warehouse, table, batch_bytes=self._random.choice(BATCHES))

@@ -1,10 +1,13 @@
 """`floodmark sync --adopt`: files of older systems."""
 
+from contextlib import suppress
+
 from msgspec import structs
 
 from floodmark.cli.app import App
 from floodmark.cli.loading import MEBIBYTE
 from floodmark.config.models import MysqlConnection
+from floodmark.errors import StateError
 from floodmark.model.table import TableName
 from floodmark.sync.adoption import Adoption, adopt_files, foreign_files
 from floodmark.sync.result import TableResult
@@ -40,8 +43,10 @@ def adopt_table(
 
 def mention_foreign_files(app: App, table: TableName) -> None:
     """Say that there are files to adopt, where nothing else is there to be loaded."""
-    watermark = app.store.get(table)
-    if watermark is not None and watermark.mysql_state.chunk_count:
-        return
-    if files := foreign_files(adoption_of(app, None), table):
+    with suppress(StateError):  # which is for whoever loads or adopts to say
+        watermark = app.store.get(table)
+        if watermark is not None and watermark.mysql_state.chunk_count:
+            return
+        if not (files := foreign_files(adoption_of(app, None), table)):
+            return
         app.warn(f"{table}: {len(files):,} Parquet files have no manifest; --adopt loads them")

@@ -53,14 +53,8 @@ def ledger_differences(
     Manifests of an epoch that a reset left behind may be in the ledger: a manual watermark can
     have asked for them.
     """
-    chunks = {m.head: m for m in manifests if isinstance(m.change, Chunk)}
-    found = [_entry_difference(entry, chunks) for entry in sorted(ledger, key=_place)]
-    times = Counter(entry.head for entry in ledger)
-    found += [
-        f"the ledger names manifest {head} {count} times"
-        for head, count in sorted(times.items())
-        if count > 1
-    ]
+    chunks = [m.head for m in manifests if isinstance(m.change, Chunk)]
+    found = ledger_errors(manifests, ledger)
     state = ledger_state(watermark, manifests, ledger)
     found += [
         f"the watermark calls manifest {manifest.head} loaded, the ledger lacks it"
@@ -81,7 +75,20 @@ def ledger_differences(
             f"watermark says loading has come to {watermark.loaded_head},"
             f" the ledger says to {state.through}"
         )
-    return [difference for difference in found if difference]
+    return found
+
+
+def ledger_errors(manifests: Sequence[Manifest], ledger: Sequence[LedgerEntry]) -> list[str]:
+    """Say what in the ledger cannot be: then it is no truth that a watermark could be mended by."""
+    chunks = {m.head: m for m in manifests if isinstance(m.change, Chunk)}
+    entries = (_entry_difference(entry, chunks) for entry in sorted(ledger, key=_place))
+    times = Counter(entry.head for entry in ledger)
+    twice = (
+        f"the ledger names manifest {head} {count} times"
+        for head, count in sorted(times.items())
+        if count > 1
+    )
+    return [*filter(None, entries), *twice]
 
 
 def target_difference(

@@ -11,7 +11,12 @@ from floodmark.model.table import TableName
 from floodmark.model.timestamps import as_utc
 from floodmark.model.transitions import loaded, unloaded
 from floodmark.model.watermark import Watermark
-from floodmark.planning.ledger import ledger_differences, ledger_state, target_difference
+from floodmark.planning.ledger import (
+    ledger_differences,
+    ledger_errors,
+    ledger_state,
+    target_difference,
+)
 from floodmark.planning.loads import target_table
 from floodmark.state.lease import read_lease
 from floodmark.state.validation import Findings, read_log, validate
@@ -50,7 +55,8 @@ def validate_table(store: WatermarkStore, table: TableName, loading: Loading | N
 def repair_table(store: WatermarkStore, table: TableName, loading: Loading | None) -> None:
     """Write the watermark anew from the manifests, and what is loaded from the ledger.
 
-    Never touches data. What cannot be mended is found again.
+    Never touches data. What cannot be mended is found again, above all a ledger that does not
+    belong to this lake.
     """
     with store.lease(table):
         with suppress(StateError):
@@ -62,7 +68,8 @@ def repair_table(store: WatermarkStore, table: TableName, loading: Loading | Non
         with suppress(FloodmarkError):
             manifests = read_log(store, table, [])
             ledger, _ = _look(loading, table, watermark, manifests)
-            if ledger_differences(watermark, manifests, ledger):
+            wrong = ledger_errors(manifests, ledger)
+            if not wrong and ledger_differences(watermark, manifests, ledger):
                 _carry(store, table, manifests, ledger)
 
 
