@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -39,6 +40,7 @@ from scenarios import (
     write_config,
 )
 from servers.seaweedfs import SeaweedFS
+from terminals import on_terminal
 
 PROGRAM = str(Path(sys.executable).parent / "floodmark")
 PAYMENTS = TableName("US_PROD", "shop", "payments")
@@ -962,3 +964,12 @@ def test_validate_takes_a_lost_checkpoint_for_no_difference(floodmark: Floodmark
     out, _ = floodmark.call("validate", "-t", "shop.orders", "--lake-only")
     assert "1 manifest, 1 file, 10 rows" in out
     assert "1 data files belong to no manifest" in out
+
+
+def test_people_see_how_far_behind_a_table_is(floodmark: Floodmark) -> None:
+    land_payments(floodmark.objects)
+    command = [PROGRAM, "watermark", "get", "-t", "shop.payments", "--config", floodmark.config]
+    code, shown = on_terminal(command, folder=floodmark.folder)
+    assert code == 0
+    assert re.search(r"Status: success, \d+ days behind\n", click.unstyle(shown))
+    assert re.search(r"Last Load Time: \S+ \(\d+ days ago\)\n", shown)

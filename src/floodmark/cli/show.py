@@ -23,20 +23,25 @@ _STATUS_COLOURS = {
 
 
 def show_watermark(
-    table: TableName, watermark: Watermark, start: str, now: datetime | None = None
+    table: TableName,
+    watermark: Watermark,
+    start: str,
+    now: datetime | None = None,
+    lease: LeaseDocument | None = None,
 ) -> str:
     """Both stages, how far they are verified, and where the next run starts.
 
-    With `now`, how long ago things were.
+    With `now`, how far behind the table is, and how long ago things were.
     """
     extract, load = watermark.mysql_state, watermark.redshift_state
     compared = watermark.verified_state
+    state = f", {show_state(watermark, lease, now)}" if now else ""
     manual = " (set by hand)" if watermark.metadata.manual_watermark else ""
     lines = [
         f"📅 Current Watermark for {table}:",
         "",
         "   🔄 MySQL → S3 Backup Stage:",
-        f"      Status: {show_status(extract.status)}",
+        f"      Status: {show_status(extract.status)}{state}",
         f"      Rows Extracted: {extract.total_rows:,}",
         f"      S3 Files Created: {extract.s3_file_count:,}",
         f"      Last Data Timestamp: {_moment(extract.last_timestamp)}{manual}",

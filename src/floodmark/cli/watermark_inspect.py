@@ -215,13 +215,17 @@ def _get_system(app: App) -> None:
 
 
 def _as_text(app: App, table: TableName, watermark: Watermark | None) -> str:
-    now = app.run.clock() if width() else None
     if watermark is not None and not watermark.position.is_start:
-        return show_watermark(table, watermark, str(watermark.position), now)
-    start, source = app.start_of_new_tables()
-    if watermark is None:
-        return f"No watermark found, will start from {source}: {plain(start)}"
-    return show_watermark(table, watermark, f"{plain(start)} ({source})", now)
+        start = str(watermark.position)
+    else:
+        moment, source = app.start_of_new_tables()
+        if watermark is None:
+            return f"No watermark found, will start from {source}: {plain(moment)}"
+        start = f"{plain(moment)} ({source})"
+    if width() is None:
+        return show_watermark(table, watermark, start)
+    lease = read_lease(app.store.objects, table)
+    return show_watermark(table, watermark, start, app.run.clock(), lease)
 
 
 def _as_json(app: App, table: TableName, watermark: Watermark | None) -> dict[str, object]:
