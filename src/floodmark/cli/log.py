@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from floodmark.cli.terminal import labelled
-from floodmark.model.notice import Notice
+from floodmark.model.notice import Notice, Report
 from floodmark.model.timestamps import stamped
 
 _COLOURS = {"error": "red", "warning": "yellow", "info": "green", "debug": "white"}
@@ -21,10 +21,13 @@ class Log:
         self.as_json = as_json
         self.debug = False
         self.session: str | None = None
+        self.listeners: list[Report] = []
         self._clock = clock
 
     def write(self, notice: Notice) -> None:
-        """Write a remark."""
+        """Write a remark, and let those hear it who listen."""
+        for listener in self.listeners:
+            listener(notice)
         if notice.level == "debug" and not self.debug:
             return
         if self.as_json:

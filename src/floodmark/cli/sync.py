@@ -6,6 +6,7 @@ from typing import Literal
 import click
 
 from floodmark.cli.app import App, command_options, complete, table_option
+from floodmark.cli.metrics import Meter
 from floodmark.cli.stopping import sigterm_raises
 from floodmark.cli.sync_adopt import adoption_of
 from floodmark.cli.sync_every import sync_every
@@ -52,6 +53,12 @@ MOST_DIGITS = 18
 @click.option("--adopt", is_flag=True, help="Load Parquet files of older systems, too.")
 @click.option("--adopt-from", metavar="FOLDER", help="The folder of the lake that they lie in.")
 @click.option("--every", "every_text", metavar="SPAN", help="Again and again: 30s, 5m, 1h …")
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(0, 65535),
+    help="With --every: serve metrics on this port of 127.0.0.1; 0 takes a free one.",
+)
+@click.option("--metrics-file", metavar="FILE", help="Write metrics here, for node_exporter.")
 @click.option("--dry-run", is_flag=True, help="Show the plan, change nothing.")
 @command_options
 def sync(
@@ -63,6 +70,8 @@ def sync(
     verify: Literal["new", "all"] | None,
     adopt_from: str | None,
     every_text: str | None,
+    metrics_port: int | None,
+    metrics_file: str | None,
     *,
     backup_only: bool,
     load_only: bool,
@@ -82,6 +91,10 @@ def sync(
         raise UsageError("--adopt is for stage 2 alone", hint="add --redshift-only")
     if every_text is not None and (dry_run or adopt):
         raise UsageError(f"{'--dry-run' if dry_run else '--adopt'} and --every exclude each other")
+    if metrics_port is not None and every_text is None:
+        raise UsageError("--metrics-port is for --every", hint="use --metrics-file")
+    if metrics_file is not None and dry_run:
+        raise UsageError("--metrics-file and --dry-run exclude each other")
     every = parse_duration(every_text, like="30s, 5m or 1h") if every_text is not None else None
     limit = _limit(limit_text)
     tables = _tables(app, names, pipelines)
@@ -104,14 +117,20 @@ def sync(
     if dry_run:
         syncing.show_plan()
         return ExitCode.DONE
-    with sigterm_raises():
-        return sync_once(app, syncing) if every is None else sync_every(app, syncing, every)
+    with (
+        Meter(app, tables, path=metrics_file, port=metrics_port) as meter,
+        sigterm_raises(),
+    ):
+        if every is None:
+            return sync_once(app, syncing, meter)
+        return sync_every(app, syncing, meter, every)
 
 
-def sync_once(app: App, syncing: Syncing) -> int:
+def sync_once(app: App, syncing: Syncing, meter: Meter) -> int:
     """Sync, say what was done, and return the exit code."""
     try:
         results = syncing.run()
+        meter.measure(results)
     finally:
         syncing.engine.stop()
     outcome = {

@@ -8,6 +8,7 @@ import click
 import msgspec
 
 from floodmark.cli.app import App
+from floodmark.cli.metrics import Meter
 from floodmark.cli.stopping import Terminated
 from floodmark.cli.sync_result import failure, remarks
 from floodmark.cli.sync_round import Syncing
@@ -18,7 +19,7 @@ from floodmark.sync.result import TableResult
 from floodmark.sync.rounds import Round, next_tick
 
 
-def sync_every(app: App, syncing: Syncing, every: timedelta) -> int:
+def sync_every(app: App, syncing: Syncing, meter: Meter, every: timedelta) -> int:
     """Sync at each tick until SIGTERM or Ctrl-C; whatever fails is tried again in the next round.
 
     Being asked to stop is how this ends, so SIGTERM is a success, whenever it comes.
@@ -28,6 +29,7 @@ def sync_every(app: App, syncing: Syncing, every: timedelta) -> int:
     try:
         for number in count():
             done = _round(app, syncing, first=number == 0)
+            meter.measure(done.tables)
             syncing.engine.rest()
             now = time.monotonic()
             pause = next_tick(began, every.total_seconds(), now) - now

@@ -92,6 +92,11 @@ class WatermarkStore:
             return self.update(table)
         return reading.watermark
 
+    def known(self, table: TableName) -> Watermark | None:
+        """What this run has last read or written of a table, without another look."""
+        reading = self._cache.get(table)
+        return reading.watermark if reading else None
+
     def commit(
         self, table: TableName, decide: Callable[[Watermark], Change], *, races: int = 0
     ) -> Watermark:
