@@ -464,6 +464,19 @@ def test_list_shows_every_table_on_one_line(floodmark: Floodmark) -> None:
     assert len(floodmark.json("list")) == 202
 
 
+def test_list_shows_what_was_committed_though_the_checkpoint_is_behind(
+    floodmark: Floodmark,
+) -> None:
+    land(open_store(floodmark.objects), rows=10, name="first")
+    before = floodmark.objects.get(layout.primary(TABLE)).data
+    land(open_store(floodmark.objects), rows=5, name="second")
+    floodmark.objects.put(layout.primary(TABLE), before)  # as if killed right behind the manifest
+    for key in [info.key for info in floodmark.objects.list_objects("watermarks/backups/")]:
+        floodmark.objects.delete(key)
+    (document,) = [d for d in floodmark.json("list") if d["table_name"] == str(TABLE)]
+    assert document["mysql_state"]["total_rows"] == 15
+
+
 def test_list_shows_a_table_whose_state_is_lost_beside_the_others(floodmark: Floodmark) -> None:
     land(open_store(floodmark.objects), rows=10, name="first")
     land_payments(floodmark.objects)

@@ -288,7 +288,7 @@ def _files_as_text(files: list[dict[str, object]]) -> str:
 
 
 def _every_table(app: App) -> list[Row]:
-    """Every table of the configuration and of the lake, with its last checkpoint and lease."""
+    """Every table of the configuration and of the lake, where it stands, and its lease."""
     objects, store = app.store.objects, app.store
     keys = [info.key for info in objects.list_objects(layout.PRIMARIES)]
     saved = {table for key in keys if (table := layout.table_of_primary(key))}
@@ -299,7 +299,7 @@ def _every_table(app: App) -> list[Row]:
             lease = read_lease(objects, table)
             if table in saved:
                 copy = store.copies.read(table, layout.primary(table), "primary")
-                if copy and copy.watermark:
+                if copy and copy.watermark and not store.log.has_behind(table, copy.watermark.head):
                     return table, copy.watermark, lease, None
             return table, store.get(table), lease, None
         except FloodmarkError as error:

@@ -46,6 +46,10 @@ class ManifestLog:
             if head is not None:
                 yield head
 
+    def has_behind(self, table: TableName, place: Head) -> bool:
+        """Whether any place behind this one is taken."""
+        return any(head > place for head in self.heads(table, since=place))
+
     def tables(self) -> list[TableName]:
         """Every table that has a log."""
         keys = (
