@@ -150,7 +150,7 @@ def _padded(text: str, size: int, *, right: bool) -> str:
 
 def _can_show(sign: str) -> bool:
     try:
-        sign.encode(sys.stdout.encoding or "ascii")
+        sign.encode(sys.stdout.encoding or "utf-8")
     except (UnicodeEncodeError, LookupError):
         return False
     return True
