@@ -19,7 +19,6 @@ import pytest
 import processes
 from floodmark.config.models import (
     DuckdbConnection,
-    ExtractionSettings,
     MysqlConnection,
     TableSettings,
 )
@@ -354,7 +353,6 @@ def adopt(
 ) -> AdoptionResult:
     adoption = Adoption(
         store=open_store(objects or lake.open()),
-        settings=ExtractionSettings(),
         known=(table,),
         hours=10,
         most_bytes=1,  # a manifest for every file

@@ -255,7 +255,7 @@ def read(
         source=connection,
         relation=f"{quote_name(SCHEMA)}.{quote_name(table)}",
         order="`id`",
-        columns=plan_columns(described, zero_dates),
+        columns=plan_columns(described),
         cursor=TableCursor(kind="id", key=("id",)),
         lake=lake,
         zero_dates=zero_dates,

@@ -95,11 +95,5 @@ def test_only_what_can_be_null_is_nullable() -> None:
     assert [plan.zero_dates for plan in plans] == [False, False, True]
 
 
-def test_quarantine_of_zero_dates_is_refused_where_it_would_matter() -> None:
-    plan_columns(table_of(column("int")), "quarantine")
-    with pytest.raises(UsageError, match="quarantine is not supported yet"):
-        plan_columns(table_of(column("date")), "quarantine")
-
-
 def test_names_are_quoted_whatever_they_contain() -> None:
     assert quote_name("a`b c'\"%") == "`a``b c'\"%`"

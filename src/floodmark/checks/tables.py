@@ -31,7 +31,7 @@ def check_table(
         source = read_table(session, table)
         choice = choose_cursor(source, wanted.cursor_columns)
         choices = check_choices(source, choice.cursor, wanted.choices)
-        columns = plan_columns(source, settings.zero_dates, choices)
+        columns = plan_columns(source, choices)
         names = ", ".join(column.expression for column in columns)
         with translated(connection):
             query(session, f"SELECT {names} FROM {relation(source)} LIMIT 0")  # noqa: S608

@@ -43,6 +43,7 @@ def show_watermark(
         "   🔄 MySQL → S3 Backup Stage:",
         f"      Status: {show_status(extract.status)}{state}",
         f"      Rows Extracted: {extract.total_rows:,}",
+        *_quarantined(extract.quarantined_rows),
         f"      S3 Files Created: {extract.s3_file_count:,}",
         f"      Last Data Timestamp: {_moment(extract.last_timestamp)}{manual}",
     ]
@@ -62,10 +63,9 @@ def show_watermark(
         "   📊 S3 → Redshift Loading Stage:",
         f"      Status: {show_status(load.status)}",
         f"      Rows Loaded: {load.total_rows:,}",
+        *_quarantined(load.quarantined_rows),
+        f"      Last Load Time: {_moment(load.last_load_time, now)}",
     ]
-    if load.quarantined_rows:
-        lines.append(f"      Rows Quarantined: {load.quarantined_rows:,}")
-    lines.append(f"      Last Load Time: {_moment(load.last_load_time, now)}")
     if load.error:
         lines.append(f"      Error: {load.error}")
     if compared != VerifiedState():
@@ -134,6 +134,10 @@ def show_absence(lease: LeaseDocument | None, problem: str | None, now: datetime
 
 def _lag(behind: timedelta) -> str:
     return style("in step", "green") if behind < IN_STEP else f"{span(behind)} behind"
+
+
+def _quarantined(rows: int) -> list[str]:
+    return [f"      Rows Quarantined: {rows:,}"] if rows else []
 
 
 def _moment(moment: datetime | None, now: datetime | None = None) -> str:

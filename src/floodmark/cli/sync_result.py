@@ -25,13 +25,13 @@ def show_result(result: TableResult) -> str:
         rows, files = counted(result.adopted_rows, "row"), counted(result.adopted_files, "file")
         parts.append(f"{rows} in {files} adopted")
     if result.loaded_manifests:
-        aside = f" and {result.quarantined_rows:,} quarantined" if result.quarantined_rows else ""
-        loaded = f"{counted(result.loaded_rows, 'row')} loaded{aside}"
-        parts.append(f"{loaded} in {result.load_seconds:.1f} s")
+        parts.append(f"{counted(result.loaded_rows, 'row')} loaded in {result.load_seconds:.1f} s")
     elif result.start is None and not result.failed:
         parts.append("nothing to load")
     if (verified := result.verification) and not result.failed:
         parts.append(show_agreement(verified))
+    if result.quarantined_rows:
+        parts.append(f"{counted(result.quarantined_rows, 'row')} quarantined")
     if result.failed:
         parts.append(_reason(result))
     state = "failed" if result.failed else "ok"
@@ -64,8 +64,8 @@ def remarks(result: TableResult) -> Iterator[Notice]:
         yield remark("warning", warning)
     if result.quarantined_rows:
         quarantined = (
-            f"{counted(result.quarantined_rows, 'row')} did not fit the target and went to"
-            " quarantine; 'watermark get --show-files' names the files"
+            f"{counted(result.quarantined_rows, 'row')} went to quarantine;"
+            " 'watermark get --show-files' names the files"
         )
         yield remark("warning", quarantined, "quarantined")
     for column, count in result.zero_dates.items():

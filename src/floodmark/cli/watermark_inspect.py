@@ -263,8 +263,24 @@ def _files(app: App, table: TableName, watermark: Watermark | None) -> list[dict
 
 
 def _quarantine(app: App, table: TableName, watermark: Watermark | None) -> list[str]:
-    """The files with rows that the target could not hold, of manifests that are loaded."""
-    if watermark is None or not watermark.redshift_state.quarantined_rows:
+    """The files with rows that stage 1 set aside, and those that the target could not hold."""
+    if watermark is None:
+        return []
+    return [*_extracted_aside(app, table, watermark), *_loaded_aside(app, table, watermark)]
+
+
+def _extracted_aside(app: App, table: TableName, watermark: Watermark) -> list[str]:
+    if not watermark.mysql_state.quarantined_rows:
+        return []
+    since = Head(watermark.mysql_state.counted_from_epoch, 0)
+    changes = [app.store.log.read(table, h).change for h in app.store.log.heads(table, since=since)]
+    chunks = [change for change in changes if isinstance(change, Chunk)]
+    return [file.path for chunk in chunks for file in chunk.quarantine]
+
+
+def _loaded_aside(app: App, table: TableName, watermark: Watermark) -> list[str]:
+    """Of manifests that are loaded: what a load that died left behind counts for nothing."""
+    if not watermark.redshift_state.quarantined_rows:
         return []
     folder = layout.quarantine(table, watermark.redshift_state.load_epoch)
     keys = [info.key for info in app.store.objects.list_objects(folder)]

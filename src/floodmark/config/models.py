@@ -241,7 +241,7 @@ class ExtractionSettings(Struct, frozen=True, kw_only=True):
     cursor_time_zone: str | None = None
     """Zone of DATETIME cursors; the server's if not given."""
     zero_dates: ZeroDates = "null"
-    """`null` counts and reports `0000-00-00`, `error` stops."""
+    """`null` counts and reports `0000-00-00`, `quarantine` sets its row aside, `error` stops."""
     null_cursors: NullCursors = "skip"
     """`skip` counts and reports rows without a cursor value, `error` stops."""
     walk_from_rows: Rows = 1_000_000

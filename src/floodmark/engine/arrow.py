@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 
 import pyarrow as pa
@@ -32,12 +32,26 @@ class UnfitValue(FloodmarkError):
     """A value does not fit its planned type, or policy forbids it; another try would not help."""
 
 
-class Conversion:
-    """Turns batches of one table into the planned schema, and counts zero dates on the way."""
+# Takes in the values of rows, and for each the column because of which it is set aside.
+SetAside = Callable[[Sequence[pa.Array], pa.Array], None]
 
-    def __init__(self, columns: Sequence[ColumnPlan], policy: ZeroDates) -> None:
+
+class Conversion:
+    """Turns batches of one table into the planned schema, and counts zero dates on the way.
+
+    Rows that policy sends to quarantine are left out; `set_aside` hears of them, with the texts of
+    their dates.
+    """
+
+    def __init__(
+        self,
+        columns: Sequence[ColumnPlan],
+        policy: ZeroDates,
+        set_aside: SetAside = lambda _rows, _columns: None,
+    ) -> None:
         self._columns = columns
         self._policy = policy
+        self._set_aside = set_aside
         self.schema = pa.schema(
             pa.field(column.name, arrow_type(column.arrow), column.nullable) for column in columns
         )
@@ -46,6 +60,7 @@ class Conversion:
     def convert(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Convert a batch; UnfitValue names the column whose values do not fit."""
         arrays = []
+        unfit = pa.nulls(batch.num_rows, pa.string())
         for column, field, array in zip(self._columns, self.schema, batch.columns, strict=True):
             try:
                 arrays.append(
@@ -57,7 +72,24 @@ class Conversion:
                 raise UnfitValue(
                     f"column {column.name!r} holds a value that is no {column.arrow}: {error}"
                 ) from error
-        return pa.record_batch(arrays, schema=self.schema)
+            if self._policy == "quarantine" and column.zero_dates:
+                zero = pc.and_(pc.is_valid(array), pc.is_null(arrays[-1]))
+                unfit = pc.if_else(pc.and_(zero, pc.is_null(unfit)), column.name, unfit)
+        converted = pa.record_batch(arrays, schema=self.schema)
+        return converted if unfit.null_count == len(unfit) else self._split(batch, converted, unfit)
+
+    def _split(
+        self, batch: pa.RecordBatch, converted: pa.RecordBatch, unfit: pa.Array
+    ) -> pa.RecordBatch:
+        aside = pc.is_valid(unfit)
+        kept = [
+            (read if column.zero_dates else value).filter(aside)
+            for column, read, value in zip(
+                self._columns, batch.columns, converted.columns, strict=True
+            )
+        ]
+        self._set_aside(kept, unfit.filter(aside))
+        return converted.filter(pc.invert(aside))
 
     def _moments(self, column: ColumnPlan, texts: pa.Array, kind: pa.DataType) -> pa.Array:
         plain = pa.timestamp("us") if pa.types.is_timestamp(kind) else kind

@@ -59,6 +59,7 @@ class ExtractionJob(Struct, frozen=True, kw_only=True):
     cursor: Cursor
     lake: LakeSettings
     order: str = ""
+    primary_key: tuple[str, ...] = ()
     zero_dates: ZeroDates = "null"
     file_bytes: int = 192 * MEBIBYTE
     row_group_bytes: int = 32 * MEBIBYTE
@@ -75,3 +76,8 @@ class ExtractionJob(Struct, frozen=True, kw_only=True):
     def key(self, part: int, attempt: int, number: int) -> str:
         """The lake's name for a file; no two attempts ever share one."""
         return data_file_key(self.table, self.session_id, self.sequence, part, attempt, number)
+
+    def quarantine_key(self, part: int, attempt: int, number: int) -> str:
+        """The lake's name for a file of rows that are set aside."""
+        name = self.key(part, attempt, number).rpartition("/")[2]
+        return f"quarantine/{self.table.key}/extracted/{name}"

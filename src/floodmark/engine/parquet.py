@@ -131,5 +131,6 @@ def repeating_columns(sample: pa.RecordBatch) -> list[str]:
     return [
         field.name
         for field, column in zip(sample.schema, sample.columns, strict=True)
-        if pc.count_distinct(column).as_py() * _REPEATS <= len(column) - column.null_count
+        if not pa.types.is_nested(field.type)
+        and pc.count_distinct(column).as_py() * _REPEATS <= len(column) - column.null_count
     ]

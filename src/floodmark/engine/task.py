@@ -10,6 +10,7 @@ from floodmark.engine.arrow import Conversion, UnfitValue
 from floodmark.engine.files import open_files
 from floodmark.engine.job import ExtractionJob
 from floodmark.engine.parquet import ParquetFiles, ParquetLayout
+from floodmark.engine.quarantine import Quarantine
 from floodmark.engine.reading import TooFarAhead, read_batches
 from floodmark.engine.span import Span
 from floodmark.errors import FloodmarkError
@@ -55,7 +56,8 @@ def is_final(job: ExtractionJob, error: FloodmarkError, failures: int) -> bool:
 
 def _extract(job: ExtractionJob, window: Window, attempt_id: int) -> Receipt:
     began = time.monotonic()
-    conversion = Conversion(job.columns, job.zero_dates)
+    quarantine = Quarantine(job, window.part, attempt_id)
+    conversion = Conversion(job.columns, job.zero_dates, quarantine.add)
     files = ParquetFiles(
         ParquetLayout(
             schema=conversion.schema,
@@ -70,14 +72,16 @@ def _extract(job: ExtractionJob, window: Window, attempt_id: int) -> Receipt:
     try:
         for batch in read_batches(job, window):
             files.write(conversion.convert(batch))
-        written = files.finish()
+        written, aside = files.finish(), quarantine.finish()
     except BaseException:
         files.abandon()
+        quarantine.abandon()
         raise
     return Receipt(
         part=window.part,
         rows=sum(file.rows for file in written),
         files=written,
+        quarantine=aside,
         seconds=time.monotonic() - began,
         zero_dates=dict(conversion.zero_dates),
         peak_memory_bytes=_peak_memory(),

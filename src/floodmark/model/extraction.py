@@ -101,6 +101,7 @@ class Receipt(Struct, frozen=True, kw_only=True):
     part: int
     rows: int
     files: tuple[DataFile, ...]
+    quarantine: tuple[DataFile, ...] = ()
     seconds: float
     zero_dates: dict[str, int] = {}
     peak_memory_bytes: int = 0

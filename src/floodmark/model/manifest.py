@@ -77,6 +77,8 @@ class Chunk(Struct, frozen=True, kw_only=True, tag_field="kind", tag="chunk"):
     """Whether this is the whole table, which replaces what was there."""
     adopted: bool = False
     """Whether an older system wrote it: rows of any position, which give way to what is there."""
+    quarantine: tuple[DataFile, ...] = ()
+    """Files of rows with zero or partial dates, if these are not to be loaded."""
 
     @property
     def rows(self) -> int:
@@ -87,6 +89,11 @@ class Chunk(Struct, frozen=True, kw_only=True, tag_field="kind", tag="chunk"):
     def bytes(self) -> int:
         """How many bytes the files take."""
         return sum(file.bytes for file in self.files)
+
+    @property
+    def quarantined_rows(self) -> int:
+        """How many rows were set aside."""
+        return sum(file.rows for file in self.quarantine)
 
 
 class Set(Struct, frozen=True, kw_only=True, tag_field="kind", tag="set"):
@@ -133,6 +140,8 @@ class Restore(Struct, frozen=True, kw_only=True, tag_field="kind", tag="restore"
     """Their data files."""
     bytes: Count
     """Their bytes."""
+    quarantined_rows: Count = 0
+    """Their rows in quarantine."""
 
 
 class Import(Struct, frozen=True, kw_only=True, tag_field="kind", tag="import"):

@@ -45,6 +45,8 @@ class MysqlState(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """When the last chunk was committed."""
     total_rows: Count = 0
     """Rows of all chunks since `counted_from_epoch`."""
+    quarantined_rows: Count = 0
+    """Rows that these chunks set aside for their zero or partial dates."""
     last_session_rows: Count = 0
     """Rows that the last run extracted."""
     s3_file_count: Count = 0

@@ -135,6 +135,7 @@ def _stand_after_chunk(
     counted = structs.replace(
         state,
         total_rows=rows,
+        quarantined_rows=state.quarantined_rows + chunk.quarantined_rows,
         s3_file_count=state.s3_file_count + len(chunk.files),
         s3_bytes=state.s3_bytes + chunk.bytes,
         chunk_count=chunks,
@@ -188,6 +189,7 @@ def _stand_after_restore(before: Standing, change: Restore) -> Standing:
             change.earlier.mysql_state,
             error=None,
             total_rows=change.rows,
+            quarantined_rows=change.quarantined_rows,
             s3_file_count=change.files,
             s3_bytes=change.bytes,
             chunk_count=change.chunk_count,

@@ -7,7 +7,7 @@ made a DOUBLE, since the server shows only six digits of it where it sends text.
 """
 
 from floodmark.errors import UsageError
-from floodmark.model.extraction import ColumnChoices, ColumnPlan, ZeroDates
+from floodmark.model.extraction import ColumnChoices, ColumnPlan
 from floodmark.model.schema import SourceColumn, SourceTable
 
 _INTEGERS = {
@@ -51,10 +51,10 @@ AS_THEY_ARE = ColumnChoices()
 
 
 def plan_columns(
-    table: SourceTable, zero_dates: ZeroDates = "null", choices: ColumnChoices = AS_THEY_ARE
+    table: SourceTable, choices: ColumnChoices = AS_THEY_ARE
 ) -> tuple[ColumnPlan, ...]:
     """Say how each column of a table is read; UsageError for a type that cannot be."""
-    plans = tuple(
+    return tuple(
         _hashed(column)
         if column.name in choices.hash
         else _boolean(column)
@@ -63,12 +63,6 @@ def plan_columns(
         for column in table.columns
         if column.name not in choices.exclude
     )
-    if zero_dates == "quarantine" and any(plan.zero_dates for plan in plans):
-        raise UsageError(
-            f"{table.name}: zero_dates: quarantine is not supported yet",
-            hint="use 'null', which counts and reports them, or 'error'",
-        )
-    return plans
 
 
 def quote_name(name: str) -> str:

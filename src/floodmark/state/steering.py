@@ -103,6 +103,7 @@ def _restore(
             rows=sum(chunk.rows for chunk in chunks),
             files=sum(len(chunk.files) for chunk in chunks),
             bytes=sum(chunk.bytes for chunk in chunks),
+            quarantined_rows=sum(chunk.quarantined_rows for chunk in chunks),
         )
 
     with suppress(StateError):

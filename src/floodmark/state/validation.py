@@ -183,6 +183,7 @@ def _comparable(watermark: Watermark) -> dict[str, object]:
     return {
         "position": extract.position,
         "total_rows": extract.total_rows,
+        "quarantined_rows": extract.quarantined_rows,
         "s3_file_count": extract.s3_file_count,
         "s3_bytes": extract.s3_bytes,
         "chunk_count": extract.chunk_count,

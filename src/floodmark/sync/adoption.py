@@ -12,7 +12,7 @@ from hashlib import sha256
 
 from msgspec import Struct
 
-from floodmark.config.models import ExtractionSettings, MysqlConnection, TableSettings
+from floodmark.config.models import MysqlConnection, TableSettings
 from floodmark.errors import ExitCode, FloodmarkError
 from floodmark.lake.adoption import ForeignFiles, adoption_window, is_foreign, sort_files
 from floodmark.model.manifest import Chunk, Column, DataFile
@@ -40,7 +40,6 @@ class Adoption(Struct, frozen=True, kw_only=True):
     """
 
     store: WatermarkStore
-    settings: ExtractionSettings
     known: Collection[TableName]
     hours: float
     most_bytes: int
@@ -87,7 +86,7 @@ def adopt_files(
             files = find_files(adoption, table, watermark)
             if not files.chosen:
                 return AdoptionResult(left_out=len(files.left_out))
-            shape = _read_shape(adoption, table, connection, wanted)
+            shape = _read_shape(table, connection, wanted)
             fitting = _check_fit(adoption, table, shape, files.chosen)
             rows = 0
             for group in _groups(fitting, adoption.most_bytes):
@@ -154,14 +153,9 @@ def _known_files(store: WatermarkStore, table: TableName) -> set[str]:
     return {file.path for file in files} | {file.origin for file in files if file.origin}
 
 
-def _read_shape(
-    adoption: Adoption,
-    table: TableName,
-    connection: MysqlConnection,
-    wanted: TableSettings,
-) -> _Shape:
+def _read_shape(table: TableName, connection: MysqlConnection, wanted: TableSettings) -> _Shape:
     with connect(connection) as session:
-        source, choice, columns = read_shape(session, table, wanted, adoption.settings)
+        source, choice, columns = read_shape(session, table, wanted)
     cursor = choice.cursor
     if wanted.hash:
         raise FloodmarkError(

@@ -204,6 +204,7 @@ class _TableRun:
             # The whole table at some moment is no position of any cursor.
             end=START if reload else plan.end,
             files=tuple(file for receipt in receipts for file in receipt.files),
+            quarantine=tuple(file for receipt in receipts for file in receipt.quarantine),
             strategy=self._extraction.strategy,
             columns=lake_columns(self._plan.source, self._plan.columns),
             primary_key=self._plan.source.primary_key,
@@ -226,6 +227,8 @@ class _TableRun:
             files=result.files + len(files),
             bytes=result.bytes + sum(file.bytes for file in files),
             chunks=result.chunks + 1,
+            quarantined_rows=result.quarantined_rows
+            + sum(file.rows for receipt in receipts for file in receipt.quarantine),
             end=plan.end,
             zero_dates=zero_dates,
             worker_peak_bytes=max(

@@ -94,7 +94,7 @@ def load_after(extracted: TableResult, loading: Loading, table: TableName) -> Ta
     return structs.replace(
         extracted,
         loaded_rows=result.rows,
-        quarantined_rows=result.quarantined_rows,
+        quarantined_rows=extracted.quarantined_rows + result.quarantined_rows,
         loaded_manifests=result.manifests,
         load_seconds=result.seconds,
         target_changes=result.changes,

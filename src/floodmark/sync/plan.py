@@ -65,7 +65,7 @@ def plan_table(
     A table with a time cursor and no position yet begins at `default_start`, with rows of that very
     moment.
     """
-    source, choice, columns = read_shape(session, table, wanted, settings)
+    source, choice, columns = read_shape(session, table, wanted)
     cursor = choice.cursor
     start = position
     if cursor.kind == "none":
@@ -111,16 +111,13 @@ def plan_table(
 
 
 def read_shape(
-    session: MysqlSession,
-    table: TableName,
-    wanted: TableSettings,
-    settings: ExtractionSettings,
+    session: MysqlSession, table: TableName, wanted: TableSettings
 ) -> tuple[SourceTable, CursorChoice, tuple[ColumnPlan, ...]]:
     """Describe a table: what the catalog says, its cursor, and how its columns are read."""
     source = read_table(session, table)
     choice = choose_cursor(source, wanted.cursor_columns)
     choices = check_choices(source, choice.cursor, wanted.choices)
-    return source, choice, plan_columns(source, settings.zero_dates, choices)
+    return source, choice, plan_columns(source, choices)
 
 
 def _beyond(

@@ -63,6 +63,7 @@ class SparkEngine:
             columns=plan.columns,
             cursor=cursor,
             lake=extraction.lake,
+            primary_key=plan.source.primary_key,
             zero_dates=settings.zero_dates,
             file_bytes=settings.file_mb * MEBIBYTE,
             batch_rows=batch_rows(plan.source.average_row_bytes),

@@ -153,7 +153,7 @@ def _plan(
     settings: TableSettings,
 ) -> tuple[TablePlan, tuple[str, ...]]:
     """How the source is read: as by an extraction, but only columns that the target has."""
-    source, choice, columns = read_shape(session, table, settings, verification.extraction.settings)
+    source, choice, columns = read_shape(session, table, settings)
     with verification.open_target() as target:
         wanted = tuple(Column(c.name, "", c.nullable, c.arrow) for c in columns)
         asked = TargetTable(
