@@ -3,15 +3,19 @@
 import os
 import time
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from floodmark.config.models import LakeSettings
+from floodmark.engine.files import open_files
 from floodmark.model.timestamps import utc_now
 from floodmark.model.transitions import loaded
+from floodmark.state import layout
 from floodmark.state.lease import take_lease
-from pipelines import DirectEngine, Ended, Pipeline, ask_once
+from pipelines import DirectEngine, Ended, Pipeline, ask_once, wait_until
 from scenarios import open_store, snapshot
 
 New = Callable[..., Pipeline]
@@ -175,3 +179,47 @@ def test_not_while_a_run_is_at_work(two_tables: Callable[[str], Pipeline]) -> No
     with lease:
         assert clean(it, "--force").code == 4
     assert len(it.files()) == 2
+
+
+def test_what_a_killed_run_left_half_written_goes_after_a_day(pipeline: New) -> None:
+    it = pipeline({"t": "{}"})
+    left = Path(str(it.lake.folder)) / ".tmp"
+    left.mkdir(parents=True)
+    for name, hours in (("old", 25), ("new", 1)):
+        (left / name).write_bytes(b"half")
+        os.utime(left / name, times=(0, time.time() - hours * 3600))
+    shown = it.call("watermark", "prune", "--dry-run", "--json")
+    assert (shown.code, shown.value["unfinished"]) == (0, [".tmp/old"])
+    assert (left / "old").exists()
+    assert it.call("watermark", "prune", "--json").value["unfinished"] == [".tmp/old"]
+    assert [path.name for path in left.iterdir()] == ["new"]
+
+
+def test_uploads_that_were_never_completed_are_aborted(pipeline: New) -> None:
+    it = pipeline({"t": "{}"}, lake="seaweedfs")
+    objects = it.lake.open()
+    files = open_files(
+        LakeSettings(url=f"s3://{it.lake.bucket}/{it.lake.prefix}", endpoint=it.lake.endpoint)
+    )
+    half, foreign = f"{layout.data_files(it.table())}half.parquet", "other/half.parquet"
+    for key in (half, foreign):
+        file = files(key)
+        for _ in range(3):
+            file.write(os.urandom(9_000_000))
+        wait_until(lambda: objects.remove_unfinished("", later(), dry_run=True))
+        file.abandon()
+
+    def unfinished(prefix: str) -> list[str]:
+        return objects.remove_unfinished(prefix, later(), dry_run=True)
+
+    assert len(unfinished("")) == 2
+    assert objects.remove_unfinished("", utc_now() - timedelta(days=1)) == []
+    (removed,) = objects.remove_unfinished(layout.DATA, later())
+    assert removed.endswith(half)
+    assert unfinished(layout.DATA) == []
+    assert [key.endswith(foreign) for key in unfinished("")] == [True]
+    assert it.call("watermark", "prune", "--json").value["unfinished"] == []
+
+
+def later() -> datetime:
+    return utc_now() + timedelta(minutes=5)

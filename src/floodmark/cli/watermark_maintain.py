@@ -17,8 +17,10 @@ from floodmark.cli.verification import (
 )
 from floodmark.cli.words import counted
 from floodmark.errors import DifferenceFound, FloodmarkError, UsageError
+from floodmark.lake.files import PATIENCE
 from floodmark.model.table import TableName
 from floodmark.model.verification import VerificationResult
+from floodmark.state import layout
 from floodmark.state.validation import Findings
 from floodmark.state.validation import validate as validate_lake
 from floodmark.sync.spark import SparkEngine
@@ -33,14 +35,23 @@ from floodmark.tunnels.tunnel import Tunnels
 @click.option("--dry-run", is_flag=True, help="Show what would go, remove nothing.")
 @command_options
 def prune(app: App, keep_days: str, *, dry_run: bool) -> None:
-    """Remove old copies of watermarks; the newest copy of each table always stays."""
+    """Remove old copies of watermarks, and what killed runs left half-written in the lake.
+
+    The newest copy of each table always stays; half-written files go after a day.
+    """
     if not keep_days.isdecimal() or len(keep_days) > 5:
         raise UsageError(f"--keep-days {keep_days!r} is not a number of days")
     removed = app.store.copies.prune(keep_days=int(keep_days), dry_run=dry_run)
+    unfinished = app.store.objects.remove_unfinished(
+        layout.DATA, app.run.clock() - PATIENCE, dry_run=dry_run
+    )
     done = "would remove" if dry_run else "removed"
     what = f"{len(removed):,} {'copy' if len(removed) == 1 else 'copies'}"
     lines = [f"{done} {what} older than {keep_days} days", *removed]
-    app.print("\n".join(lines), {"dry_run": dry_run, "removed": removed})
+    if unfinished:
+        lines += [f"{done} {counted(len(unfinished), 'half-written file')}", *unfinished]
+    value = {"dry_run": dry_run, "removed": removed, "unfinished": unfinished}
+    app.print("\n".join(lines), value)
 
 
 @click.command()

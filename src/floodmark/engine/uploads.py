@@ -80,7 +80,7 @@ class UploadedFile(LakeFile):
         return self._uploads.finish(self._key, self._upload, self.size)
 
     def abandon(self) -> None:
-        """Never complete the upload; the bucket's lifecycle rule removes its parts."""
+        """Never complete the upload; 'watermark prune' removes its parts."""
         self._upload = None
 
     def _append(self, data: bytes) -> None:

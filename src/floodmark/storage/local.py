@@ -110,6 +110,20 @@ class LocalObjectStore(ObjectStore):
         with self._translated(key), suppress(*_NO_OBJECT), locked:
             os.unlink(path)
 
+    def remove_unfinished(
+        self, prefix: str, before: datetime, *, dry_run: bool = False
+    ) -> list[str]:
+        """Remove old files from `.tmp`, where nothing tells what they were to become."""
+        removed = []
+        with self._translated(prefix), suppress(FileNotFoundError):
+            for entry in sorted(os.scandir(self._temporary), key=lambda entry: entry.name):
+                with suppress(FileNotFoundError):  # finished meanwhile
+                    if entry.stat().st_mtime < before.timestamp():
+                        removed.append(f".tmp/{entry.name}")
+                        if not dry_run:
+                            os.unlink(entry.path)
+        return removed
+
     def __str__(self) -> str:
         return self._root
 

@@ -70,6 +70,19 @@ class ObjectStore(ABC):
     def delete(self, key: str) -> None:
         """Remove an object. It is no error if there is none. May be repeated."""
 
+    def remove_unfinished(
+        self,
+        prefix: str,  # noqa: ARG002
+        before: datetime,  # noqa: ARG002
+        *,
+        dry_run: bool = False,  # noqa: ARG002
+    ) -> list[str]:
+        """Remove what writers that died left half-written under a prefix before a moment.
+
+        Names what goes. A store whose writes leave nothing behind has nothing to do.
+        """
+        return []
+
     @abstractmethod
     def __str__(self) -> str:
         """Where this is, for messages; never with a secret."""

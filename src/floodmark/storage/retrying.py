@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from datetime import datetime
 from random import Random
 from typing import TypeVar
 
@@ -86,6 +87,12 @@ class RetryingObjectStore(ObjectStore):
     def delete(self, key: str) -> None:
         """Remove an object."""
         self._retried(lambda: self._store.delete(key))
+
+    def remove_unfinished(
+        self, prefix: str, before: datetime, *, dry_run: bool = False
+    ) -> list[str]:
+        """Remove what writers that died left half-written."""
+        return self._retried(lambda: self._store.remove_unfinished(prefix, before, dry_run=dry_run))
 
     def __str__(self) -> str:
         return str(self._store)

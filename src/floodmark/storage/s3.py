@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from os import environ
 from typing import Any
 
@@ -57,17 +57,19 @@ class S3ObjectStore(ObjectStore):
         self._prefix = prefix.strip("/")
         endpoint = endpoint or _variable("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
         region = region or _variable("AWS_REGION", "AWS_DEFAULT_REGION")
+        self._endpoint = endpoint
         settings: dict[str, Any] = {"virtual_hosted_style_request": endpoint is None}
         if endpoint:
             settings["endpoint"] = endpoint
         if "AWS_ACCESS_KEY_ID" not in environ:
             settings["credential_provider"] = provider = _profile_credentials()
             region = region or provider.config.get("region")
+        self._region = region or "us-east-1"
         try:
             self._store = S3Store(
                 bucket,
                 prefix=self._prefix or None,
-                region=region or "us-east-1",
+                region=self._region,
                 client_options={
                     "allow_http": bool(endpoint and endpoint.startswith("http://")),
                     "timeout": timedelta(seconds=timeout_seconds),
@@ -128,6 +130,34 @@ class S3ObjectStore(ObjectStore):
                 obstore.delete(self._store, check_key(key))
         except ObjectNotFound:
             pass
+
+    def remove_unfinished(
+        self, prefix: str, before: datetime, *, dry_run: bool = False
+    ) -> list[str]:
+        """Abort old uploads that were begun and never completed; obstore cannot list them."""
+        import boto3  # type: ignore[import-untyped]
+        from botocore.exceptions import (  # type: ignore[import-untyped]
+            BotoCoreError,
+            ClientError,
+        )
+
+        bucket, endpoint = self._bucket, self._endpoint
+        removed = []
+        try:
+            client = boto3.client("s3", endpoint_url=endpoint, region_name=self._region)
+            pages = client.get_paginator("list_multipart_uploads").paginate(
+                Bucket=bucket, Prefix="/".join(filter(None, (self._prefix, check_prefix(prefix))))
+            )
+            for upload in (upload for page in pages for upload in page.get("Uploads", ())):
+                if upload["Initiated"] < before:
+                    removed.append(upload["Key"])
+                    if not dry_run:
+                        client.abort_multipart_upload(
+                            Bucket=bucket, Key=upload["Key"], UploadId=upload["UploadId"]
+                        )
+        except (BotoCoreError, ClientError) as error:
+            raise StorageError(f"{self}: unfinished uploads cannot be removed: {error}") from error
+        return removed
 
     def __str__(self) -> str:
         return "s3://" + "/".join(filter(None, (self._bucket, self._prefix)))
@@ -195,7 +225,7 @@ def _tag(etag: str | None) -> str:
 
 def _profile_credentials() -> Any:
     """Let boto3 find the credentials: profiles, SSO, assumed roles, instance metadata."""
-    from botocore.exceptions import BotoCoreError  # type: ignore[import-untyped]
+    from botocore.exceptions import BotoCoreError
     from obstore.auth.boto3 import Boto3CredentialProvider
 
     try:
