@@ -121,7 +121,7 @@ def compare_window(job: VerificationJob, pair: WindowPair) -> Comparison:
         prints.keep("target", from_target())
         prints.judge()
         if job.table.primary_key:
-            _look_up(job, pair.window, conversion, prints)
+            _look_up(job, pair.window, prints)
         moved = prints.dismiss_found()
         shown = tuple(_shown(job.table, *found) for found in prints.differing(job.most_shown))
         return structs.replace(
@@ -179,9 +179,8 @@ def _comparison(pair: WindowPair, sums: tuple[Checksum, Checksum], began: float)
     )
 
 
-def _look_up(
-    job: VerificationJob, window: Window, conversion: Conversion, prints: Fingerprints
-) -> None:
+def _look_up(job: VerificationJob, window: Window, prints: Fingerprints) -> None:
+    conversion = Conversion(job.source.columns, "null")  # whatever the row's dates are by now
     source = structs.replace(job.source, relation=job.lookup, order="")
     keys = [tuple(map(key_part, key)) for key in prints.extra_keys()]
     for at in range(0, len(keys), _KEYS_AT_ONCE):
