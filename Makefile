@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check docs bench storm volume clean
+.PHONY: help setup demo test check docs bench storm volume airflow clean
 bin := .venv/bin
 
 help: ## Show this help
@@ -34,5 +34,9 @@ storm: setup ## Run the random storms for longer
 volume: setup ## Sync 5.5 million rows in 110 files, and check every count
 	PYTHONPATH=tests $(bin)/python bench/volume.py
 
+airflow: setup ## Check the example for Airflow against Airflow itself, installed beside
+	[ -x .venv-airflow/bin/airflow ] || { python3 -m venv .venv-airflow && .venv-airflow/bin/pip install -q apache-airflow; }
+	$(bin)/python -m pytest tests/unit/test_examples.py
+
 clean: ## Remove the virtual environment and caches
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-airflow .mypy_cache .pytest_cache .ruff_cache .hypothesis
