@@ -70,12 +70,13 @@ def test_what_is_shortened_fits(text: str, most: int) -> None:
 
 
 def test_lines_are_folded_only_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = "word " * 30
+    text = ("word " * 30 + "単語 " * 30).strip()
     monkeypatch.setattr(terminal, "width", lambda *_: 40)
     lines = terminal.fold(text, indent=4).splitlines()
     assert len(lines) > 3
-    assert all(len(line) <= 40 for line in lines)
-    assert all(line.startswith("    word") for line in lines[1:])
+    assert all(cells(line) <= 40 for line in lines)
+    assert all(line.startswith(("    word", "    単語")) for line in lines[1:])
+    assert " ".join(" ".join(lines).split()) == text
     monkeypatch.setattr(terminal, "width", lambda *_: None)
     assert terminal.fold(text, indent=4) == text
 

@@ -89,4 +89,5 @@ def failure(result: TableResult) -> Notice:
 
 
 def _reason(result: TableResult) -> str:
-    return str(result.error).removeprefix(f"{result.table_name}: ")
+    name = result.table_name
+    return str(result.error).removeprefix(f"{name}: ").removeprefix(f"{name} ")

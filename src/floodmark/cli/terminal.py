@@ -3,7 +3,6 @@
 import os
 import shutil
 import sys
-from textwrap import wrap
 from typing import TextIO
 from unicodedata import category, east_asian_width
 
@@ -71,17 +70,15 @@ def entry(state: str, text: str) -> str:
 def fold(text: str, *, indent: int, first: int = 0, stream: TextIO | None = None) -> str:
     """Break a line where the terminal ends, and indent what follows; in a pipe leave it whole."""
     columns = width(stream)
-    start = " " * first
+    lines = [" " * first]
     if columns is None:
-        return start + text
-    lines = wrap(
-        text,
-        max(_LEAST_TEXT, columns),
-        initial_indent=start,
-        subsequent_indent=" " * indent,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+        return lines[0] + text
+    for word in text.split():
+        line = f"{lines[-1]} {word}" if lines[-1].strip() else lines[-1] + word
+        if cells(line) <= max(_LEAST_TEXT, columns) or not lines[-1].strip():
+            lines[-1] = line
+        else:
+            lines.append(" " * indent + word)
     return "\n".join(lines)
 
 
