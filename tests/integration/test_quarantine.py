@@ -75,15 +75,20 @@ def test_validation_knows_of_them(days: Pipeline) -> None:
     assert days.call("sync", "-p", "main").code == 0
     name = str(days.table())
     assert days.call("watermark", "validate", "-t", name).code == 0
-    with duckdb.connect(str(days.folder / "warehouse.duckdb")) as database:
-        database.execute("UPDATE floodmark_ledger SET quarantined_rows = 1")
+    change_ledger(days, "quarantined_rows = 1")
     found = days.call("watermark", "validate", "-t", name)
     assert found.code != 0
     said = found.out + found.err
     assert "3 rows of manifest 1-1 were loaded and 1 set aside, the manifest names 5" in said
     assert "watermark says 2 rows are in quarantine, the ledger says 1" in said
+    change_ledger(days, "quarantined_rows = 1, row_count = 4")
     days.call("watermark", "validate", "-t", name, "--repair")
     assert days.watermark().redshift_state.quarantined_rows == 1
+
+
+def change_ledger(pipeline: Pipeline, values: str) -> None:
+    with duckdb.connect(str(pipeline.folder / "warehouse.duckdb")) as database:
+        database.execute(f"UPDATE floodmark_ledger SET {values}")
 
 
 def test_the_limit_is_a_setting(days: Pipeline) -> None:
