@@ -368,6 +368,22 @@ def test_a_disk_that_is_full(pipeline: New, small_disk: Path) -> None:
 # Ctrl-C
 
 
+def test_a_planning_query_is_not_waited_for(pipeline: New) -> None:
+    it = pipeline({"t": "{cursor: [update_at, id]}"})
+    create(it, 10)
+    waiting = "SELECT 1 FROM information_schema.processlist WHERE state LIKE '%metadata lock%'"
+    with session(it) as other:
+        ask(other, "LOCK TABLES t WRITE")  # so a look at the table takes as long as we like
+        process = it.start("sync", "-p", "main", "--backup-only")
+        wait_until(lambda: ask_once(it, waiting), seconds=60)
+        os.killpg(process.pid, signal.SIGINT)
+        ended = finish(process, seconds=60)
+        assert ask_once(it, waiting) == []
+    assert ended.code == 130, ended
+    assert "Traceback" not in ended.err
+    assert it.synced()["rows"] == 10
+
+
 @pytest.mark.parametrize("strategy", ["intra-table", "inter-table"])
 def test_an_interrupted_run_ends_within_seconds(pipeline: New, strategy: str) -> None:
     it = pipeline(

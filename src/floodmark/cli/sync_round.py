@@ -18,6 +18,7 @@ from floodmark.config.models import Connection, MysqlConnection
 from floodmark.model.position import Position
 from floodmark.model.run import Strategy
 from floodmark.model.table import TableName
+from floodmark.sources.connection import Sessions
 from floodmark.sync.adoption import Adoption
 from floodmark.sync.extraction import Extraction, extract_table
 from floodmark.sync.loading import Loading, load_after
@@ -53,13 +54,13 @@ class Syncing(Struct, frozen=True, kw_only=True):
         app = self.app
         settings = app.config.settings.extraction
         start = Position(app.start_of_new_tables()[0])
-        progress = ProgressLine(app)
+        progress, sessions = ProgressLine(app), Sessions()
         run = partial(
             run_tables,
             self.tables,
             failed=app.log.traceback,
             at_once=settings.tables_at_once if self.strategy == "inter-table" else 1,
-            stop=self.engine.stop,
+            stop=partial(self._stop, sessions),
         )
         with self._tunnels() as tunnels:
 
@@ -67,7 +68,7 @@ class Syncing(Struct, frozen=True, kw_only=True):
                 result = TableResult(table_name=str(table))
                 if not self.load_only:
                     with tunnels.through(self.sources[table]) as connection:
-                        extraction = self._extraction(connection, start, progress)
+                        extraction = self._extraction(connection, start, progress, sessions)
                         result = extract_table(extraction, table, app.table_settings(table))
                 elif self.adoption is None:
                     mention_foreign_files(app, table)
@@ -116,6 +117,10 @@ class Syncing(Struct, frozen=True, kw_only=True):
                 at_once,
             )
 
+    def _stop(self, sessions: Sessions) -> None:
+        sessions.end()
+        self.engine.stop()
+
     @contextmanager
     def _tunnels(self) -> Iterator[Tunnels]:
         config, targets = self.app.config, self.targets.values()
@@ -126,7 +131,11 @@ class Syncing(Struct, frozen=True, kw_only=True):
             yield tunnels
 
     def _extraction(
-        self, connection: MysqlConnection, start: Position, progress: ProgressLine
+        self,
+        connection: MysqlConnection,
+        start: Position,
+        progress: ProgressLine,
+        sessions: Sessions,
     ) -> Extraction:
         app = self.app
         return Extraction(
@@ -139,6 +148,7 @@ class Syncing(Struct, frozen=True, kw_only=True):
             session_id=app.run.session_id,
             default_start=start,
             limit=self.limit,
+            connect=sessions.connect,
             progress=progress.show,
         )
 

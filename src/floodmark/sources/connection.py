@@ -1,7 +1,7 @@
 """Connections to MySQL and MariaDB."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from ssl import SSLError
 from typing import TypeAlias
 
@@ -61,6 +61,36 @@ def connect(connection: MysqlConnection, *, timeout_seconds: int = 10) -> Iterat
         finally:
             if opened.open:
                 opened.close()
+
+
+class Sessions:
+    """The connections of a run: whoever stops it ends what they are waiting for."""
+
+    def __init__(self) -> None:
+        self._open: dict[MysqlSession, MysqlConnection] = {}
+        self._ended = False
+
+    @contextmanager
+    def connect(self, connection: MysqlConnection) -> Iterator[MysqlSession]:
+        """Open a connection that `end` knows of."""
+        try:
+            with connect(connection) as session:
+                self._open[session] = connection
+                try:
+                    yield session
+                finally:
+                    del self._open[session]
+        except FloodmarkError as error:
+            if self._ended:
+                raise FloodmarkError("the run was stopped") from error
+            raise
+
+    def end(self) -> None:
+        """Have the server end them all, also those in the middle of a long query."""
+        self._ended = True
+        for session, connection in list(self._open.items()):
+            with suppress(FloodmarkError), connect(connection) as other, other.cursor() as cursor:
+                cursor.execute(f"KILL {session.thread_id()}")  # type: ignore[no-untyped-call]
 
 
 @contextmanager

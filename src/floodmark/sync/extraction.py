@@ -7,6 +7,7 @@ A crash before a commit leaves files that nobody names; the next run starts at t
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct, structs
@@ -85,6 +86,7 @@ class Extraction(Struct, frozen=True, kw_only=True):
     session_id: str
     default_start: Position
     limit: int | None = None
+    connect: Callable[[MysqlConnection], AbstractContextManager[MysqlSession]] = connect
     progress: Callable[[TableName, Progress], None] = lambda _table, _progress: None
 
 
@@ -94,7 +96,7 @@ def extract_table(extraction: Extraction, table: TableName, wanted: TableSetting
     with store.lease(table) as lease:
         watermark = store.get(table)
         try:
-            with connect(extraction.connection) as session:
+            with extraction.connect(extraction.connection) as session:
                 run = _TableRun(extraction, table, lease, watermark)
                 if run.follow(session, wanted).walked and not run.is_full:
                     # The walk may have taken long, or begun long ago: its bound is an old one.
