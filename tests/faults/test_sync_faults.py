@@ -457,10 +457,11 @@ def test_java_is_killed(pipeline: New) -> None:
         if Path(f"/proc/{child}/comm").read_text().strip() == "java"
     ]
     os.kill(java[0], signal.SIGKILL)
-    ended = finish(process, seconds=30)
-    assert ended.code == 1, ended
-    assert "✗" in ended.out
-    assert it.watermark().mysql_state.status == "failed"
+    ended = finish(process, seconds=120)
+    # The chunk at hand fails; between two chunks, the run goes on with another Java.
+    assert ended.code in (0, 1), ended
+    assert ("✗" in ended.out) == (ended.code == 1)
+    assert it.watermark().mysql_state.status == ("failed" if ended.code else "success")
     it.check_tracking()
     it.write_config("extraction: {window_rows: 100000}")
     it.synced()
