@@ -24,9 +24,12 @@ check: setup ## Check formatting, style, types and layers
 docs: setup ## Write into the documentation what the code knows
 	$(bin)/python scripts/reference.py
 
-bench: setup ## Measure speed, as ratios within one run
+bench: setup ## Measure speed against others in one run (FLOODMARK_BENCH_ROWS for less)
+	scripts/bench-peers
 	$(bin)/python bench/startup.py
-	$(bin)/python bench/extraction.py
+	PYTHONPATH=tests:bench $(bin)/python bench/run.py
+	$(bin)/python bench/report.py
+	.peers/bin/python bench/plot.py
 
 storm: setup ## Run the random storms for longer
 	FLOODMARK_STORM_ROUNDS=30 $(bin)/python -m pytest -s tests/faults/test_load_storm.py

@@ -1,0 +1,184 @@
+"""What a command costs: wall time, CPU time and memory of all its processes."""
+
+import ctypes
+import json
+import os
+import resource
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_PR_SET_CHILD_SUBREAPER = 36
+_POLL_SECONDS = 0.05
+
+
+class Cost(Struct, frozen=True, kw_only=True):
+    """What one run took. Memory is the most that all processes held at one time."""
+
+    wall: float
+    cpu: float
+    memory: int
+    bytes: int = 0
+
+
+class CommandFailed(Exception):
+    """A contender did not finish."""
+
+
+def adopt_orphans() -> None:
+    """Become the parent of whatever loses its own, so that its CPU time is not lost."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def run(command: Sequence[str], folder: Path, environment: dict[str, str] | None = None) -> Cost:
+    """Run a command to its end, and until all that it started has ended."""
+    before, began = _spent(), time.monotonic()
+    process = subprocess.Popen(
+        command,
+        cwd=folder,
+        env={**os.environ, **(environment or {})},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    with _watched(process.pid) as seen:
+        output, _ = process.communicate()
+        wall = time.monotonic() - began
+    if process.returncode != 0:
+        raise CommandFailed(f"{' '.join(command[:4])} …: {output[-2000:]}")
+    _wait_for(seen.pids)
+    return Cost(wall=wall, cpu=_spent() - before, memory=seen.memory)
+
+
+class Server:
+    """A process that answers a line of JSON with a line of JSON, measured while it does."""
+
+    def __init__(self, command: Sequence[str], folder: Path) -> None:
+        self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115
+        self._process = subprocess.Popen(
+            command,
+            cwd=folder,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+        )
+        self._read()
+
+    def ask(self, request: object) -> tuple[Cost, dict[str, Any]]:
+        """Send a request, and return what it took and the answer."""
+        assert self._process.stdin is not None
+        before, began = _tree_cpu(self._process.pid), time.monotonic()
+        with _watched(self._process.pid) as seen:
+            self._process.stdin.write(json.dumps(request) + "\n")
+            self._process.stdin.flush()
+            answer = self._read()
+            wall = time.monotonic() - began
+        if answer["code"] != 0:
+            raise CommandFailed(str(answer))
+        cpu = _tree_cpu(self._process.pid) - before
+        return Cost(wall=wall, cpu=cpu, memory=seen.memory), answer
+
+    def stop(self) -> None:
+        """Let the process end."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(60)
+
+    def _read(self) -> Any:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            self._log.seek(0)
+            raise CommandFailed(self._log.read()[-3000:])
+        return json.loads(line)
+
+
+def bytes_below(folder: Path) -> int:
+    """How much lies in a folder."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def _spent() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _wait_for(pids: set[int]) -> None:
+    """Wait for those that became our children when their own parent ended."""
+    for pid in pids:
+        with suppress(ChildProcessError):
+            os.waitpid(pid, 0)
+
+
+class _Seen:
+    """What was seen of some processes while they ran."""
+
+    def __init__(self) -> None:
+        self.memory = 0
+        self.pids: set[int] = set()
+
+
+@contextmanager
+def _watched(root: int) -> Iterator[_Seen]:
+    over, seen = threading.Event(), _Seen()
+
+    def watch() -> None:
+        while not over.wait(_POLL_SECONDS):
+            pids = _tree(root)
+            seen.pids.update(pids)
+            seen.memory = max(seen.memory, sum(map(_resident, pids)))
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        over.set()
+        thread.join()
+
+
+def _children() -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and (fields := _stat(int(entry.name))):
+            found.setdefault(int(fields[1]), []).append(int(entry.name))
+    return found
+
+
+def _tree(root: int) -> list[int]:
+    children, found = _children(), [root]
+    for pid in found:
+        found.extend(children.get(pid, []))
+    return found
+
+
+def _stat(pid: int) -> list[str] | None:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+
+
+def _resident(pid: int) -> int:
+    fields = _stat(pid)
+    return int(fields[21]) * _PAGE if fields else 0
+
+
+def _tree_cpu(pid: int) -> float:
+    """CPU time of a process, its descendants, and those of them that have ended."""
+    ticks = 0
+    for one in _tree(pid):
+        if fields := _stat(one):
+            ticks += sum(map(int, fields[11:15]))
+    return ticks / _TICKS

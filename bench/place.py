@@ -1,0 +1,90 @@
+"""Where the benchmark runs: a MariaDB, a PostgreSQL, folders, and the peers' environment."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from msgspec import Struct
+
+from floodmark.embedded.mariadb import PrivateMariaDB
+from servers.postgres import PrivatePostgres
+
+ROOT = Path(__file__).parents[1]
+PEERS = Path(os.environ.get("FLOODMARK_BENCH_PEERS", ROOT / ".peers"))
+JAR = PEERS / "jdbc/usr/share/java/mariadb-java-client.jar"
+
+_CONFIG = """
+lake: ./lake
+connections:
+  PROD: {{type: mysql, port: {source.port}, user: {source.user}, password: "{source.password}"}}
+  warehouse: {target}
+pipelines:
+  main:
+    source: PROD
+    target: warehouse
+    tables:
+      bench.wide: {{cursor: [update_at, id]}}
+      bench.small: {{cursor: [update_at, id]}}
+      bench.large: {{cursor: [update_at, id]}}
+"""
+
+
+class Place(Struct, frozen=True, kw_only=True):
+    """The servers that all contenders share, and a folder for each of their runs."""
+
+    folder: Path
+    source: PrivateMariaDB
+    target: PrivatePostgres
+
+    @property
+    def source_url(self) -> str:
+        """The source's address with its password."""
+        source = self.source
+        return f"mysql://{source.user}:{source.password}@{source.host}:{source.port}/bench"
+
+    @property
+    def target_url(self) -> str:
+        """The target's address with its password."""
+        target = self.target
+        account = f"{target.user}:{target.password}"
+        return f"postgresql://{account}@{target.host}:{target.port}/{target.database}"
+
+    def floodmark(self, name: str, target: str = "duckdb") -> Path:
+        """A folder with a configuration of Floodmark, a lake of its own and a schema of its own."""
+        folder = self.folder / name
+        if not folder.exists():
+            folder.mkdir()
+            server = self.target
+            targets = {
+                "duckdb": "{type: duckdb, path: ./warehouse.duckdb}",
+                "postgres": f"{{type: postgres, port: {server.port}, user: {server.user},"
+                f' password: "{server.password}", database: {server.database}, schema: {name}}}',
+            }
+            text = _CONFIG.format(source=self.source, target=targets[target])
+            (folder / "floodmark.yml").write_text(text)
+        return folder
+
+    def empty(self, name: str) -> Path:
+        """A new folder."""
+        folder = self.folder / name
+        folder.mkdir()
+        return folder
+
+
+@contextmanager
+def open_place(folder: Path) -> Iterator[Place]:
+    """Start both servers, with enough memory to hold the tables."""
+    with (
+        PrivateMariaDB(folder / "mariadb", {"innodb_buffer_pool_size": "3G"}) as source,
+        PrivatePostgres(
+            folder / "postgres", {"shared_buffers": "512MB", "max_wal_size": "4GB"}
+        ) as target,
+    ):
+        yield Place(folder=folder, source=source, target=target)
+
+
+def python() -> str:
+    """The Python that runs Floodmark."""
+    return sys.executable

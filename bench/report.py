@@ -1,0 +1,157 @@
+"""From bench/results.json to the tables in docs/performance.md, and to the terminal."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+RESULTS = Path(__file__).with_name("results.json")
+PAGE = ROOT / "docs" / "performance.md"
+BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
+
+
+def main() -> None:
+    """Write the page, and print what goes into it."""
+    text = report(json.loads(RESULTS.read_text()))
+    print(text)
+    before, _, rest = PAGE.read_text().partition(BEGIN)
+    _, _, after = rest.partition(END)
+    PAGE.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}")
+
+
+def report(results: dict[str, Any]) -> str:
+    """All tables, one below the other."""
+    machine = results["machine"]
+    load = ", ".join(map(str, machine["load"]))
+    cores = machine["cores"]
+    heading = (
+        f"Measured on {machine['when']}: {cores} cores, Python {machine['python']},"
+        f" {results['rows']:,} wide rows, medians of {results['rounds']}. The machine's load before"
+        f" and after each part: {load} (above {cores}, others were at work on it, too)."
+    )
+    parts = [heading]
+    for name, title in (
+        ("stage 1", "Stage 1: the whole wide table from MySQL to files"),
+        ("first load", "First load: the whole wide table into an empty warehouse"),
+        ("changes", "Later syncs into PostgreSQL, with merge"),
+    ):
+        if name in results:
+            parts += [f"### {title}", costs(results[name])]
+    if "narrow" in results:
+        parts += ["### Ten times the rows", sizes(results["narrow"])]
+    if "everyday" in results:
+        parts += ["### Everyday costs", everyday(results["everyday"])]
+    parts += ["### Against the targets", targets(results)]
+    return "\n\n".join(parts)
+
+
+def costs(found: dict[str, Any]) -> str:
+    """One line a contender."""
+    return table(
+        ("contender", "wall s", "all runs", "CPU s", "peak MB", "MB written"),
+        (
+            (
+                name,
+                f"{cost['wall']:.1f}",
+                ", ".join(f"{wall:.1f}" for wall in cost["walls"]),
+                f"{cost['cpu']:.1f}",
+                f"{cost['memory'] / 1e6:,.0f}",
+                f"{cost['bytes'] / 1e6:,.0f}" if cost["bytes"] else "",
+            )
+            for name, cost in found.items()
+        ),
+    )
+
+
+def sizes(found: dict[str, Any]) -> str:
+    """Narrow rows at two sizes."""
+    return table(
+        ("rows", "wall s", "µs a row", "driver's Python MB", "a worker MB"),
+        (
+            (
+                f"{cost['rows']:,.0f}",
+                f"{cost['wall']:.1f}",
+                f"{cost['wall'] / cost['rows'] * 1e6:.2f}",
+                f"{cost['driver'] / 1e6:.0f}",
+                f"{cost['worker'] / 1e6:.0f}",
+            )
+            for cost in found.values()
+        ),
+    )
+
+
+def everyday(found: dict[str, Any]) -> str:
+    """Lists, commits, watermarks."""
+    listing, watermark = found["listing"], found["watermark"]
+    lines = [
+        (f"`watermark list` of {listing['tables']:,} tables", f"{listing['wall']:.1f} s"),
+        *((f"size of a watermark, {what}", f"{size:,}") for what, size in watermark.items()),
+    ]
+    for where, cost in found["commit"].items():
+        lines.append((f"a commit, {where}", f"{cost['seconds'] * 1000:.0f} ms"))
+        for what in ("a commit", "taking the lease", "giving it back"):
+            requests = cost[f"requests of {what}"]
+            text = ", ".join(f"{count} {name}" for name, count in requests.items())
+            lines.append((f"requests of {what}, {where}", f"{sum(requests.values())}: {text}"))
+    return table(("what", "cost"), lines)
+
+
+def targets(results: dict[str, Any]) -> str:
+    """What was to be reached, and what was."""
+    rows: list[tuple[str, ...]] = []
+
+    def cost(part: str, name: str) -> dict[str, float]:
+        return results.get(part, {}).get(name) or {}
+
+    def faster(what: str, ours: dict[str, float], other: dict[str, float], least: float) -> None:
+        if ours and other:
+            wall, cpu = (other[kind] / ours[kind] for kind in ("wall", "cpu"))
+            reached = "yes" if wall >= least else "no"
+            rows.append((what, f"at least {least:g}", f"{wall:.2f}", reached, f"{cpu:.2f}"))
+
+    def at_most(what: str, ours: float, other: float, most: float, cpu: str = "") -> None:
+        reached = "yes" if ours / other <= most else "no"
+        rows.append((what, f"at most {most:g}", f"{ours / other:.2f}", reached, cpu))
+
+    def slower(what: str, ours: dict[str, float], other: dict[str, float], most: float) -> None:
+        if ours and other:
+            cpu = f"{ours['cpu'] / other['cpu']:.2f}"
+            at_most(what, ours["wall"], other["wall"], most, cpu)
+
+    one, first, later = "stage 1", "first load", "changes"
+    changed = f"{results['rows'] // 20:,} changed"
+    warm, floor = cost(one, "Floodmark, warm"), cost(one, "floor, 2 processes")
+    slower("stage 1, warm, against the floor of two processes", warm, floor, 1.15)
+    faster("stage 1, warm, than Spark JDBC", warm, cost(one, "Spark JDBC, warm"), 2.5)
+    faster("stage 1, warm, than dlt with connectorx", warm, cost(one, "dlt, connectorx"), 1.3)
+    cold = cost(first, "Floodmark → PostgreSQL, cold")
+    for peer in ("dlt", "Sling"):
+        faster(f"first load, cold, than {peer}", cold, cost(first, f"{peer} → PostgreSQL"), 1.5)
+    for peer in ("dlt", "Sling"):
+        other = cost(later, f"{changed}: {peer}")
+        ours = {name: cost(later, f"{changed}: Floodmark, {name}") for name in ("cold", "warm")}
+        faster(f"{changed}, cold, than {peer}", ours["cold"], other, 1)
+        faster(f"{changed}, warm, than {peer}", ours["warm"], other, 3)
+    nothing = cost(later, "nothing new: Floodmark, cold")
+    slower("nothing new, against Sling", nothing, cost(later, "nothing new: Sling"), 2)
+    if narrow := results.get("narrow"):
+        small, large = narrow["small"], narrow["large"]
+        row = {name: found["wall"] / found["rows"] for name, found in narrow.items()}
+        at_most("cost of a row at ten times the rows", row["large"], row["small"], 1.1)
+        at_most("a worker's memory at ten times the rows", large["worker"], small["worker"], 1.1)
+        at_most("the driver's memory at ten times the rows", large["driver"], small["driver"], 1.1)
+    if everyday := results.get("everyday"):
+        few, many = everyday["watermark"].values()
+        at_most("size of a watermark after 10,000 manifests against 10", many, few, 1.01)
+    return table(("target", "to reach", "measured", "reached", "by CPU"), rows)
+
+
+def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    """A table in Markdown."""
+    lines = [head, tuple("---" for _ in head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+if __name__ == "__main__":
+    main()

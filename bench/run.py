@@ -1,0 +1,235 @@
+"""`make bench`: every contender on the same tables in one run, interleaved, medians of each.
+
+FLOODMARK_BENCH_ROWS is the number of rows of the wide table (2,000,000), FLOODMARK_BENCH_ROUNDS how
+often everything is measured (3), FLOODMARK_BENCH_PARTS which parts are (all), and
+FLOODMARK_BENCH_WITHOUT names contenders to leave out, with semicolons between them. Everything
+measured goes to bench/results.json; `report.py` makes the table of it, `plot.py` the picture.
+"""
+
+import json
+import os
+import platform
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from msgspec import structs
+
+import meter
+import runs
+import tables
+from everyday import measure_commits, measure_listing, measure_watermark
+from meter import Cost
+from place import PEERS, Place, open_place
+
+ROWS = int(os.environ.get("FLOODMARK_BENCH_ROWS", "2000000"))
+ROUNDS = int(os.environ.get("FLOODMARK_BENCH_ROUNDS", "3"))
+RESULTS = Path(__file__).with_name("results.json")
+WITHOUT = os.environ.get("FLOODMARK_BENCH_WITHOUT", "").split(";")
+CHANGED = ROWS // 20
+FEW = 1000
+
+Contender = Callable[[int], Cost]
+
+
+def main() -> None:
+    """Measure all parts, and keep what is measured after each."""
+    meter.adopt_orphans()
+    parts = {
+        "stage 1": stage_one,
+        "first load": first_load,
+        "changes": changes,
+        "narrow": narrow,
+        "everyday": everyday,
+    }
+    wanted = os.environ.get("FLOODMARK_BENCH_PARTS", ",".join(parts)).split(",")
+    results: dict[str, Any] = {"machine": machine(), "rows": ROWS, "rounds": ROUNDS}
+    with (
+        tempfile.TemporaryDirectory(prefix="floodmark-bench-") as name,
+        open_place(Path(name)) as place,
+    ):
+        say("making the wide table")
+        tables.create(place.source, "wide", tables.WIDE, ROWS)
+        for part in wanted:
+            results[part] = parts[part](place)
+            results["machine"]["load"].append(round(os.getloadavg()[1], 1))
+            RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+
+
+def stage_one(place: Place) -> dict[str, Any]:
+    """The whole wide table into Parquet (Sling: CSV)."""
+    with ExitStack() as running:
+        warm, jdbc = runs.WarmFloodmark(place), runs.WarmJdbc(place, ROWS)
+        running.callback(warm.stop)
+        running.callback(jdbc.stop)
+        only = ("sync", "-t", "bench.wide", "--backup-only")
+        contenders: dict[str, Contender] = {
+            "floor, 1 process": lambda n: runs.floor(place, f"floor1_{n}", ROWS, 1),
+            "floor, 2 processes": lambda n: runs.floor(place, f"floor2_{n}", ROWS, 2),
+            "Floodmark, warm": lambda n: warm.run(place.floodmark(f"warm1_{n}"), *only)[0],
+            "Floodmark, cold": lambda n: runs.floodmark(place.floodmark(f"cold1_{n}"), *only),
+            "Spark JDBC, warm": lambda n: jdbc.run(place.folder / f"jdbc_{n}"),
+        }
+        if PEERS.exists():
+            contenders |= {
+                "dlt, connectorx": lambda n: runs.dlt(
+                    place, place.empty(f"dltx_{n}"), "files", "connectorx", "replace"
+                ),
+                "Sling, CSV": lambda n: runs.sling(place, place.empty(f"slingc_{n}"), "files"),
+                "dlt, default": lambda n: runs.dlt(
+                    place, place.empty(f"dlts_{n}"), "files", "sqlalchemy", "replace"
+                ),
+            }
+        # Both warm ones have run once before they are measured.
+        return interleaved(contenders, unmeasured=("Floodmark, warm", "Spark JDBC, warm"))
+
+
+def first_load(place: Place) -> dict[str, Any]:
+    """The whole wide table into an empty warehouse, with the whole command."""
+    contenders: dict[str, Contender] = {
+        "Floodmark → DuckDB, cold": lambda n: runs.floodmark(
+            place.floodmark(f"duck_{n}"), "sync", "-t", "bench.wide"
+        ),
+        "Floodmark → PostgreSQL, cold": lambda n: runs.floodmark(
+            place.floodmark(f"fm_{n}", "postgres"), "sync", "-t", "bench.wide"
+        ),
+    }
+    if PEERS.exists():
+        contenders |= {
+            "dlt → PostgreSQL": lambda n: runs.dlt(
+                place, place.empty(f"dlt_{n}"), "postgres", "connectorx", "merge"
+            ),
+            "Sling → PostgreSQL": lambda n: runs.sling(
+                place, place.empty(f"sling_{n}"), "postgres"
+            ),
+        }
+    return interleaved(contenders)
+
+
+def changes(place: Place) -> dict[str, Any]:
+    """Changed rows, a few, and none, merged into what the first loads left in PostgreSQL."""
+    with ExitStack() as running:
+        warm = runs.WarmFloodmark(place)
+        running.callback(warm.stop)
+        words = ("sync", "-t", "bench.wide")
+        cold_folder = place.floodmark("fm_0", "postgres")
+        warm_folder = place.floodmark("fm_warm", "postgres")
+        for folder in (cold_folder, warm_folder):
+            warm.run(folder, *words)
+        contenders: dict[str, Contender] = {
+            "Floodmark, cold": lambda _: runs.floodmark(cold_folder, *words),
+            "Floodmark, warm": lambda _: warm.run(warm_folder, *words)[0],
+        }
+        if PEERS.exists():
+            peers = {name: place.folder / name for name in ("dlt_0", "sling_0")}
+            for folder in peers.values():
+                folder.mkdir(exist_ok=True)
+            contenders |= {
+                "dlt": lambda _: runs.dlt(place, peers["dlt_0"], "postgres", "connectorx", "merge"),
+                "Sling": lambda _: runs.sling(place, peers["sling_0"], "postgres"),
+            }
+            for name in ("dlt", "Sling"):
+                contenders[name](0)
+        days = iter(range(1000))
+
+        def change(rows: int) -> Callable[[], None]:
+            return lambda: tables.change(place.source, "wide", rows, ROWS, next(days))
+
+        measured = {
+            f"{CHANGED:,} changed": interleaved(contenders, before=change(CHANGED)),
+            f"{FEW:,} changed": interleaved(contenders, before=change(FEW)),
+            "nothing new": interleaved(contenders),
+        }
+        return {
+            f"{what}: {who}": found for what, one in measured.items() for who, found in one.items()
+        }
+
+
+def narrow(place: Place) -> dict[str, Any]:
+    """Stage 1 of narrow rows at two sizes: the cost of a row, and memory."""
+    sizes = {"small": ROWS // 2, "large": ROWS * 5}
+    for table, rows in sizes.items():
+        say(f"making a narrow table of {rows:,} rows")
+        tables.create(place.source, table, tables.NARROW, rows)
+    warm = runs.WarmFloodmark(place)
+    found: dict[str, Any] = {table: [] for table in sizes}
+    try:
+        for number in range(ROUNDS + 1):
+            for table, rows in sizes.items():
+                folder = place.floodmark(f"narrow_{table}_{number}")
+                words = ("sync", "-t", f"bench.{table}", "--backup-only")
+                cost, printed = warm.run(folder, *words)
+                result = printed["tables"][0]
+                assert result["rows"] == rows, result
+                if number:
+                    found[table].append(
+                        {
+                            **structs.asdict(cost),
+                            "rows": rows,
+                            "worker": result["worker_peak_bytes"],
+                            "driver": printed["driver_peak_bytes"],
+                        }
+                    )
+                    say(f"{table}: {cost.wall:.1f} s")
+    finally:
+        warm.stop()
+    return {table: middle(costs) for table, costs in found.items()}
+
+
+def everyday(place: Place) -> dict[str, Any]:
+    """Lists, commits, and what a watermark weighs after many of them."""
+    return {
+        "listing": measure_listing(place.empty("listing"), ROUNDS),
+        "commit": measure_commits(place.empty("commits")),
+        "watermark": measure_watermark(),
+    }
+
+
+def interleaved(
+    contenders: dict[str, Contender],
+    *,
+    before: Callable[[], None] = lambda: None,
+    unmeasured: tuple[str, ...] = (),
+) -> dict[str, Any]:
+    """Let all run one after another, round by round, and return the middle of each."""
+    contenders = {name: run for name, run in contenders.items() if name not in WITHOUT}
+    for name in unmeasured:
+        contenders[name](ROUNDS)
+    costs: dict[str, list[dict[str, Any]]] = {name: [] for name in contenders}
+    for number in range(ROUNDS):
+        before()
+        for name, run in contenders.items():
+            cost = run(number)
+            costs[name].append(structs.asdict(cost))
+            say(f"{name}: {cost.wall:.1f} s, {cost.cpu:.1f} s of CPU")
+    return {name: middle(found) for name, found in costs.items()}
+
+
+def middle(costs: list[dict[str, Any]]) -> dict[str, Any]:
+    """The median of each measure, and all wall times."""
+    medians = {key: statistics.median(cost[key] for cost in costs) for key in costs[0]}
+    return {**medians, "walls": [round(cost["wall"], 2) for cost in costs]}
+
+
+def machine() -> dict[str, Any]:
+    """What it was measured on."""
+    return {
+        "when": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "load": [round(os.getloadavg()[1], 1)],
+    }
+
+
+def say(text: str) -> None:
+    """Tell whoever waits."""
+    print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

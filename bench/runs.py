@@ -1,0 +1,107 @@
+"""How each contender is run, and what it costs."""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from msgspec import structs
+
+import meter
+from meter import Cost
+from place import JAR, PEERS, Place
+
+_HERE = Path(__file__).parent / "contenders"
+_PEER = {
+    "RUNTIME__DLTHUB_TELEMETRY": "false",
+    "RUNTIME__LOG_LEVEL": "ERROR",
+    "SLING_DISABLE_TELEMETRY": "true",
+}
+
+
+def floor(place: Place, name: str, rows: int, processes: int) -> Cost:
+    """Connectorx and pyarrow, and nothing else."""
+    folder = place.folder / name
+    command = [sys.executable, str(_HERE / "floor.py"), place.source_url, str(rows), str(folder)]
+    cost = meter.run([*command, str(processes)], place.folder)
+    return structs.replace(cost, bytes=meter.bytes_below(folder))
+
+
+def floodmark(folder: Path, *words: str) -> Cost:
+    """The real command, from a cold start."""
+    before = _lake_bytes(folder)
+    cost = meter.run([sys.executable, "-m", "floodmark", *words], folder)
+    return structs.replace(cost, bytes=_lake_bytes(folder) - before)
+
+
+class WarmFloodmark:
+    """Commands in a process whose Spark is up."""
+
+    def __init__(self, place: Place) -> None:
+        self._server = meter.Server(
+            [sys.executable, str(_HERE / "warm_floodmark.py")], place.folder
+        )
+        self.stop = self._server.stop
+
+    def run(self, folder: Path, *words: str) -> tuple[Cost, dict[str, Any]]:
+        """Run a command and return what it took and printed."""
+        before = _lake_bytes(folder)
+        config = str(folder / "floodmark.yml")
+        cost, answer = self._server.ask([*words, "--json", "--config", config])
+        output = answer["output"]
+        printed = json.loads(output) if output.strip() else {}
+        return structs.replace(cost, bytes=_lake_bytes(folder) - before), printed
+
+
+class WarmJdbc:
+    """Plain Spark, warm."""
+
+    def __init__(self, place: Place, rows: int) -> None:
+        source = place.source
+        # Spark quotes names in MySQL's way only behind this scheme, which the driver takes as well.
+        url = f"jdbc:mysql://{source.host}:{source.port}/bench"
+        script = str(_HERE / "warm_jdbc.py")
+        words = [script, str(JAR), url, source.user, source.password, str(rows)]
+        self._server = meter.Server([sys.executable, *words], place.folder)
+        self.stop = self._server.stop
+
+    def run(self, folder: Path) -> Cost:
+        """Write the table to a folder."""
+        cost, _ = self._server.ask(str(folder))
+        return structs.replace(cost, bytes=meter.bytes_below(folder))
+
+
+def dlt(place: Place, folder: Path, to: str, backend: str, mode: str) -> Cost:
+    """dlt, to a folder of files or to PostgreSQL; `folder` is where it keeps its state."""
+    source = place.source_url.replace("mysql:", "mysql+pymysql:")
+    destination = place.target_url if to == "postgres" else str(folder / "files")
+    command = [str(PEERS / "bin/python"), str(_HERE / "dlt_peer.py"), source, "wide"]
+    cost = meter.run([*command, destination, backend, mode, folder.name], folder, _PEER)
+    files = folder / "files"
+    return structs.replace(cost, bytes=meter.bytes_below(files) if files.exists() else 0)
+
+
+def sling(place: Place, folder: Path, to: str) -> Cost:
+    """Sling, to a CSV file or, merging by key, to PostgreSQL."""
+    (binary,) = PEERS.glob("lib/python*/site-packages/sling_linux_amd64/bin/sling-linux-amd64")
+    command = [str(binary), "run", "--src-conn", "BENCH_SOURCE", "--src-stream", "bench.wide"]
+    file = folder / "wide.csv"
+    if to == "postgres":
+        command += ["--tgt-conn", "BENCH_TARGET", "--tgt-object", f"{folder.name}.wide"]
+        command += ["--mode", "incremental", "--primary-key", "id", "--update-key", "update_at"]
+    else:
+        command += ["--tgt-object", f"file://{file}", "--mode", "full-refresh"]
+    environment = {
+        **_PEER,
+        "BENCH_SOURCE": place.source_url,
+        "BENCH_TARGET": f"{place.target_url}?sslmode=disable",
+        "HOME": str(place.folder),
+    }
+    cost = meter.run(command, folder, environment)
+    return structs.replace(cost, bytes=os.path.getsize(file) if file.exists() else 0)
+
+
+def _lake_bytes(folder: Path) -> int:
+    lake = folder / "lake" / "incremental"
+    return meter.bytes_below(lake) if lake.exists() else 0

@@ -1,0 +1,84 @@
+"""The tables that are measured: a wide one of mixed types, and a narrow one."""
+
+from typing import Protocol
+
+_ROWS_AT_ONCE = 500_000
+
+# Name, type, and the value of row `seq`; `a` and `b` are numbers that look random, and are not.
+WIDE = (
+    ("id", "BIGINT NOT NULL", "seq"),
+    ("order_no", "VARCHAR(32) NOT NULL", "CONCAT('ORD', LPAD(a, 10, '0'), b % 100)"),
+    ("partner_id", "INT NOT NULL", "a % 500"),
+    ("driver_id", "INT", "IF(a % 10 = 0, NULL, b % 20000)"),
+    ("status", "TINYINT NOT NULL", "b % 7"),
+    ("kind", "VARCHAR(12) NOT NULL", "ELT(1 + b % 4, 'normal', 'express', 'return', 'pickup')"),
+    ("city", "VARCHAR(40)", "CONCAT('city ', a % 900)"),
+    ("postcode", "CHAR(6)", "LPAD(b % 999999, 6, '0')"),
+    ("address", "VARCHAR(120)", "CONCAT(a % 9999, ' Main Street, unit ', b % 400)"),
+    ("price", "DECIMAL(12,2) NOT NULL", "a % 100000 / 100"),
+    ("tax", "DECIMAL(12,4) NOT NULL", "a % 100000 / 1300"),
+    ("fee", "DECIMAL(10,2)", "IF(b % 5 = 0, NULL, b % 300 / 100)"),
+    ("weight", "DOUBLE", "b % 10000 / 7"),
+    ("latitude", "DOUBLE", "43 + a % 1000000 / 1000000"),
+    ("longitude", "DOUBLE", "-79 - b % 1000000 / 1000000"),
+    ("is_paid", "TINYINT(1) NOT NULL", "a % 2"),
+    ("service_day", "DATE NOT NULL", "'2025-06-01' + INTERVAL seq DIV 20000 DAY"),
+    ("created_at", "DATETIME NOT NULL", "'2025-06-01' + INTERVAL seq DIV 10 SECOND"),
+    ("delivered_at", "DATETIME(6)", "'2025-06-01' + INTERVAL seq * 100000 + a MICROSECOND"),
+    ("signed_by", "VARCHAR(40)", "IF(b % 3 = 0, NULL, CONCAT('receiver ', a % 7000))"),
+    ("note", "VARCHAR(200)", "CONCAT('shelf ', b % 50, ', code ', LEFT(MD5(seq), 12))"),
+    (
+        "extra",
+        "JSON",
+        """CONCAT('{"zone": ', a % 40, ', "tries": ', b % 3, ', "weight": ', b, '}')""",
+    ),
+    (
+        "update_at",
+        "DATETIME NOT NULL ON UPDATE CURRENT_TIMESTAMP",
+        "'2025-06-01' + INTERVAL seq DIV 10 SECOND",
+    ),
+)
+NARROW = (
+    ("id", "BIGINT NOT NULL", "seq"),
+    ("amount", "DECIMAL(12,4)", "a % 1000000000 / 70"),
+    ("note", "VARCHAR(20)", "CONCAT('note ', b % 1000)"),
+    (
+        "update_at",
+        "DATETIME NOT NULL ON UPDATE CURRENT_TIMESTAMP",
+        "'2025-06-01' + INTERVAL seq DIV 100 SECOND",
+    ),
+)
+
+
+class Source(Protocol):
+    """A MySQL server that runs statements."""
+
+    def execute(self, sql: str) -> object:
+        """Run a statement."""
+
+
+def create(source: Source, name: str, columns: tuple[tuple[str, str, str], ...], rows: int) -> None:
+    """Make a table of so many rows, with an index along its changes."""
+    source.execute("CREATE DATABASE IF NOT EXISTS bench")
+    defined = ", ".join(f"{column} {kind}" for column, kind, _ in columns)
+    source.execute(
+        f"CREATE TABLE bench.{name} ({defined}, PRIMARY KEY (id), KEY by_change (update_at, id))"
+    )
+    values = ", ".join(value for *_, value in columns)
+    for first in range(1, rows + 1, _ROWS_AT_ONCE):
+        last = min(first + _ROWS_AT_ONCE - 1, rows)
+        source.execute(
+            f"INSERT INTO bench.{name} SELECT {values} FROM (SELECT seq, CRC32(seq) AS a,"
+            f" CRC32(CONCAT('b', seq)) AS b FROM bench.seq_{first}_to_{last}) AS numbers"
+        )
+    source.execute(f"ANALYZE TABLE bench.{name}")
+
+
+def change(source: Source, name: str, rows: int, of: int, day: int) -> None:
+    """Change so many rows, spread over the table, on a day later than all others."""
+    every = max(1, of // rows)
+    source.execute(
+        f"UPDATE bench.{name} SET price = price + 1, note = 'changed on day {day}',"
+        f" update_at = '2026-01-01' + INTERVAL {day} DAY + INTERVAL id MOD 3600 SECOND"
+        f" WHERE id MOD {every} = 0 AND id <= {every * rows}"
+    )
