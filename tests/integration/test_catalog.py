@@ -50,7 +50,7 @@ def test_columns_in_their_order_with_all_facts(
     assert (m.data_type, m.fraction, m.nullable) == ("datetime", 3, False)
     assert (t.length, t.collation) == (7, "utf8mb4_bin")
     assert b.precision == 9
-    assert [c.is_json for c in (j, j2, plain)] == [True, True, False]
+    assert [c.column_type for c in (j, j2, plain)] == ["json", "json", "longtext"]
     assert not e.unsigned
     assert table.primary_key == ()
 

@@ -445,7 +445,7 @@ TYPES = {
     "word": ("VARCHAR(20)", "'tail  '", "'tail '"),
     "story": ("LONGTEXT", "REPEAT('é\\n\"', 9000)", "{} || ' '"),
     "choice": ("ENUM('a','b')", "'b'", "'a'"),
-    "doc": ("JSON", '\'{"b": 1.0, "a": [1, null]}\'', "{} || ' '"),
+    "doc": ("JSON", '\'{"b": 1.0, "a": [1, null]}\'', "'{{\"b\": 2}}'"),
     "empty": ("VARCHAR(5)", "''", "NULL"),
     "none": ("VARCHAR(5)", "NULL", "''"),
     "octets": ("VARBINARY(5)", "x'00FF00'", None),

@@ -9,9 +9,10 @@ class SourceColumn(Struct, frozen=True, kw_only=True):
     """A column of a MySQL table.
 
     `data_type` is the bare type in lower case (`decimal`), `column_type` the whole of it
-    (`decimal(12,4) unsigned`). `precision` and `scale` hold for numbers, `fraction` (digits of a
-    second) for times, `length` (characters or bytes) for text and binary. With `auto_increment`
-    the server gives a new row its number; with `on_update` it stamps a row whenever it changes.
+    (`decimal(12,4) unsigned`), or `json` also where the server keeps that as text. `precision` and
+    `scale` hold for numbers, `fraction` (digits of a second) for times, `length` (characters or
+    bytes) for text and binary. With `auto_increment` the server gives a new row its number; with
+    `on_update` it stamps a row whenever it changes.
     """
 
     name: str
@@ -24,7 +25,6 @@ class SourceColumn(Struct, frozen=True, kw_only=True):
     fraction: int | None = None
     length: int | None = None
     collation: str | None = None
-    is_json: bool = False
     auto_increment: bool = False
     on_update: bool = False
 

@@ -83,7 +83,7 @@ def _column(row: dict[str, Any], json_columns: set[str]) -> SourceColumn:
     return SourceColumn(
         name=row["name"],
         data_type=data_type,
-        column_type=row["column_type"],
+        column_type="json" if row["name"] in json_columns else row["column_type"],
         nullable=row["nullable"] == "YES",
         unsigned="unsigned" in row["column_type"].lower().split("'")[0],
         precision=_number(row["number_precision"]),
@@ -91,7 +91,6 @@ def _column(row: dict[str, Any], json_columns: set[str]) -> SourceColumn:
         fraction=_number(row["fraction"]),
         length=_number(row["length"]),
         collation=row["collation_name"],
-        is_json=data_type == "json" or row["name"] in json_columns,
         auto_increment="auto_increment" in row["extra"].lower(),
         on_update="on update" in row["extra"].lower(),
     )
