@@ -71,6 +71,16 @@ def test_every_file_is_staged_once_however_often_it_is_tried(loads: Loads) -> No
     assert staging_tables(loads) == []
 
 
+def test_batch_after_batch_into_a_table_that_somebody_took_the_key_from(loads: Loads) -> None:
+    loads.warehouse.query("ALTER TABLE {schema}.t DROP CONSTRAINT t_pkey")
+    with loads.warehouse.open(spread=ALWAYS) as target:
+        for note in ("first", "second"):
+            chunk = loads.chunk([row(1, note), row(2, note)], [row(3, note)])
+            assert target.load(loads.batch(chunk)) == 3
+    assert loads.rows() == [row(0, "there"), *(row(number, "second") for number in (1, 2, 3))]
+    assert staging_tables(loads) == []
+
+
 def test_little_a_first_load_and_one_file_are_no_work_for_others(
     warehouse: Warehouse, loads: Loads
 ) -> None:

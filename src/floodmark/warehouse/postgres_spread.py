@@ -33,7 +33,7 @@ from floodmark.warehouse.files import LakeFiles
 from floodmark.warehouse.postgres import PostgresTarget, staging_columns
 from floodmark.warehouse.postgres_types import staging_type
 from floodmark.warehouse.spread import Spread
-from floodmark.warehouse.sql import STAGING, quote
+from floodmark.warehouse.sql import NEWEST, STAGING, quote
 from floodmark.warehouse.target import Unrepresentable
 
 _PARTS = "_parts"
@@ -190,6 +190,7 @@ class SpreadPostgresTarget(PostgresTarget):
             f"{quote(c.name)}::{self.column_type(c)} AS {quote(c.name)}"
             for c in shared.table.columns
         )
+        self._execute(f"DROP TABLE IF EXISTS pg_temp.{NEWEST}")
         self._execute(
             f"CREATE TEMPORARY VIEW {STAGING} AS SELECT {columns} FROM {self._name(shared.name)}"  # noqa: S608
         )
