@@ -12,6 +12,7 @@ from floodmark.errors import FloodmarkError
 from floodmark.model.notice import Notice
 from floodmark.model.position import Position
 from floodmark.model.standing import Head
+from floodmark.model.transitions import loaded
 from floodmark.model.watermark import Watermark
 from floodmark.state import steering
 from floodmark.state.watermarks import WatermarkStore
@@ -147,6 +148,57 @@ def test_a_lost_target_is_noticed_though_nothing_is_new(warehouse: Warehouse) ->
     check_loaded(warehouse, single)
 
 
+def test_a_table_that_is_gone_is_not_begun_anew_in_silence(warehouse: Warehouse) -> None:
+    single, *_ = source_tables()
+    extract_at(warehouse, single, NOON, 3)
+    load(warehouse, single, batch_bytes=TOGETHER)
+    warehouse.query(f'DROP TABLE {{schema}}."{single.target.name}"')
+    extract_at(warehouse, single, NOON + HOUR, 2)
+    with pytest.raises(FloodmarkError, match=r"has no table single, .* 3 rows") as caught:
+        load(warehouse, single, batch_bytes=TOGETHER)
+    assert "watermark reset -t A:shop.single --load-only" in str(caught.value.hint)
+    assert stand(warehouse, single).redshift_state.status == "failed"
+    steering.reset(open_store(warehouse.lake.open()), single.name, ["load"])
+    load(warehouse, single, batch_bytes=TOGETHER)
+    check_loaded(warehouse, single)
+
+
+def test_a_lost_target_is_noticed_if_it_knew_of_nothing_but_quarantine(
+    warehouse: Warehouse,
+) -> None:
+    single, *_ = source_tables()
+    extract_at(warehouse, single, NOON, 3)
+    load(warehouse, single, batch_bytes=TOGETHER)
+    lose(warehouse, single)
+    open_store(warehouse.lake.open()).update(
+        single.name,
+        lambda now: loaded(
+            now,
+            through=now.loaded_head,
+            total_rows=0,
+            quarantined_rows=3,
+            session_rows=0,
+            now=NOON,
+        ),
+    )
+    load(warehouse, single, batch_bytes=TOGETHER, load_only=True)
+    check_loaded(warehouse, single)
+
+
+def test_what_a_reset_emptied_is_loaded_again_after_a_restore(warehouse: Warehouse) -> None:
+    *_, keyless = source_tables()
+    extract_at(warehouse, keyless, NOON, 5)
+    load(warehouse, keyless, batch_bytes=TOGETHER)
+    steering.reset(open_store(warehouse.lake.open()), keyless.name, ["extract", "load"])
+    set_at(warehouse, keyless, keyless.rows[-1]["update_at"])
+    extract_at(warehouse, keyless, NOON + HOUR, 2)
+    load(warehouse, keyless, batch_bytes=TOGETHER)
+    assert len(warehouse.rows(keyless.target)) == 2
+    steering.restore_manifest(open_store(warehouse.lake.open()), keyless.name, Head(1, 1))
+    load(warehouse, keyless, batch_bytes=TOGETHER)
+    check_loaded(warehouse, keyless)
+
+
 @pytest.mark.parametrize("number", [0, 3], ids=["with a key", "without"])
 def test_a_run_that_dies_while_it_fills_a_lost_target_loses_nothing(
     warehouse: Warehouse, number: int
@@ -202,10 +254,10 @@ def test_a_load_that_fails_is_made_up_for_without_reading_again(
     assert "cannot connect to PostgreSQL" in str(watermark.redshift_state.error)
     Path(it.config).write_text(good)
     name_target(it.config, connection)
-    for loaded in (2, 0):
+    for rows in (2, 0):
         ended = it.call("sync", "-p", "main", "--json")
         assert ended.code == 0, ended
-        assert (ended.table["rows"], ended.table["loaded_rows"]) == (0, loaded)
+        assert (ended.table["rows"], ended.table["loaded_rows"]) == (0, rows)
         found = Warehouse(connection, it.lake).query("SELECT id FROM {schema}.t")
         assert sorted(found) == [(1,), (2,)]
     state = it.watermark().redshift_state
@@ -245,3 +297,24 @@ def test_a_duckdb_file_that_is_gone_is_made_anew(pipeline: Callable[..., Pipelin
     for _ in range(2):
         assert it.call("sync", "-p", "main", "--json").table["loaded_rows"] == 1
         (it.folder / "warehouse.duckdb").unlink()
+
+
+def test_a_table_without_a_key_does_not_go_back_unasked(
+    pipeline: Callable[..., Pipeline],
+) -> None:
+    it = pipeline({"t": "{cursor: update_at}"})
+    ask_once(it, "CREATE TABLE t (id INT, update_at DATETIME NOT NULL)")
+    ask_once(it, "INSERT INTO t VALUES (1, '2025-06-01')")
+    assert it.call("sync", "-p", "main").code == 0
+    name = f"{it.schema}.t"
+    back = (
+        ("set", "-t", name, "--timestamp", "2025-05-01"),
+        ("reset", "-t", name, "--mysql-only"),
+        ("restore", "-t", name, "--from", "1-1"),
+    )
+    for command in back:
+        refused = it.call("watermark", *command)
+        assert refused.code == 2
+        assert "has no primary key: rows that are read again are loaded twice" in refused.err
+        assert len(it.manifests()) == 1
+    assert it.call("watermark", *back[-1], "--force").code == 0

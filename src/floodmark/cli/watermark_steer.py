@@ -120,8 +120,11 @@ def reset(
 @table_option(required=True)
 @click.option("--from", "origin", metavar="ID", help="An ID that 'watermark history' shows.")
 @click.option("--file", "path", metavar="FILE", help="What 'watermark get --json' printed.")
+@click.option("--force", is_flag=True, help="Do not ask.")
 @command_options
-def restore(app: App, names: tuple[str, ...], origin: str | None, path: str | None) -> None:
+def restore(
+    app: App, names: tuple[str, ...], origin: str | None, path: str | None, *, force: bool
+) -> None:
     """Go back to an earlier state of a table."""
     if (origin is None) == (path is None):
         raise UsageError("say where to go back to", hint="with either --from ID or --file FILE")
@@ -129,6 +132,8 @@ def restore(app: App, names: tuple[str, ...], origin: str | None, path: str | No
         raise UsageError("restore one table at a time")
     table = app.table(names[0])
     before = _position_now(app, table)
+    if before is not None:
+        _confirm_repetition(app, table, force=force)
     if path is not None:
         try:
             with open(path, "rb") as file:

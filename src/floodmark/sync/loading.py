@@ -17,7 +17,7 @@ from datetime import datetime
 from msgspec import Struct, structs
 
 from floodmark.errors import ExitCode, FloodmarkError
-from floodmark.model.load import LedgerEntry
+from floodmark.model.load import LedgerEntry, TargetTable
 from floodmark.model.manifest import Chunk, Manifest
 from floodmark.model.notice import Notice, Report
 from floodmark.model.standing import Head
@@ -126,7 +126,7 @@ def load_table(loading: Loading, table: TableName) -> LoadResult:
 def _surely_loaded(loading: Loading, watermark: Watermark) -> bool:
     """Whether the target need not be asked: to import its driver would double a run's time."""
     state = watermark.redshift_state
-    lost = state.total_rows > 0 and loading.target_missing()
+    lost = state.total_rows + state.quarantined_rows > 0 and loading.target_missing()
     return state.status == "success" and not lost and not loading.load_only
 
 
@@ -196,7 +196,11 @@ def _load(
         most_rows=loading.quarantine_limit,
     )
     ledger = {entry.head: entry for entry in target.ledger(str(table), load_epoch)}
-    if _rows(ledger.values()) < watermark.redshift_state.total_rows:
+    state = watermark.redshift_state
+    if (
+        _rows(ledger.values()) + _quarantined(ledger.values())
+        < state.total_rows + state.quarantined_rows
+    ):
         loading.report(
             Notice("warning", f"{table}: the target has lost what was loaded; loading it again")
         )
@@ -208,7 +212,9 @@ def _load(
     if pending:
         newest = pending[-1].change
         assert isinstance(newest, Chunk)
-        changes = target.prepare(target_table(loading.target_name, newest))
+        wanted = target_table(loading.target_name, newest)
+        _refuse_lost_table(table, target, wanted, pending, _rows(ledger.values()))
+        changes = target.prepare(wanted)
     eligible_from = watermark.redshift_state.eligible_from_epoch
     skipped = [m for m in selection.left_out if m.epoch >= eligible_from]
     rows = 0
@@ -251,6 +257,19 @@ def _load(
         left_out_manifests=len(selection.left_out),
         left_out_rows=sum(chunk.rows for chunk in _chunks(selection.left_out)),
     )
+
+
+def _refuse_lost_table(
+    table: TableName, target: Target, wanted: TargetTable, pending: list[Manifest], rows: int
+) -> None:
+    """FloodmarkError if the ledger tells of rows in a table that is gone, or has another name."""
+    replaced = any(chunk.reload for chunk in _chunks(pending))
+    if rows and not replaced and not target.columns_held(wanted):
+        raise FloodmarkError(
+            f"the target has no table {wanted.name}, though the ledger says that {rows:,} rows of"
+            f" {table} were loaded",
+            hint=f"'floodmark watermark reset -t {table} --load-only', then sync, loads all again",
+        )
 
 
 def _select(

@@ -261,8 +261,15 @@ class SqlTarget(Target):
     def _load(self, batch: LoadBatch, chunks: Sequence[LoadChunk], rows: int) -> None:
         table = batch.table
         self._check_fit(table)
-        if batch.reload or (not table.primary_key and self._begins_anew(batch)):
+        if batch.reload:
             self._execute(f"DELETE FROM {self._name(table.name)}")  # noqa: S608
+        elif not table.primary_key and self._begins_anew(batch):
+            self._execute(f"DELETE FROM {self._name(table.name)}")  # noqa: S608
+            # What was loaded before then is no longer there, should a restore go back to it.
+            self._execute(
+                f"DELETE FROM {self._name(LEDGER)}"  # noqa: S608
+                f" WHERE table_name = {self._text(batch.table_name)}"
+            )
         inserted = self._insert_at_once(batch, chunks)
         found = self._stage_chunks(batch, chunks) if inserted is None else inserted
         if found != rows:
