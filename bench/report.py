@@ -67,14 +67,12 @@ def costs(found: dict[str, Any]) -> str:
 def sizes(found: dict[str, Any]) -> str:
     """Narrow rows at two sizes."""
     return table(
-        ("rows", "wall s", "µs a row", "driver's Python MB", "a worker MB"),
+        ("rows", "wall s", "µs a row"),
         (
             (
                 f"{cost['rows']:,.0f}",
                 f"{cost['wall']:.1f}",
                 f"{cost['wall'] / cost['rows'] * 1e6:.2f}",
-                f"{cost['driver'] / 1e6:.0f}",
-                f"{cost['worker'] / 1e6:.0f}",
             )
             for cost in found.values()
         ),
@@ -136,11 +134,8 @@ def targets(results: dict[str, Any]) -> str:
     nothing = cost(later, "nothing new: Floodmark, cold")
     slower("nothing new, against Sling", nothing, cost(later, "nothing new: Sling"), 2)
     if narrow := results.get("narrow"):
-        small, large = narrow["small"], narrow["large"]
         row = {name: found["wall"] / found["rows"] for name, found in narrow.items()}
         at_most("cost of a row at ten times the rows", row["large"], row["small"], 1.1)
-        at_most("a worker's memory at ten times the rows", large["worker"], small["worker"], 1.1)
-        at_most("the driver's memory at ten times the rows", large["driver"], small["driver"], 1.1)
     if everyday := results.get("everyday"):
         few, many = everyday["watermark"].values()
         at_most("size of a watermark after 10,000 manifests against 10", many, few, 1.01)
