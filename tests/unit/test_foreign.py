@@ -69,6 +69,15 @@ def test_the_same_values_in_another_type_are_written_anew(
     assert look_into(anew, [column], ()).exact
 
 
+def test_what_may_not_be_null_by_now_may_have_been() -> None:
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"v": pa.array([1, None], pa.int32())}), sink)
+    column = Column("v", "", False, "int64")
+    assert look_into(sink.getvalue(), [column], ()).misfits == ()
+    anew = write_anew(sink.getvalue(), [column])
+    assert pq.read_table(io.BytesIO(anew)).column("v").to_pylist() == [1, None]
+
+
 @pytest.mark.parametrize(
     ("found", "wanted", "value"),
     [

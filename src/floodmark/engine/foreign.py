@@ -76,7 +76,8 @@ def look_into(data: bytes, columns: Sequence[Column], key: Sequence[str]) -> For
 
 def write_anew(data: bytes, columns: Sequence[Column]) -> bytes:
     """The same rows in the types and the order in which we write them."""
-    schema = pa.schema(pa.field(c.name, arrow_type(c.arrow), c.nullable) for c in columns)
+    # A column that may not be NULL by now may have been so when the file was written.
+    schema = pa.schema((c.name, arrow_type(c.arrow)) for c in columns)
     with _opened(data) as file:
         table = file.read()
         arrays = [_cast(table.column(field.name), field.type) for field in schema]

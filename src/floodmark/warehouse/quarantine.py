@@ -48,8 +48,8 @@ def load_what_fits(target: Target, batch: LoadBatch, quarantine: Quarantine) -> 
         if fitting == batch:
             raise  # for another reason than any that is known
         rows = target.load(fitting)
-    for info in quarantine.objects.list_objects(quarantine.copies):
-        with suppress(StorageError):  # nobody needs them any more; they may as well stay
+    with suppress(StorageError):  # nobody needs them any more; they may as well stay
+        for info in quarantine.objects.list_objects(quarantine.copies):
             quarantine.objects.delete(info.key)
     return rows
 
