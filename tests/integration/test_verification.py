@@ -244,6 +244,21 @@ def test_rows_that_have_moved_on_are_no_difference(synced: Pipeline) -> None:
     assert shown(found) == [("extra", ("1",), {}), ("extra", ("2",), {})]
 
 
+def test_an_older_version_that_was_left_behind_is_no_row_that_has_moved_on(
+    synced: Pipeline,
+) -> None:
+    in_target(
+        synced,
+        "INSERT INTO t BY NAME SELECT * REPLACE ('old' AS note,"
+        " TIMESTAMP '2025-06-01 00:00:01.5' AS update_at) FROM t WHERE id = 20",
+    )
+    found = compare_all(synced)
+    assert (found["moved"], shown(found)) == (0, [("stale", ("20",), {})])
+    ask_once(synced, "UPDATE t SET v = -1 WHERE id = 20")
+    found = compare_all(synced)
+    assert (found["moved"], found["differences"]) == (2, {})
+
+
 def test_a_row_that_came_late_is_missing(synced: Pipeline) -> None:
     ask_once(synced, "INSERT INTO t VALUES (77, 0, 'late', '2025-06-01 00:00:02')")
     assert shown(compare_all(synced)) == [("missing", ("77",), {})]

@@ -84,7 +84,11 @@ def remarks_on(table_name: str, verified: VerificationResult) -> Iterator[Notice
         yield Notice("info", f"{table_name}: {aside}", table=table_name)
     if verified.moved:
         moved = f"{counted(verified.moved, 'row')} changed in the source since the load"
-        yield Notice("info", f"{table_name}: {moved}; the next sync has them", table=table_name)
+        yield Notice(
+            "info",
+            f"{table_name}: {moved}; the next sync has them, or quarantine",
+            table=table_name,
+        )
 
 
 def _value(value: str | None) -> str:

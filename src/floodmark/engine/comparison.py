@@ -2,8 +2,8 @@
 
 Both sides are read once, and only hashes of the rows are kept. If those sum up to the same, the
 sides agree. If not, both are read once more, and the rows that differ are kept. Of rows that only
-the target has, the source is asked by their keys: what it has elsewhere was changed since it was
-loaded, and is no difference. Nor is a row that the target cannot hold.
+the target has, the source is asked by their keys: what it has outside of all that was synced was
+changed since it was loaded, and is no difference. Nor is a row that the target cannot hold.
 """
 
 import time
@@ -20,11 +20,12 @@ from floodmark.engine.arrow import Conversion
 from floodmark.engine.fingerprints import Fingerprints
 from floodmark.engine.job import ExtractionJob
 from floodmark.engine.reading import TooFarAhead, read_batches
-from floodmark.engine.span import key_part
+from floodmark.engine.span import key_part, position_of
 from floodmark.engine.task import Refusal, is_final
 from floodmark.errors import FloodmarkError
 from floodmark.model.extraction import Window
 from floodmark.model.load import TargetTable
+from floodmark.model.position import START
 from floodmark.model.timestamps import plain
 from floodmark.model.verification import (
     Checksum,
@@ -32,6 +33,7 @@ from floodmark.model.verification import (
     DifferenceKind,
     Extent,
     RowDifference,
+    SyncedRange,
     ValueDifference,
     WindowPair,
 )
@@ -63,6 +65,7 @@ class VerificationJob(Struct, frozen=True, kw_only=True):
 
     `table` names the columns that are compared, in the order of those of `source`. `lookup` is what
     stands behind FROM when rows are looked up by the condition that `keys` makes of their keys.
+    `synced` are the ranges whose rows must be in the target as they are.
     """
 
     source: ExtractionJob
@@ -71,6 +74,7 @@ class VerificationJob(Struct, frozen=True, kw_only=True):
     lookup: str
     keys: Callable[[Sequence[tuple[int | str, ...]]], str]
     open_target: Callable[[], AbstractContextManager[Reader]]
+    synced: tuple[SyncedRange, ...] = ()
     most_shown: int = 20
 
 
@@ -121,7 +125,7 @@ def compare_window(job: VerificationJob, pair: WindowPair) -> Comparison:
         prints.keep("target", from_target())
         prints.judge()
         if job.table.primary_key:
-            _look_up(job, pair.window, prints)
+            _look_up(job, pair.window, prints, Sieve(target.misfits(job.table)))
         moved = prints.dismiss_found()
         shown = tuple(_shown(job.table, *found) for found in prints.differing(job.most_shown))
         return structs.replace(
@@ -179,13 +183,30 @@ def _comparison(pair: WindowPair, sums: tuple[Checksum, Checksum], began: float)
     )
 
 
-def _look_up(job: VerificationJob, window: Window, prints: Fingerprints) -> None:
+def _look_up(job: VerificationJob, window: Window, prints: Fingerprints, sieve: Sieve) -> None:
     conversion = Conversion(job.source.columns, "null")  # whatever the row's dates are by now
+    aside = job.source.zero_dates == "quarantine"
+    loading = Conversion(job.source.columns, "quarantine" if aside else "null")
     source = structs.replace(job.source, relation=job.lookup, order="")
     keys = [tuple(map(key_part, key)) for key in prints.extra_keys()]
     for at in range(0, len(keys), _KEYS_AT_ONCE):
         these = structs.replace(window, predicate=job.keys(keys[at : at + _KEYS_AT_ONCE]))
-        prints.found_in_source(map(conversion.convert, read_batches(source, these)))
+        for batch in read_batches(source, these):
+            due = sieve.sift(_synced(loading.convert(batch), job))
+            prints.found_in_source(conversion.convert(batch), due)
+
+
+def _synced(batch: pa.RecordBatch, job: VerificationJob) -> pa.RecordBatch:
+    """The rows whose positions lie within what was synced, as far as one can tell."""
+    cursor = job.source.cursor
+    inside = []
+    for row in batch.select(cursor.columns).to_pylist():
+        known = None not in row.values()  # a zero date has no place in the order
+        place = position_of(cursor, tuple(row.values())) if known else START
+        inside.append(
+            any(place.compare(r.start) == 1 and place.compare(r.end) in (-1, 0) for r in job.synced)
+        )
+    return batch.filter(pa.array(inside, pa.bool_()))
 
 
 Row = dict[str, Any]

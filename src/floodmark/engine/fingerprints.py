@@ -44,7 +44,8 @@ class Fingerprints:
         )
         for side in ("source", "target"):
             self._database.execute(f"CREATE TABLE {side} (k UBIGINT, r UBIGINT, s UBIGINT)")
-        self._database.execute("CREATE TABLE present (k UBIGINT)")
+        for answer in ("present", "due"):
+            self._database.execute(f"CREATE TABLE {answer} (k UBIGINT)")
 
     def __enter__(self) -> Self:
         return self
@@ -99,14 +100,20 @@ class Fingerprints:
             " WHERE k IN (SELECT k FROM judged WHERE kind = 'extra') GROUP BY k"
         )
 
-    def found_in_source(self, batches: Iterable[pa.RecordBatch]) -> None:
-        """Take in rows that were looked up: what has their key is not extra."""
-        for batch in batches:
-            keys = f"SELECT k FROM (SELECT {self._hashes} FROM batch)"  # noqa: S608
-            self._insert("present", keys, batch)
+    def found_in_source(self, rows: pa.RecordBatch, due: pa.RecordBatch) -> None:
+        """Take in rows that were looked up: what has their key is not extra.
+
+        Those that are `due` were synced since, and nothing older should be left of them.
+        """
+        keys = f"SELECT k FROM (SELECT {self._hashes} FROM batch)"  # noqa: S608
+        self._insert("present", keys, rows)
+        self._insert("due", keys, due)
 
     def dismiss_found(self) -> int:
         """Dismiss what was found in the source after all, and say how many rows that were."""
+        self._database.execute(
+            "UPDATE judged SET kind = 'stale' WHERE kind = 'extra' AND k IN (FROM due)"
+        )
         (rows,) = self._one(
             "SELECT coalesce(sum(n), 0) FROM judged WHERE kind = 'extra' AND k IN (FROM present)"
         )

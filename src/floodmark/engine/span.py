@@ -48,22 +48,22 @@ class Span:
     @property
     def first(self) -> Position:
         """The position of the first row."""
-        return self._position(self._first)
+        return START if self._first is None else position_of(self._cursor, self._first)
 
     @property
     def last(self) -> Position:
         """The position of the last row."""
-        return self._position(self._last)
+        return START if self._last is None else position_of(self._cursor, self._last)
 
-    def _position(self, row: Row | None) -> Position:
-        if row is None:
-            return START
-        key = row[1:] if self._cursor.timestamp else row
-        parts = tuple(key_part(value) for value in key)
-        return Position(
-            timestamp=_moment(row[0]) if self._cursor.timestamp else None,
-            id=None if not parts else parts[0] if len(parts) == 1 else parts,
-        )
+
+def position_of(cursor: Cursor, row: Row) -> Position:
+    """The position of a row by the values of the cursor's columns."""
+    key = row[1:] if cursor.timestamp else row
+    parts = tuple(key_part(value) for value in key)
+    return Position(
+        timestamp=_moment(row[0]) if cursor.timestamp else None,
+        id=None if not parts else parts[0] if len(parts) == 1 else parts,
+    )
 
 
 def _end(columns: Sequence[pa.Array], choose: Any) -> Row:

@@ -8,7 +8,7 @@ from msgspec import Struct
 from floodmark.model.extraction import Window
 from floodmark.model.position import START, Position
 
-DifferenceKind = Literal["changed", "missing", "extra", "duplicate"]
+DifferenceKind = Literal["changed", "missing", "extra", "duplicate", "stale"]
 
 
 class Extent(Struct, frozen=True, kw_only=True):
@@ -51,6 +51,7 @@ class RowDifference(Struct, frozen=True, kw_only=True):
     missing     in the source only
     extra       in the target only: most likely deleted in the source
     duplicate   in the target more often than in the source
+    stale       in the target in an older version, though a newer one was synced
 
     A table without a key shows the whole row for its key, and knows no changes.
     """
@@ -117,6 +118,7 @@ class VerificationResult(Struct, frozen=True, kw_only=True):
             "missing": "{:,} missing in the target",
             "extra": "{:,} in the target only, most likely deleted in the source",
             "duplicate": "{:,} too often in the target",
+            "stale": "{:,} in the target in an older version than was synced",
         }
         counts = self.differences
         found = [text.format(counts[kind]) for kind, text in words.items() if kind in counts]

@@ -115,13 +115,12 @@ def verify_table(
             return VerificationResult(position=position)
         with connect(extraction.connection) as session:
             plan, remarks = _plan(verification, session, table, settings)
-            run = _Comparing(verification, table, plan, lease, since, position)
+            ranges = synced_ranges(chunks, position, _loaded_position(store, table, watermark))
+            run = _Comparing(verification, table, plan, lease, since, position, ranges)
             if plan.choice.cursor.kind == "none":
                 run.compare_all(session)
             else:
-                loaded = _loaded_position(store, table, watermark)
-                for synced in synced_ranges(chunks, position, loaded):
-                    run.compare(session, synced)
+                run.compare_ranges(session)
             return structs.replace(run.finish(watermark.loaded_head), remarks=remarks)
 
 
@@ -197,6 +196,7 @@ class _Comparing:
         lease: Lease,
         since: Head,
         position: Position,
+        ranges: list[SyncedRange],
     ) -> None:
         self._verification = verification
         self._extraction = verification.extraction
@@ -205,6 +205,7 @@ class _Comparing:
         self._lease = lease
         self._since = since
         self._position = position
+        self._ranges = ranges
         self._began = time.monotonic()
         self._counts: Counter[DifferenceKind] = Counter()
         self._result = VerificationResult(position=position)
@@ -216,8 +217,12 @@ class _Comparing:
         edges = self._key_edges(session, START, end) if self._plan.route.by == "key" else ()
         self._compare(START, _to_the_end(edges, end))
 
-    def compare(self, session: MysqlSession, synced: SyncedRange) -> None:
-        """Compare a range of positions."""
+    def compare_ranges(self, session: MysqlSession) -> None:
+        """Compare what was synced."""
+        for synced in self._ranges:
+            self._compare_range(session, synced)
+
+    def _compare_range(self, session: MysqlSession, synced: SyncedRange) -> None:
         source, cursor = self._plan.source, self._plan.choice.cursor
         start, end = synced.start, synced.end
         if start == self._position:
@@ -323,6 +328,7 @@ class _Comparing:
             lookup=relation(source),
             keys=partial(keys_predicate, source),
             open_target=self._verification.open_target,
+            synced=tuple(self._ranges),
             most_shown=MOST_SHOWN,
         )
 
