@@ -84,8 +84,11 @@ def validate(
             if findings.differences:
                 repair_table(app.store, table, loadings[table])
                 found[table] = look(table)
-    rows = _compare(app, [table for table in tables if table in known], tunnels) if data else {}
-    texts = [_show(findings, rows.get(table)) for table, findings in found.items()]
+    compared = [table for table in tables if table in known] if data else []
+    rows, failures = _compare(app, compared, tunnels)
+    texts = [
+        _show(findings, rows.get(table), failures.get(table)) for table, findings in found.items()
+    ]
     values = [
         msgspec.to_builtins(findings) | ({"verification": rows.get(table)} if data else {})
         for table, findings in found.items()
@@ -97,13 +100,17 @@ def validate(
     differing = [
         str(table)
         for table, findings in found.items()
-        if findings.differences or (table in rows and rows[table].differences)
+        if findings.differences
+        or (table in rows and rows[table].differences)
+        or isinstance(failures.get(table), DifferenceFound)
     ]
     if differing:
         raise DifferenceFound(
             f"differences in {', '.join(differing)}",
             hint=_hint(found.values(), repair=repair),
         )
+    for failure in failures.values():
+        raise failure
     unchecked = [str(table) for table, findings in found.items() if findings.unchecked]
     if unchecked:
         raise FloodmarkError(
@@ -120,26 +127,33 @@ def _hint(found: Iterable[Findings], *, repair: bool) -> str | None:
 
 def _compare(
     app: App, tables: list[TableName], tunnels: Tunnels
-) -> dict[TableName, VerificationResult]:
+) -> tuple[dict[TableName, VerificationResult], dict[TableName, FloodmarkError]]:
+    """Compare the rows of tables; one that cannot be compared leaves the others alone."""
+    found: dict[TableName, VerificationResult] = {}
+    failures: dict[TableName, FloodmarkError] = {}
     settings = app.config.settings.spark
     connections = [c for t in tables for c in (app.mysql(t.scope), app.target(t))]
     open_for_workers(tunnels, connections, settings)
     engine = SparkEngine(settings, app.report, verbose=app.log.debug)
     try:
-        found = {}
         for table in tables:
-            with verification_of(app, table, engine, tunnels, everything=True) as how:
-                found[table] = verify_table(how, table, app.table_settings(table))
-        return found
+            try:
+                with verification_of(app, table, engine, tunnels, everything=True) as how:
+                    found[table] = verify_table(how, table, app.table_settings(table))
+            except FloodmarkError as error:
+                failures[table] = error
     finally:
         engine.stop()
+    return found, failures
 
 
 def _tables_with_state(app: App) -> list[TableName]:
     return sorted({*app.store.log.tables(), *app.config.tables})
 
 
-def _show(findings: Findings, verified: VerificationResult | None) -> str:
+def _show(
+    findings: Findings, verified: VerificationResult | None, failure: FloodmarkError | None
+) -> str:
     counts = ", ".join(
         counted(number, word)
         for number, word in (
@@ -158,6 +172,8 @@ def _show(findings: Findings, verified: VerificationResult | None) -> str:
         remarks.append(verified.summary)
     elif verified:
         counts += f"; {show_agreement(verified)}"
+    if failure:
+        remarks.append(f"the rows could not be compared: {failure.message}")
     state = "failed" if remarks else "ok"
     if findings.unchecked:
         remarks.append(f"the target could not be looked at: {findings.unchecked}")
