@@ -206,7 +206,7 @@ def test_a_false_alarm_in_a_race_is_not_recorded_as_a_recovery() -> None:
     assert watermark is not None
     assert watermark.mysql_state.total_rows == 2
     assert reader.recoveries.of(TABLE) == []
-    assert notices == []
+    assert [notice for notice in notices if notice.level != "debug"] == []
     assert isinstance(reader.log.read(TABLE, watermark.head).change, Chunk)
 
 
