@@ -148,6 +148,23 @@ def test_a_lost_target_is_noticed_though_nothing_is_new(warehouse: Warehouse) ->
     check_loaded(warehouse, single)
 
 
+def test_without_a_key_rows_of_which_the_ledger_is_lost_are_not_loaded_twice(
+    warehouse: Warehouse,
+) -> None:
+    *_, keyless = source_tables()
+    extract_at(warehouse, keyless, NOON, 3)
+    load(warehouse, keyless, batch_bytes=TOGETHER)
+    warehouse.query(f"DROP TABLE {{schema}}.{LEDGER}")
+    for _ in range(2):
+        with pytest.raises(FloodmarkError, match=r"keyless holds 3 rows, .* tells of 0") as it:
+            load(warehouse, keyless, batch_bytes=TOGETHER, load_only=True)
+        assert "empty keyless" in str(it.value.hint)
+    warehouse.query('DELETE FROM {schema}."keyless"')
+    steering.reset(open_store(warehouse.lake.open()), keyless.name, ["load"])
+    load(warehouse, keyless, batch_bytes=TOGETHER, load_only=True)
+    check_loaded(warehouse, keyless)
+
+
 def test_a_table_that_is_gone_is_not_begun_anew_in_silence(warehouse: Warehouse) -> None:
     single, *_ = source_tables()
     extract_at(warehouse, single, NOON, 3)

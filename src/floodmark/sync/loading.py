@@ -204,6 +204,7 @@ def _load(
         loading.report(
             Notice("warning", f"{table}: the target has lost what was loaded; loading it again")
         )
+        _refuse_doubling(loading, table, target, _rows(ledger.values()))
         watermark = carry_back(store, table, watermark, ledger)
         behind = manifests_behind(store, table, watermark)
     selection = _select(loading, table, watermark, behind, ledger)
@@ -257,6 +258,22 @@ def _load(
         left_out_manifests=len(selection.left_out),
         left_out_rows=sum(chunk.rows for chunk in _chunks(selection.left_out)),
     )
+
+
+def _refuse_doubling(loading: Loading, table: TableName, target: Target, rows: int) -> None:
+    """FloodmarkError if rows are there of which the ledger is lost, and no key tells them apart."""
+    chunks = _chunks(_read_log(loading.store, table))
+    if not chunks or chunks[-1].primary_key or chunks[-1].reload:
+        return
+    name = loading.target_name
+    held = target.count(target_table(name, chunks[-1])) or 0
+    if held > rows:
+        raise FloodmarkError(
+            f"{table}: {name} holds {held:,} rows, and the ledger tells of {rows:,};"
+            " without a primary key, what is loaded again would be there twice",
+            hint=f"empty {name} in the target, then 'floodmark watermark reset -t {table}"
+            " --load-only' and sync load it again",
+        )
 
 
 def _refuse_lost_table(
