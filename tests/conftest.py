@@ -16,6 +16,7 @@ from servers.seaweedfs import SeaweedFS
 
 if TYPE_CHECKING:
     from pipelines import Pipeline
+    from warehouses import Warehouse
 
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
@@ -104,3 +105,15 @@ def pipeline(
     yield make
     for one in made:
         mariadb.execute(f"DROP DATABASE IF EXISTS {one.schema}")
+
+
+@pytest.fixture(params=["duckdb", "postgres", "redshift"])
+def warehouse(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> "Warehouse":
+    """An empty warehouse of each kind, with a lake that it can read."""
+    from scenarios import use_test_keys
+    from warehouses import new_warehouse
+
+    use_test_keys(monkeypatch)
+    return new_warehouse(request.param, request, tmp_path)

@@ -114,7 +114,7 @@ class DoomedObjectStore(ObjectStore):
 
 
 class DoomedWrites(DoomedObjectStore):
-    """Another store, each write of which is a step."""
+    """Another store, each write to which is a step: between writes nothing changes."""
 
     def get(self, key: str) -> StoredObject:
         return self._store.get(key)

@@ -33,14 +33,6 @@ ALONE = 1  # every manifest in a transaction of its own
 TOGETHER = 10**9
 
 
-@pytest.fixture(params=["duckdb", "postgres", "redshift"])
-def warehouse(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Warehouse:
-    use_test_keys(monkeypatch)
-    return new_warehouse(request.param, request, tmp_path)
-
-
 @pytest.fixture
 def postgres_warehouse(request: pytest.FixtureRequest, tmp_path: Path) -> Warehouse:
     return new_warehouse("postgres", request, tmp_path)

@@ -7,11 +7,8 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 from random import Random
 from typing import Any
-
-import pytest
 
 import processes
 from floodmark.errors import FloodmarkError
@@ -19,22 +16,14 @@ from floodmark.model.position import Position
 from floodmark.state import steering
 from floodmark.warehouse.sql import LEDGER, PassingConflict, SqlTarget
 from processes import Doom, DoomedObjectStore
-from scenarios import open_store, use_test_keys
+from scenarios import open_store
 from sources import SourceTable, Struck, check_loaded, load, source_tables
-from warehouses import Warehouse, new_warehouse
+from warehouses import Warehouse
 
 ROUNDS = int(os.environ.get("FLOODMARK_STORM_ROUNDS", "10"))
 SEED = os.environ.get("FLOODMARK_STORM_SEED", "")
 STEPS = ("_begin", "_lock_ledger", "_stage", "_execute", "_query", "_create", "_commit")
 BATCHES = (1, 4000, 10**9)
-
-
-@pytest.fixture(params=["duckdb", "postgres", "redshift"])
-def warehouse(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Warehouse:
-    use_test_keys(monkeypatch)
-    return new_warehouse(request.param, request, tmp_path)
 
 
 def test_a_storm_leaves_the_source_in_the_target(warehouse: Warehouse) -> None:

@@ -3,7 +3,7 @@
 import os
 import shutil
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,10 @@ import processes
 from floodmark.cli import app
 from floodmark.config.models import LakeSettings, RetrySettings
 from floodmark.engine import files, uploads
-from floodmark.storage.objects import ObjectInfo, ObjectStore, StoredObject
+from floodmark.storage.objects import ObjectStore
 from floodmark.storage.opening import open_lake
 from pipelines import DirectEngine, Pipeline, ask_once, finish, wait_until
-from processes import Doom, DoomedObjectStore
+from processes import Doom, DoomedWrites
 from scenarios import Lake
 
 New = Callable[..., Pipeline]
@@ -42,19 +42,6 @@ def add(pipeline: Pipeline, first: int, last: int) -> None:
         "INSERT INTO t SELECT seq, 0, '2025-06-01' + INTERVAL seq DIV 3 SECOND"
         f" FROM seq_{first}_to_{last}",
     )
-
-
-class DoomedWrites(DoomedObjectStore):
-    """Another store, each write to which is a step: between writes nothing changes."""
-
-    def get(self, key: str) -> StoredObject:
-        return self._store.get(key)
-
-    def list_objects(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
-        return self._store.list_objects(prefix, after=after)
-
-    def list_folders(self, prefix: str) -> list[str]:
-        return self._store.list_folders(prefix)
 
 
 class CountedDoom(Doom):

@@ -18,21 +18,13 @@ from floodmark.state import steering
 from floodmark.state.watermarks import WatermarkStore
 from floodmark.warehouse.sql import LEDGER, SqlTarget
 from pipelines import Pipeline, ask_once
-from scenarios import open_store, use_test_keys
+from scenarios import open_store
 from sources import SourceTable, Struck, check_loaded, load, source_tables
 from warehouses import Warehouse, name_target, new_warehouse
 
 NOON = datetime(2025, 9, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 ALONE, TOGETHER = 1, 10**9
-
-
-@pytest.fixture(params=["duckdb", "postgres", "redshift"])
-def warehouse(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Warehouse:
-    use_test_keys(monkeypatch)
-    return new_warehouse(request.param, request, tmp_path)
 
 
 def store_at(warehouse: Warehouse, moment: datetime) -> WatermarkStore:

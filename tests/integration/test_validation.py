@@ -28,14 +28,6 @@ from warehouses import Warehouse, new_warehouse, quoted
 ALONE = 1
 
 
-@pytest.fixture(params=["duckdb", "postgres", "redshift"])
-def warehouse(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Warehouse:
-    use_test_keys(monkeypatch)
-    return new_warehouse(request.param, request, tmp_path)
-
-
 def filled(warehouse: Warehouse, number: int = 0) -> SourceTable:
     """A table with three chunks of ten rows, all loaded."""
     table = source_tables()[number]
