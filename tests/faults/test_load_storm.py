@@ -69,7 +69,7 @@ class Storm:
     def _steer(self, table: SourceTable) -> None:
         store = open_store(self._warehouse.lake.open())
         random = self._random
-        what = random.choice(["set", "reset", "reset load", "reset extract"])
+        what = random.choice(["set", "reset", "reset load", "reset extract", "restore"])
         self.events[what] += 1
         if what == "set":
             # Only back: whoever sets a position forward wants rows to be left out.
@@ -78,6 +78,10 @@ class Storm:
             if at := watermark.position.timestamp:
                 moment = min(at, random.choice(table.rows)["update_at"])
                 steering.set_position(store, table.name, Position(timestamp=moment))
+            return
+        if what == "restore":
+            head = random.choice(sorted(store.log.heads(table.name)))
+            steering.restore_manifest(store, table.name, head)
             return
         stages: dict[str, list[Any]] = {
             "reset": ["extract", "load"],

@@ -36,7 +36,7 @@ class Days(SourceTable):
         return {"day": day, "id": number}
 
 
-@pytest.fixture(params=["duckdb", "redshift"])
+@pytest.fixture(params=["duckdb", "postgres", "redshift"])
 def warehouse(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Warehouse:
