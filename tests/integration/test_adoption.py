@@ -436,3 +436,25 @@ def test_the_next_extraction_goes_on_from_the_manual_position(pipeline: New) -> 
     assert it.call("sync", "-p", "main", "--json").table["loaded_rows"] == 1
     assert [found[2] for found in loaded(it, duckdb(it))] == ["note 1", "changed"]
     assert it.call("watermark", "validate").code == 0
+
+
+def test_after_a_reset_files_are_adopted_anew(pipeline: New) -> None:
+    it = new(pipeline)
+    ask_once(it, "INSERT INTO t (id, update_at) VALUES (1, '2025-06-01')")
+    assert it.call("sync", "-p", "main").code == 0
+    put(it, "old.parquet", parquet([row(2)]))
+    put(it, "odd.parquet", parquet([row(3)], other("id", pa.int32())))
+    assert it.call(*LOAD, "--json").table["adopted_files"] == 2
+    assert it.call("watermark", "reset", "-t", f"{it.schema}.t").code == 0
+    (it.folder / "warehouse.duckdb").unlink()
+    assert it.call("sync", "-p", "main", "--json").table["loaded_rows"] == 1
+    for files in (2, 0):
+        ended = it.call(*LOAD, "--json")
+        assert (ended.code, ended.table["adopted_files"], ended.table["loaded_rows"]) == (
+            0,
+            files,
+            files,
+        )
+    assert it.call("watermark", "validate").code == 0
+    cleaned = it.call("s3clean", "list", "-t", f"{it.schema}.t", "--json")
+    assert {file["state"] for file in cleaned.value} == {"loaded"}

@@ -4,7 +4,7 @@
 
 Nothing is committed unless every file fits. A crash before a manifest leaves at most files that
 nobody names; after it, the rest is found by the next run. No file is adopted twice: manifests name
-it, and of two runs only one can take the next number.
+it, and of two runs only one can take the next number. After a reset it is adopted anew.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -18,6 +18,7 @@ from floodmark.lake.adoption import ForeignFiles, adoption_window, is_foreign, s
 from floodmark.model.manifest import Chunk, Column, DataFile
 from floodmark.model.notice import Notice, Report
 from floodmark.model.position import START
+from floodmark.model.standing import Head
 from floodmark.model.table import TableName
 from floodmark.model.timestamps import plain
 from floodmark.model.transitions import load_failed
@@ -104,7 +105,7 @@ def find_files(adoption: Adoption, table: TableName, watermark: Watermark | None
     """Find an older system's files; FloodmarkError if there are some, and none is wanted."""
     found = foreign_files(adoption, table)
     window = adoption_window(watermark, adoption.hours) if watermark else None
-    if window is None:
+    if watermark is None or window is None:
         if not found:
             return ForeignFiles()
         raise FloodmarkError(
@@ -112,7 +113,7 @@ def find_files(adoption: Adoption, table: TableName, watermark: Watermark | None
             " extracted",
             hint=f"say after which time: floodmark watermark set -t {table} --timestamp …",
         )
-    files = sort_files(found, _known_files(adoption.store, table), window)
+    files = sort_files(found, _known_files(adoption.store, table, watermark), window)
     adoption.report(Notice("info", f"{table}: {window}"))
     if files.left_out and not any(map(window.holds, (*files.chosen, *files.known))):
         newest = files.left_out[-1].modified
@@ -146,9 +147,14 @@ def _listed(adoption: Adoption, table: TableName) -> Iterator[ObjectInfo]:
                 yield info
 
 
-def _known_files(store: WatermarkStore, table: TableName) -> set[str]:
-    """Every file that a manifest names, or that one of its files was made of."""
-    changes = (store.log.read(table, head).change for head in store.log.heads(table))
+def _known_files(store: WatermarkStore, table: TableName, watermark: Watermark) -> set[str]:
+    """Every file that a manifest which may be loaded names, or that one of its files was made of.
+
+    What a reset has left behind may not be, but by a manual watermark.
+    """
+    manual = watermark.manual_start is not None
+    since = None if manual else Head(watermark.redshift_state.eligible_from_epoch, 0)
+    changes = (store.log.read(table, head).change for head in store.log.heads(table, since=since))
     files = [file for change in changes if isinstance(change, Chunk) for file in change.files]
     return {file.path for file in files} | {file.origin for file in files if file.origin}
 
