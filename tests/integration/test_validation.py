@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
+import duckdb
 import pytest
 from msgspec import structs
 
@@ -280,6 +281,20 @@ def test_the_command_shows_what_is_loaded(synced: Pipeline) -> None:
     assert lost.code == 5
     assert "the watermark calls manifest 1-1 loaded, the ledger lacks it" in lost.out
     assert synced.call("watermark", "validate", "--repair").code == 0
+    assert synced.call("sync", "-p", "main", "--json").table["loaded_rows"] == 2
+    assert synced.call("watermark", "validate").code == 0
+
+
+def test_a_missing_target_table_is_named_with_the_way_out(synced: Pipeline) -> None:
+    assert synced.call("sync", "-p", "main").code == 0
+    with duckdb.connect(str(synced.folder / "warehouse.duckdb")) as database:
+        database.execute("DROP TABLE t")
+    ended = synced.call("watermark", "validate", "--repair")
+    assert ended.code == 5
+    assert "the target has no table t" in ended.out
+    name, hint = f"PROD:{synced.schema}.t", " ".join(ended.out.split())
+    assert f"hint: load it again: floodmark watermark reset -t {name} --load-only" in hint
+    assert synced.call("watermark", "reset", "-t", name, "--load-only").code == 0
     assert synced.call("sync", "-p", "main", "--json").table["loaded_rows"] == 2
     assert synced.call("watermark", "validate").code == 0
 

@@ -115,11 +115,15 @@ def _compare(
     manifests = read_log(store, table, [])
     ledger, held = _look(loading, table, watermark, manifests)
     differences = ledger_differences(watermark, manifests, ledger)
+    hints = findings.hints
     if difference := target_difference(manifests, ledger, held, loading.target_name):
         differences.append(difference)
+        reset = f"floodmark watermark reset -t {table} --load-only, then sync"
+        hints = (*hints, f"load it again: {reset}")
     return structs.replace(
         findings,
         differences=(*findings.differences, *differences),
+        hints=hints,
         loaded_manifests=len(ledger),
         loaded_rows=sum(entry.rows for entry in ledger),
         target_rows=held,
