@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check docs bench storm volume airflow clean
+.PHONY: help setup demo test check docs story bench storm volume airflow clean
 bin := .venv/bin
 
 help: ## Show this help
@@ -12,7 +12,7 @@ demo: setup ## See the main job on embedded parts
 	@$(bin)/floodmark demo
 
 test: check ## Run all tests
-	$(bin)/python -m pytest -n 3 --dist loadfile || { echo 'once more, alone: what failed'; \
+	$(bin)/python -m pytest -n 3 --dist loadfile --durations=15 || { echo 'once more, alone: what failed'; \
 	$(bin)/python -m pytest --last-failed --last-failed-no-failures none; }
 
 check: setup ## Check formatting, style, types and layers
@@ -23,6 +23,9 @@ check: setup ## Check formatting, style, types and layers
 
 docs: setup ## Write into the documentation what the code knows
 	$(bin)/python scripts/reference.py
+
+story: setup ## Run the demo, and write what it prints into the README
+	$(bin)/python scripts/story.py
 
 bench: setup ## Measure speed against others in one run (FLOODMARK_BENCH_ROWS for less)
 	scripts/bench-peers
