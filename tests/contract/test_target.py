@@ -20,8 +20,9 @@ from floodmark.model.load import TargetTable
 from floodmark.model.manifest import Column
 from floodmark.model.standing import Head
 from floodmark.model.verification import Extent
+from floodmark.warehouse.backend import LEDGER, PassingConflict
 from floodmark.warehouse.quarantine import load_what_fits
-from floodmark.warehouse.sql import LEDGER, PassingConflict, SqlTarget
+from floodmark.warehouse.sql import SqlTarget
 from floodmark.warehouse.target import SchemaConflict, Unrepresentable
 from warehouses import Loads, Warehouse, lake_value, plain, single
 

@@ -14,9 +14,10 @@ from msgspec import structs
 import processes
 from floodmark.config.models import PostgresConnection
 from floodmark.errors import BusyError, FloodmarkError
+from floodmark.warehouse.backend import LEDGER, STAGING
 from floodmark.warehouse.postgres_spread import PartTarget
 from floodmark.warehouse.spread import Spread
-from floodmark.warehouse.sql import LEDGER, STAGING, SqlTarget
+from floodmark.warehouse.sql import SqlTarget
 from processes import Doom, DoomedWrites
 from scenarios import open_store, use_test_keys
 from servers.dropping import CommitDropper, Moment

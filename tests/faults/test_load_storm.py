@@ -14,7 +14,8 @@ import processes
 from floodmark.errors import FloodmarkError
 from floodmark.model.position import Position
 from floodmark.state import steering
-from floodmark.warehouse.sql import LEDGER, PassingConflict, SqlTarget
+from floodmark.warehouse.backend import LEDGER, PassingConflict
+from floodmark.warehouse.sql import SqlTarget
 from processes import Doom, DoomedObjectStore
 from scenarios import open_store
 from sources import SourceTable, Struck, check_loaded, load, source_tables

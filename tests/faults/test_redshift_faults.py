@@ -9,7 +9,8 @@ from floodmark.errors import FloodmarkError
 from floodmark.model.load import TargetTable
 from floodmark.model.manifest import Column
 from floodmark.model.standing import Head
-from floodmark.warehouse.sql import TRIES, PassingConflict
+from floodmark.warehouse.backend import PassingConflict
+from floodmark.warehouse.sql import TRIES
 from scenarios import new_lake, use_test_keys
 from servers.redshift import RedshiftStandIn
 from servers.redshift.faults import (

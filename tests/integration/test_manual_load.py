@@ -16,7 +16,8 @@ from floodmark.model.transitions import loaded
 from floodmark.model.watermark import Watermark
 from floodmark.state import steering
 from floodmark.state.watermarks import WatermarkStore
-from floodmark.warehouse.sql import LEDGER, SqlTarget
+from floodmark.warehouse.backend import LEDGER
+from floodmark.warehouse.sql import SqlTarget
 from pipelines import Pipeline, ask_once
 from scenarios import open_store
 from sources import SourceTable, Struck, check_loaded, load, source_tables

@@ -12,8 +12,8 @@ import pytest
 from floodmark.errors import FloodmarkError
 from floodmark.model.load import TargetTable
 from floodmark.model.manifest import Column
+from floodmark.warehouse.backend import STAGING
 from floodmark.warehouse.spread import Spread
-from floodmark.warehouse.sql import STAGING
 from servers.postgres import PrivatePostgres
 from spreading import ALWAYS, race
 from warehouses import Loads, Row, Warehouse, new_warehouse

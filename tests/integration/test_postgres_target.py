@@ -15,8 +15,8 @@ from floodmark.config.secret import Secret
 from floodmark.errors import FloodmarkError
 from floodmark.model.load import TargetTable
 from floodmark.model.manifest import Column
+from floodmark.warehouse.backend import LEDGER
 from floodmark.warehouse.postgres_types import widens
-from floodmark.warehouse.sql import LEDGER
 from floodmark.warehouse.target import SchemaConflict
 from scenarios import use_test_keys
 from servers.postgres import PrivatePostgres

@@ -19,7 +19,7 @@ from floodmark.state import layout
 from floodmark.state.validation import Findings
 from floodmark.sync.loading import Loading
 from floodmark.sync.validation import repair_table, validate_table
-from floodmark.warehouse.sql import LEDGER
+from floodmark.warehouse.backend import LEDGER
 from pipelines import Pipeline, ask_once
 from processes import Doom, DoomedObjectStore
 from scenarios import open_store, use_test_keys

@@ -29,11 +29,11 @@ from floodmark.config.models import LakeSettings, PostgresConnection, RetrySetti
 from floodmark.errors import FloodmarkError
 from floodmark.model.load import LoadBatch, LoadChunk, TargetTable
 from floodmark.storage.opening import open_lake
+from floodmark.warehouse.backend import NEWEST, STAGING, quote
 from floodmark.warehouse.files import LakeFiles
 from floodmark.warehouse.postgres import PostgresTarget, staging_columns
 from floodmark.warehouse.postgres_types import staging_type
 from floodmark.warehouse.spread import Spread
-from floodmark.warehouse.sql import NEWEST, STAGING, quote
 from floodmark.warehouse.target import Unrepresentable
 
 _PARTS = "_parts"

@@ -20,6 +20,7 @@ from floodmark.errors import ConfigError, FloodmarkError, StorageError
 from floodmark.model.load import LoadBatch, LoadChunk, TargetTable
 from floodmark.model.manifest import Column
 from floodmark.storage.objects import ObjectStore
+from floodmark.warehouse.backend import LEDGER, NEWEST, STAGING, quote
 from floodmark.warehouse.misfits import Misfit
 from floodmark.warehouse.reading import bytes_of
 from floodmark.warehouse.redshift_misfits import redshift_misfits
@@ -32,7 +33,7 @@ from floodmark.warehouse.redshift_types import (
     staging_type,
     widens,
 )
-from floodmark.warehouse.sql import LEDGER, NEWEST, STAGING, SqlTarget, quote
+from floodmark.warehouse.sql import SqlTarget
 from floodmark.warehouse.target import Unrepresentable
 
 _LOADS = "loads/"

@@ -10,7 +10,7 @@ from redshift_connector.error import Error, InterfaceError, OperationalError
 
 from floodmark.config.models import RedshiftConnection
 from floodmark.errors import FloodmarkError
-from floodmark.warehouse.sql import PassingConflict
+from floodmark.warehouse.backend import PassingConflict
 from floodmark.warehouse.target import Unrepresentable
 
 # A server that closes the connection shows itself in many ways, the last being a cut-off message.

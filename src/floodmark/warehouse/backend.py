@@ -1,0 +1,130 @@
+"""What a database must be able to do, so that loading in SQL works on it."""
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from floodmark.errors import FloodmarkError
+from floodmark.model.load import LoadBatch, LoadChunk, TargetTable
+from floodmark.model.manifest import Column
+from floodmark.warehouse.target import Target
+
+LEDGER = "floodmark_ledger"
+STAGING = "floodmark_staging"
+NEWEST = "floodmark_newest"
+
+
+class PassingConflict(FloodmarkError):
+    """The target undid the transaction because of another one: worth another try, as a whole."""
+
+
+class SqlBackend(Target):
+    """How one database connects, stages, names its types and spells what others spell otherwise."""
+
+    now = "CURRENT_TIMESTAMP"
+    """What the time is, in SQL."""
+
+    version = "version()"
+    """Name and version, in SQL."""
+
+    def _column_definition(self, column: Column) -> str:
+        """A column, where its table is created."""
+        return f"{quote(column.name)} {self.column_type(column)}"
+
+    def _inserted(self, column: Column) -> str:
+        """What a staged column is inserted as."""
+        return quote(column.name)
+
+    def _ledger_key(self, columns: Sequence[str]) -> str:
+        """What follows the ledger's columns so that it holds no manifest twice."""
+        return f", PRIMARY KEY ({', '.join(columns)})"
+
+    def _table_key(self, columns: Sequence[str]) -> str:  # noqa: ARG002
+        """What follows a table's columns to declare its key, if a target gains by that."""
+        return ""
+
+    def _key_of(self, name: str) -> tuple[str, ...] | None:  # noqa: ARG002
+        """The primary key that a table has in the target; None if the target keeps none."""
+        return None
+
+    def _named(self, table: TargetTable) -> TargetTable:
+        """The table under the names that the target keeps, where it does not keep ours."""
+        return table
+
+    def _text(self, value: str) -> str:
+        """A text as a literal."""
+        return "'" + value.replace("'", "''") + "'"
+
+    def _stage_chunks(self, batch: LoadBatch, chunks: Sequence[LoadChunk]) -> int:
+        """Stage the files of these chunks of a batch, and say how many rows they had."""
+        return self._stage(batch.table, [path for chunk in chunks for path in chunk.paths])
+
+    def _read_value(self, column: Column) -> str:
+        """What to select so that a column's values come back exactly."""
+        return quote(column.name)
+
+    def _count_newest(self) -> None:
+        """Let the target see how large NEWEST is, where its plans depend on it."""
+
+    @abstractmethod
+    def column_type(self, column: Column) -> str:
+        """What the target calls the type of a column, as `_columns_of` shows it."""
+
+    @abstractmethod
+    def widens(self, old: str, new: str) -> bool:
+        """Whether every value of the old type is one of the new."""
+
+    @abstractmethod
+    def _stage(self, table: TargetTable, paths: Sequence[str]) -> int:
+        """Bring data files into the temporary table STAGING, and say how many rows they had."""
+
+    @abstractmethod
+    def _batches(self, statement: str, columns: Sequence[Column]) -> Iterator[pa.RecordBatch]:
+        """Run a query whose rows are too many to hold at once."""
+
+    @abstractmethod
+    def _columns_of(self, name: str) -> dict[str, str]:
+        """The columns of a table and their types, in order; none if there is no such table."""
+
+    @abstractmethod
+    def _name(self, table: str) -> str:
+        """A table's full name, quoted."""
+
+    @abstractmethod
+    def _lock_ledger(self) -> None:
+        """Keep other loaders out until the transaction ends."""
+
+    @abstractmethod
+    def _widen(self, table: str, column: str, kind: str) -> None:
+        """Give a column a wider type."""
+
+    @abstractmethod
+    def _create(self, statement: str) -> None:
+        """Run a statement that defines something, outside of any data transaction."""
+
+    @abstractmethod
+    def _execute(self, statement: str) -> None:
+        """Run a statement."""
+
+    @abstractmethod
+    def _query(self, statement: str) -> list[tuple[Any, ...]]:
+        """Run a query and return its rows."""
+
+    @abstractmethod
+    def _begin(self) -> None:
+        """Begin a transaction."""
+
+    @abstractmethod
+    def _commit(self) -> None:
+        """Commit it."""
+
+    @abstractmethod
+    def _rollback(self) -> None:
+        """Undo it; no error if it is over already, or the connection is gone."""
+
+
+def quote(name: str | None) -> str:
+    """A name as an identifier."""
+    return '"' + str(name).replace('"', '""') + '"'
