@@ -64,7 +64,6 @@ class Story:
         ours = {k: v for k, v in os.environ.items() if not k.startswith(("FLOODMARK_", "MYSQL_"))}
         self._environment = ours | {
             "MYSQL_PASSWORD": source.password,
-            # Small windows, so that there is a middle to be killed in.
             "FLOODMARK_EXTRACTION": f"{{window_rows: {rows // WINDOWS}, windows_per_chunk: 2}}",
         }
 
@@ -136,8 +135,12 @@ class Story:
         _show("$ ", f"floodmark {command} &")
         manifests = self._folder / "lake" / layout.manifests(DELIVERIES)
         before = sum(1 for _ in manifests.rglob("*.json"))
+        # Small chunks, so that there is a middle to be killed in.
+        small = {
+            "FLOODMARK_EXTRACTION": f"{{window_rows: {self._rows // 60}, windows_per_chunk: 1}}"
+        }
         with subprocess.Popen(  # noqa: S603
-            self._command(command), cwd=self._folder, env=self._environment
+            self._command(command), cwd=self._folder, env=self._environment | small
         ) as process:
             while process.poll() is None:
                 if sum(1 for _ in manifests.rglob("*.json")) > before:

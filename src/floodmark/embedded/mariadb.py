@@ -185,6 +185,8 @@ class PrivateMariaDB:
             "pid-file": str(self.folder / "mariadb.pid"),
             "port": str(self.port),
             "socket": str(self._socket),
+            # A server that starts removes the temporary tables that it finds, whosever they are.
+            "tmpdir": str(self._socket.parent),
             **self._options,
         }
         settings = [f"--{name}={value}" for name, value in options.items()]
