@@ -12,7 +12,11 @@ BLOCK = re.compile(r"(<!-- demo -->\n).*?(<!-- end -->)", re.DOTALL)
 def main() -> None:
     """Run the demo; nothing is written if it fails."""
     done = subprocess.run(
-        [sys.executable, "-m", "floodmark", "demo"], stdout=subprocess.PIPE, text=True, check=True
+        [sys.executable, "-m", "floodmark", "demo"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=True,
     )
     story = f"```text\n{done.stdout.strip()}\n```\n"
     README.write_text(BLOCK.sub(lambda m: m[1] + story + m[2], README.read_text()))
