@@ -285,6 +285,22 @@ def test_the_first_load_walks_the_primary_key(pipeline: New) -> None:
     it.check_tracking()
 
 
+@pytest.mark.parametrize("index", ["KEY (update_at, id)", "KEY (v)"], ids=["walk", "no-index"])
+def test_along_the_key_the_position_comes_from_the_rows_written(pipeline: New, index: str) -> None:
+    it = pipeline({"t": "{cursor: [update_at, id]}"}, settings=f"{FOURS[:-1]}, walk_from_rows: 1}}")
+    create(it, f"id INT PRIMARY KEY, update_at DATETIME NOT NULL, v INT, {index}")
+    fill(it, 1, 30)
+    ask_once(it, "ANALYZE TABLE t")
+    assert it.synced()["rows"] == 30
+    (newest,) = ask_once(it, "SELECT update_at, id FROM t ORDER BY 1 DESC, 2 DESC LIMIT 1")
+    position = it.watermark().position
+    assert (position.timestamp, position.id) == (newest[0].replace(tzinfo=UTC), newest[1])
+    fill(it, 31, 35)  # times of last year, and newer than any before
+    assert it.synced()["rows"] == 5
+    assert it.synced()["rows"] == 0
+    it.check_tracking()
+
+
 def test_null_cursors_are_counted_and_reported(pipeline: New) -> None:
     it = pipeline({"t": "{cursor: [update_at, id]}"}, settings=FOURS)
     create(it, "id INT PRIMARY KEY, update_at DATETIME NULL, KEY (update_at, id)")

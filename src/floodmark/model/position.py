@@ -10,13 +10,15 @@ Identity = int | str | tuple[int | str, ...]
 LARGEST_NUMBER = 2**64 - 1  # of BIGINT UNSIGNED
 
 
-class Walk(Struct, frozen=True):
+class Walk(Struct, frozen=True, omit_defaults=True):
     """A first load on its way along the primary key: rows up to `bound` with a key up to `key`."""
 
     key: Identity
     """The last key that was read."""
     bound: "Position"
     """The bound that filters the rows."""
+    newest: "Position | None" = None
+    """The newest position among the rows that were read."""
 
 
 class Position(Struct, frozen=True, omit_defaults=True):
@@ -24,7 +26,7 @@ class Position(Struct, frozen=True, omit_defaults=True):
 
     Without an id, a timestamp stands behind every row that carries it. With neither, the position
     is the start of the table. During a walk, what the walk has read is safe as well; at its end the
-    position becomes the walk's bound.
+    position becomes that of the newest row it read.
     """
 
     timestamp: datetime | None = None

@@ -6,7 +6,7 @@ and is cheaper along the primary key; and any sync whose cursor no index serves.
 On the way along the primary key, a position says how far along the key the walk has come and which
 bound filters its rows (`model.position.Walk`). An interrupted walk goes on from there under the
 same bound, however much later: rows that were changed since lie above the bound, and come with the
-cursor once the walk is over and the position is the bound.
+cursor once the walk is over and the position is that of the newest row it read.
 """
 
 from floodmark.model.cursor import Cursor, key_kind

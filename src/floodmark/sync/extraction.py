@@ -27,6 +27,7 @@ from floodmark.model.table import TableName
 from floodmark.model.transitions import extract_failed, extract_started, nothing_new
 from floodmark.model.verification import Comparison, WindowPair
 from floodmark.model.watermark import Watermark
+from floodmark.planning.reached import position_after
 from floodmark.sources.connection import MysqlSession, connect
 from floodmark.state.lease import Lease
 from floodmark.state.watermarks import WatermarkStore
@@ -134,6 +135,10 @@ class _TableRun:
         limit = self._extraction.limit
         return limit is not None and self._result.rows >= limit
 
+    @property
+    def _reloads(self) -> bool:
+        return self._plan.choice.cursor.kind == "none"
+
     def follow(self, session: MysqlSession, wanted: TableSettings) -> TablePlan:
         """Plan what is new behind the table's position, and read all of it."""
         extraction, result = self._extraction, self._result
@@ -199,21 +204,20 @@ class _TableRun:
                 f"{self._table} was moved from {position} to {current.position} meanwhile",
                 hint="run the command again",
             )
-        cursor = self._plan.choice.cursor
-        reload = cursor.kind == "none"
+        end = position_after(plan, receipts, before=position, by_key=self._plan.route.by == "key")
         return Chunk(
-            start=plan.start,
+            start=position if plan.start.walk else plan.start,
             # The whole table at some moment is no position of any cursor.
-            end=START if reload else plan.end,
+            end=START if self._reloads else end,
             files=tuple(file for receipt in receipts for file in receipt.files),
             quarantine=tuple(file for receipt in receipts for file in receipt.quarantine),
             strategy=self._extraction.strategy,
             columns=lake_columns(self._plan.source, self._plan.columns),
             primary_key=self._plan.source.primary_key,
-            version=cursor.timestamp,
+            version=self._plan.choice.cursor.timestamp,
             seconds=round(time.monotonic() - began, 3),
             final=plan.final,
-            reload=reload,
+            reload=self._reloads,
         )
 
     def _add(self, plan: ChunkPlan, receipts: list[Receipt]) -> None:
@@ -231,7 +235,7 @@ class _TableRun:
             chunks=result.chunks + 1,
             quarantined_rows=result.quarantined_rows
             + sum(file.rows for receipt in receipts for file in receipt.quarantine),
-            end=plan.end,
+            end=self._watermark.position if self._watermark and not self._reloads else plan.end,
             zero_dates=zero_dates,
             worker_peak_bytes=max(
                 [result.worker_peak_bytes, *(receipt.peak_memory_bytes for receipt in receipts)]
