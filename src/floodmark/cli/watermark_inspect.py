@@ -10,7 +10,6 @@ from floodmark.cli.app import App, command_options, table_option
 from floodmark.cli.show import show_absence, show_change, show_state, show_status, show_watermark
 from floodmark.cli.terminal import Column, say, width
 from floodmark.cli.terminal import table as table_of
-from floodmark.errors import FloodmarkError
 from floodmark.model.manifest import Chunk
 from floodmark.model.sealed import seal
 from floodmark.model.standing import Head
@@ -19,10 +18,9 @@ from floodmark.model.timestamps import plain, stamped
 from floodmark.model.watermark import Watermark
 from floodmark.state import layout
 from floodmark.state.copies import Copy
-from floodmark.state.lease import LeaseDocument, read_lease
+from floodmark.state.lease import read_lease
+from floodmark.state.overview import Overview, read_overview
 from floodmark.state.system import read_system_watermark
-
-Row = tuple[TableName, Watermark | None, LeaseDocument | None, str | None]
 
 _LIST = [
     Column(title="TABLE", least=18),
@@ -90,29 +88,32 @@ def get(app: App, names: tuple[str, ...], *, show_files: bool) -> None:
 def list_all(app: App) -> None:
     """Show every table, one line each."""
     now = app.run.clock()
-    rows, documents = [], []
-    found = _every_table(app)
-    names = _names([table for table, *_ in found])
-    for table, watermark, lease, problem in found:
+    found = read_overview(app.store, app.config.tables, remote=app.config.lake.is_s3)
+    if app.as_json:
+        app.print("", [_in_list(seen) for seen in found])
+        return
+    names = _names([seen.table for seen in found])
+    rows = []
+    for seen in found:
+        name, watermark = names[seen.table], seen.watermark
         if watermark is None:
-            rows.append([names[table], problem or "", show_absence(lease, problem, now), *[""] * 4])
-            documents.append({"table_name": str(table), "problem": problem, "watermark": None})
+            absence = show_absence(seen.lease, seen.problem, now)
+            rows.append([name, seen.problem or "", absence, *[""] * 4])
             continue
         extract, load = watermark.mysql_state, watermark.redshift_state
         manual = " (manual)" if watermark.metadata.manual_watermark else ""
         rows.append(
             [
-                names[table],
+                name,
                 f"{watermark.position}{manual}",
-                show_state(watermark, lease, now),
+                show_state(watermark, seen.lease, now),
                 show_status(extract.status),
                 f"{extract.total_rows:,}",
                 show_status(load.status),
                 f"{load.total_rows:,}",
             ]
         )
-        documents.append(msgspec.json.decode(seal(watermark)))
-    app.print(table_of(_LIST, rows) if rows else "no tables", documents)
+    say(table_of(_LIST, rows) if rows else "no tables")
 
 
 @click.command()
@@ -188,6 +189,13 @@ def backups(app: App, names: tuple[str, ...]) -> None:
             }
         )
     app.print("\n\n".join(texts), documents[0] if len(documents) == 1 else documents)
+
+
+def _in_list(seen: Overview) -> dict[str, object]:
+    if seen.watermark is None:
+        return {"table_name": str(seen.table), "problem": seen.problem, "watermark": None}
+    document: dict[str, object] = msgspec.json.decode(seal(seen.watermark))
+    return document
 
 
 def _names(tables: list[TableName]) -> dict[TableName, str]:
@@ -301,32 +309,6 @@ def _files_as_text(files: list[dict[str, object]]) -> str:
     ]
     title = f"   📁 S3 Files ({len(files):,}):"
     return f"{title}\n{table_of(_FILES, rows)}" if rows else title
-
-
-def _every_table(app: App) -> list[Row]:
-    """Every table of the configuration and of the lake, where it stands, and its lease."""
-    objects, store = app.store.objects, app.store
-    keys = [info.key for info in objects.list_objects(layout.PRIMARIES)]
-    saved = {table for key in keys if (table := layout.table_of_primary(key))}
-    everything = sorted(saved | set(store.log.tables()) | set(app.config.tables))
-
-    def read(table: TableName) -> Row:
-        try:
-            lease = read_lease(objects, table)
-            if table in saved:
-                copy = store.copies.read(table, layout.primary(table), "primary")
-                if copy and copy.watermark and not store.log.has_behind(table, copy.watermark.head):
-                    return table, copy.watermark, lease, None
-            return table, store.get(table), lease, None
-        except FloodmarkError as error:
-            return table, None, None, error.message
-
-    if not app.config.lake.is_s3 or len(everything) < 2:
-        return [read(table) for table in everything]
-    from concurrent.futures import ThreadPoolExecutor
-
-    with ThreadPoolExecutor(max_workers=16) as pool:
-        return list(pool.map(read, everything))
 
 
 def _copies(app: App, table: TableName) -> list[Copy]:

@@ -2,6 +2,7 @@
 
 from datetime import date, datetime
 from difflib import get_close_matches
+from functools import cache
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -38,19 +39,26 @@ def _build_struct(kind: type[msgspec.Struct], raw: Any, path: str) -> Any:
     given = _mapping(raw, path)
     config = kind.__struct_config__
     tag = {config.tag_field} if config.tag_field else set()
-    hints = get_type_hints(kind, include_extras=True)
+    hints, required = _fields(kind)
     for key in given:
         if key not in hints and key not in tag:
             raise _unknown(path, "key", str(key), [*tag, *hints])
-    for field in msgspec.structs.fields(kind):
-        if field.required and field.name not in given:
-            raise ConfigError(f"{path}: {field.name!r} is missing")
+    for name in required:
+        if name not in given:
+            raise ConfigError(f"{path}: {name!r} is missing")
     values = {
         key: build(hints[key], value, f"{path}.{key}" if path != "configuration" else key)
         for key, value in given.items()
         if key not in tag
     }
     return kind(**values)
+
+
+@cache  # a configuration may list thousands of tables
+def _fields(kind: type[msgspec.Struct]) -> tuple[dict[str, Any], list[str]]:
+    """The types of a model's fields, and which of them must be given."""
+    required = [field.name for field in msgspec.structs.fields(kind) if field.required]
+    return get_type_hints(kind, include_extras=True), required
 
 
 def _build_tagged(kinds: list[type[msgspec.Struct]], raw: dict[str, Any], path: str) -> Any:

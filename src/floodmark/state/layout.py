@@ -64,6 +64,11 @@ def manifest(table: TableName, head: Head) -> str:
     return f"{manifests(table)}{head.epoch:08d}/{head.sequence:08d}.json"
 
 
+def folder_of_manifest(key: str) -> str:
+    """The folder of the log that a manifest belongs to."""
+    return "/".join([*key.split("/", 3)[:3], ""])
+
+
 def data_files(table: TableName) -> str:
     """The folder of the table's data files."""
     return f"{DATA}{table.key}/"

@@ -1,6 +1,6 @@
 """The log of manifests: appended to, never changed."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from floodmark.errors import CorruptDocument, CorruptLog, ObjectNotFound
 from floodmark.model.manifest import Manifest
@@ -46,9 +46,26 @@ class ManifestLog:
             if head is not None:
                 yield head
 
-    def has_behind(self, table: TableName, place: Head) -> bool:
-        """Whether any place behind this one is taken."""
-        return any(head > place for head in self.heads(table, since=place))
+    def outrun(self, places: Mapping[TableName, Head]) -> set[TableName]:
+        """Those tables whose log goes on behind the place given, found by one listing.
+
+        It runs from the first one's place to the end of the last one's log, in the order of keys.
+        """
+        folders = {layout.manifests(table): table for table in places}
+        first, last = min(folders), max(folders)
+        found = set()
+        for info in self._objects.list_objects(
+            first if first == last else layout.MANIFESTS,
+            after=layout.manifest(folders[first], places[folders[first]]),
+        ):
+            folder = layout.folder_of_manifest(info.key)
+            if folder > last:
+                break
+            table = folders.get(folder)
+            head = layout.head_of_manifest(info.key, table) if table else None
+            if table and head and head > places[table]:
+                found.add(table)
+        return found
 
     def tables(self) -> list[TableName]:
         """Every table that has a log."""
