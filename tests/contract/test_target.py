@@ -129,15 +129,27 @@ def test_without_a_version_the_later_manifest_counts(warehouse: Warehouse) -> No
     assert loads.rows() == [order(1, 1, "after"), order(2, 5, "stays")]
 
 
+@pytest.mark.parametrize("version", ["update_at", None])
+def test_what_comes_late_gives_way_to_later_manifests(
+    warehouse: Warehouse, version: str | None
+) -> None:
+    """A manual watermark left the first manifest out, and now it is loaded after the second."""
+    loads = Loads(warehouse, structs.replace(ORDERS, version=version))
+    first = loads.chunk([order(1, 5, "first"), order(2, 5, "only")])
+    loads.load(loads.chunk([order(1, 5, "read again")]))
+    assert loads.load(first) == 2
+    assert loads.rows() == [order(1, 5, "read again"), order(2, 5, "only")]
+
+
 def test_what_is_adopted_gives_way_to_what_is_there(orders: Loads, warehouse: Warehouse) -> None:
     orders.load(orders.chunk([order(n, 5, "held") for n in (1, 2, 3)]))
     adopted = [order(1, 4, "older"), order(2, 5, "as old"), order(3, 6, "newer"), order(4)]
-    orders.load(orders.chunk(adopted), adopted=True)
+    orders.load(orders.chunk(adopted), gives_way=True)
     held = [order(1, 5, "held"), order(2, 5, "held"), order(3, 6, "newer"), order(4)]
     assert orders.rows() == held
     ageless = Loads(warehouse, structs.replace(ORDERS, name="ageless", version=None))
     ageless.load(ageless.chunk([order(1, 5, "held")]))
-    ageless.load(ageless.chunk([order(1, 6, "adopted"), order(2)]), adopted=True)
+    ageless.load(ageless.chunk([order(1, 6, "adopted"), order(2)]), gives_way=True)
     assert ageless.rows() == [order(1, 5, "held"), order(2)]
 
 

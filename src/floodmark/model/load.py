@@ -53,8 +53,8 @@ class LoadBatch(Struct, frozen=True, kw_only=True):
     """Manifests that are loaded in one transaction.
 
     Their ranges of positions do not overlap, so no two rows of one key and version are among them.
-    With `reload` there is one, and it replaces all rows. With `adopted` there is one, and its rows
-    give way to those of the target that are not older.
+    With `reload` there is one, and it replaces all rows. What `gives_way` leaves rows of the target
+    that are not older: an older system's, and what is loaded after a later manifest.
     """
 
     table_name: str
@@ -63,7 +63,7 @@ class LoadBatch(Struct, frozen=True, kw_only=True):
     chunks: tuple[LoadChunk, ...]
     session_id: str
     reload: bool = False
-    adopted: bool = False
+    gives_way: bool = False
 
 
 class LedgerEntry(Struct, frozen=True, kw_only=True):

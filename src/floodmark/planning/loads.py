@@ -122,7 +122,7 @@ def _batch(
         chunks=tuple(_chunk(manifest, manifest_key[manifest.head]) for manifest in manifests),
         session_id=session_id,
         reload=first.reload,
-        adopted=first.adopted,
+        gives_way=first.adopted,
     )
 
 

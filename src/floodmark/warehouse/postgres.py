@@ -164,7 +164,7 @@ class PostgresTarget(SqlTarget):
         self._execute(
             f"INSERT INTO {self._name(table.name)} AS t ({columns})"  # noqa: S608
             f" SELECT DISTINCT ON ({keys}) {columns} FROM {STAGING} ORDER BY {keys}{newest}"
-            f" ON CONFLICT ({keys}) DO {_replacement(table, adopted=batch.adopted)}"
+            f" ON CONFLICT ({keys}) DO {_replacement(table, gives_way=batch.gives_way)}"
         )
 
     def _read_value(self, column: Column) -> str:
@@ -286,15 +286,15 @@ def staging_columns(table: TargetTable) -> str:
     return ", ".join(f"{quote(column.name)} {staging_type(column)}" for column in table.columns)
 
 
-def _replacement(table: TargetTable, *, adopted: bool) -> str:
+def _replacement(table: TargetTable, *, gives_way: bool) -> str:
     """What happens to a row of the target when one of the same key is staged."""
     others = [quote(c.name) for c in table.columns if c.name not in table.primary_key]
     if not others:
         return "NOTHING"
     update = f"UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in others)}"
     if not table.version:
-        return "NOTHING" if adopted else update
-    version, newer = quote(table.version), ">" if adopted else ">="
+        return "NOTHING" if gives_way else update
+    version, newer = quote(table.version), ">" if gives_way else ">="
     return f"{update} WHERE t.{version} IS NULL OR excluded.{version} {newer} t.{version}"
 
 

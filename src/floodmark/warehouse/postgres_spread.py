@@ -34,6 +34,7 @@ from floodmark.warehouse.files import LakeFiles
 from floodmark.warehouse.postgres import PostgresTarget, staging_columns
 from floodmark.warehouse.postgres_types import staging_type
 from floodmark.warehouse.spread import Spread
+from floodmark.warehouse.sql import unknown
 from floodmark.warehouse.target import Unrepresentable
 
 _PARTS = "_parts"
@@ -124,7 +125,7 @@ class SpreadPostgresTarget(PostgresTarget):
 
     def _load_once(self, batch: LoadBatch) -> int:
         self._remove_leftovers()
-        chunks = self._unknown(batch)
+        chunks = unknown(batch, self._in_ledger(batch))
         if not self._is_worth_it(batch, chunks):
             return super()._load_once(batch)
         with self._filled_by_workers(batch, chunks) as self._shared:

@@ -6,7 +6,7 @@ is not newer in the target → insert → ledger → commit
 
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar, final
 
 import pyarrow as pa
@@ -223,26 +223,22 @@ class SqlTarget(SqlBackend):
         self._begin()
         try:
             self._lock_ledger()
-            chunks = self._unknown(batch)
+            known = self._in_ledger(batch)
+            chunks = unknown(batch, known)
             rows = sum(chunk.fitting_rows for chunk in chunks)
             if chunks:
-                self._load(batch, chunks, rows)
+                late = max(known, default=chunks[-1].head) > chunks[-1].head
+                gives_way = batch.gives_way or late
+                self._load(structs.replace(batch, gives_way=gives_way), chunks, rows)
             self._commit()
         except BaseException:
             self._rollback()
             raise
         return rows
 
-    def _unknown(self, batch: LoadBatch) -> list[LoadChunk]:
-        """The chunks that the ledger lacks; CorruptLog if it knows another under a number."""
-        known = {entry.head: entry for entry in self.ledger(batch.table_name, batch.load_epoch)}
-        for chunk in batch.chunks:
-            if chunk.head in known and known[chunk.head].digest != chunk.digest:
-                raise CorruptLog(
-                    f"manifest {chunk.head} of {batch.table_name} is not the one that was loaded",
-                    hint="somebody replaced it in the lake, or the target belongs to another lake",
-                )
-        return [chunk for chunk in batch.chunks if chunk.head not in known]
+    def _in_ledger(self, batch: LoadBatch) -> dict[Head, LedgerEntry]:
+        """What the ledger has of a batch's table."""
+        return {entry.head: entry for entry in self.ledger(batch.table_name, batch.load_epoch)}
 
     def _load(self, batch: LoadBatch, chunks: Sequence[LoadChunk], rows: int) -> None:
         table = batch.table
@@ -279,7 +275,7 @@ class SqlTarget(SqlBackend):
         columns = ", ".join(quote(column.name) for column in table.columns)
         source = STAGING
         if table.primary_key and not batch.reload:
-            self._merge(table, columns, adopted=batch.adopted)
+            self._merge(table, columns, gives_way=batch.gives_way)
             source = NEWEST
         values = ", ".join(self._inserted(column) for column in table.columns)
         self._execute(
@@ -310,7 +306,7 @@ class SqlTarget(SqlBackend):
         epochs = {int(row[0]) for row in rows}
         return bool(epochs) and batch.load_epoch not in epochs
 
-    def _merge(self, table: TargetTable, columns: str, *, adopted: bool) -> None:
+    def _merge(self, table: TargetTable, columns: str, *, gives_way: bool) -> None:
         """Leave in NEWEST what is to be inserted, and remove from the target what it replaces."""
         target = self._name(table.name)
         keys = ", ".join(quote(name) for name in table.primary_key)
@@ -326,15 +322,14 @@ class SqlTarget(SqlBackend):
         match = " AND ".join(f"{t}.{quote(k)} = {NEWEST}.{quote(k)}" for k in table.primary_key)
         if table.version:
             version = quote(table.version)
-            # Of two versions that are the same, the one that came later counts: not an older
-            # system's.
-            later = ">=" if adopted else ">"
+            # Of two versions that are the same, the one that came later counts.
+            later = ">=" if gives_way else ">"
             self._execute(
                 f"DELETE FROM {NEWEST} USING {target}"  # noqa: S608
                 f" WHERE {match} AND ({t}.{version} {later} {NEWEST}.{version}"
                 f" OR {t}.{version} IS NOT NULL AND {NEWEST}.{version} IS NULL)"
             )
-        elif adopted:
+        elif gives_way:
             self._execute(f"DELETE FROM {NEWEST} USING {target} WHERE {match}")  # noqa: S608
         self._execute(
             f"DELETE FROM {target} USING {NEWEST} WHERE {match}"  # noqa: S608
@@ -362,6 +357,17 @@ class SqlTarget(SqlBackend):
         ]
         names = ", ".join(_LEDGER_COLUMNS)
         return f"INSERT INTO {self._name(LEDGER)} ({names}) VALUES ({', '.join(values)})"  # noqa: S608
+
+
+def unknown(batch: LoadBatch, known: Mapping[Head, LedgerEntry]) -> list[LoadChunk]:
+    """The chunks that the ledger lacks; CorruptLog if it knows another under a number."""
+    for chunk in batch.chunks:
+        if chunk.head in known and known[chunk.head].digest != chunk.digest:
+            raise CorruptLog(
+                f"manifest {chunk.head} of {batch.table_name} is not the one that was loaded",
+                hint="somebody replaced it in the lake, or the target belongs to another lake",
+            )
+    return [chunk for chunk in batch.chunks if chunk.head not in known]
 
 
 def _names(columns: Sequence[str]) -> str:
