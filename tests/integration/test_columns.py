@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from hashlib import sha256
 
 import duckdb
@@ -85,3 +86,42 @@ def test_what_is_refused(pipeline: New, settings: str, message: str) -> None:
         assert ended.table["hint"] == "did you mean 'secret'?"
     doctor = it.call("doctor", "--json")
     assert any(re.search(message, check["finding"]) for check in doctor.value), doctor
+
+
+def hashing(pipeline: Pipeline, columns: str, cursor: str = "[update_at, id]") -> Pipeline:
+    """The same pipeline, with columns to hash."""
+    tables = {"t": f"{{cursor: {cursor}, hash: [{columns}]}}"}
+    return replace(pipeline, tables=tables).write_config()
+
+
+def test_a_column_that_begins_to_be_hashed_is_told_of_once(pipeline: New) -> None:
+    it = pipeline({"t": "{cursor: [update_at, id]}"})
+    create(it)
+    assert it.sync().code == 0
+
+    def told(columns: str, row: int) -> str:
+        day = f"2025-07-{row:02d}"
+        ask_once(it, f"INSERT INTO t VALUES ({row}, 'x', NULL, NULL, 1, '', NULL, '{day}')")
+        ended = hashing(it, columns).sync()
+        assert ended.code == 0, ended
+        return ended.err
+
+    said = told("email", 3)
+    assert f"warning: {it.table()}: Email will be hashed from now on; rows read before" in said
+    assert f"hint: 'floodmark watermark reset -t {it.table()}'" in said
+    assert "hashed" not in told("email", 4)
+    # Also where an operator's change lies between the chunks; and only of what is new.
+    assert it.call("watermark", "set", "-t", str(it.table()), "--timestamp", "2025-07-03").code == 0
+    said = told("email, secret", 5)
+    assert "secret will be hashed" in said
+    assert "Email" not in said
+    # What is read anew has nothing in clear.
+    assert it.call("watermark", "reset", "-t", str(it.table()), "--mysql-only").code == 0
+    assert "hashed" not in told("email, secret, card", 6)
+
+
+def test_a_table_that_is_replaced_has_nothing_left_in_clear(pipeline: New) -> None:
+    it = pipeline({"t": "{cursor: none}"})
+    create(it)
+    assert it.sync().code == 0
+    assert "hashed" not in hashing(it, "email", cursor="none").sync().err

@@ -150,6 +150,7 @@ class Syncing(Struct, frozen=True, kw_only=True):
             limit=self.limit,
             connect=sessions.connect,
             progress=progress.show,
+            report=app.report,
         )
 
     def _loading(self, table: TableName, tunnels: Tunnels) -> Loading:

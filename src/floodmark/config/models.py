@@ -151,7 +151,7 @@ class TableSettings(Struct, frozen=True, kw_only=True):
     """Columns to leave out."""
     hash: list[Column] = []
     """Columns of which only the SHA-256 leaves the server, in hexadecimal: of the UTF-8 text, or of
-    the bytes of a binary column."""
+    the bytes of a binary column. Rows read before keep what they have until `watermark reset`."""
     booleans: list[Column] = []
     """TINYINT columns to read as booleans; a value other than 0 and 1 stops the table."""
     target_name: str | None = None

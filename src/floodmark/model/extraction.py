@@ -84,7 +84,7 @@ class ColumnPlan(Struct, frozen=True, kw_only=True):
     `arrow` is one of bool, int16, int32, int64, float32, float64, decimal128(P, S), string, binary,
     date32, timestamp[us] and timestamp[us, UTC]. With `zero_dates`, what is no day of any calendar
     (`0000-00-00`, `2024-00-15`) counts as such and becomes NULL. `type` is what MySQL would call
-    what arrives.
+    what arrives. With `hashed`, only a hash of it does.
     """
 
     name: str
@@ -93,6 +93,7 @@ class ColumnPlan(Struct, frozen=True, kw_only=True):
     nullable: bool
     type: str = ""
     zero_dates: bool = False
+    hashed: bool = False
 
 
 class Receipt(Struct, frozen=True, kw_only=True):

@@ -1,12 +1,13 @@
 """Which columns are left out, hashed or read as booleans."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
 from floodmark.errors import ConfigError
 from floodmark.model.cursor import Cursor
-from floodmark.model.extraction import ColumnChoices
+from floodmark.model.extraction import ColumnChoices, ColumnPlan
+from floodmark.model.manifest import Column
 from floodmark.model.schema import SourceColumn, SourceTable
 
 
@@ -49,6 +50,13 @@ def check_choices(table: SourceTable, cursor: Cursor, wanted: ColumnChoices) -> 
     if len(found.exclude) == len(table.columns):
         raise ConfigError(f"{table.name}: every column is left out")
     return found
+
+
+def newly_hashed(planned: Sequence[ColumnPlan], before: Sequence[Column]) -> list[str]:
+    """The columns that are hashed by now, but were not yet in an earlier chunk."""
+    types = {column.name: column.type for column in before}
+    hashed = [plan for plan in planned if plan.hashed]
+    return [plan.name for plan in hashed if types.get(plan.name, plan.type) != plan.type]
 
 
 def _names(table: SourceTable, wanted: Iterable[str], used_as: str) -> tuple[str, ...]:

@@ -82,6 +82,7 @@ def _hashed(column: SourceColumn) -> ColumnPlan:
         arrow="string",
         nullable=column.nullable,
         type="char(64)",
+        hashed=True,
     )
 
 

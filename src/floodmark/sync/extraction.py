@@ -21,6 +21,7 @@ from floodmark.config.models import (
 from floodmark.errors import ExitCode, FloodmarkError, LeaseLost
 from floodmark.model.extraction import ChunkPlan, Receipt, Window
 from floodmark.model.manifest import Change, Chunk
+from floodmark.model.notice import Report
 from floodmark.model.position import START, Position
 from floodmark.model.run import Strategy
 from floodmark.model.table import TableName
@@ -31,6 +32,7 @@ from floodmark.planning.reached import position_after
 from floodmark.sources.connection import MysqlSession, connect
 from floodmark.state.lease import Lease
 from floodmark.state.watermarks import WatermarkStore
+from floodmark.sync.clear_text import clear_text_left
 from floodmark.sync.plan import TablePlan, chunks_of, lake_columns, plan_table
 from floodmark.sync.receipts import check_receipts
 from floodmark.sync.result import TableResult
@@ -89,6 +91,7 @@ class Extraction(Struct, frozen=True, kw_only=True):
     limit: int | None = None
     connect: Callable[[MysqlConnection], AbstractContextManager[MysqlSession]] = connect
     progress: Callable[[TableName, Progress], None] = lambda _table, _progress: None
+    report: Report = lambda _notice: None
 
 
 def extract_table(extraction: Extraction, table: TableName, wanted: TableSettings) -> TableResult:
@@ -176,6 +179,9 @@ class _TableRun:
         self._lease.check()
         if self._result.chunks == 0:
             self._watermark = extraction.store.update(self._table, extract_started)
+            log = extraction.store.log
+            if left := clear_text_left(log, self._table, self._watermark, self._plan):
+                extraction.report(left)
         sequence = self._watermark.standing.next_head.sequence if self._watermark else 1
         job = extraction.engine.job(extraction, self._plan, self._table, sequence)
         receipts = extraction.engine.extract(job, plan.windows, lambda done: self._tell(done, plan))
