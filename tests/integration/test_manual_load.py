@@ -1,4 +1,4 @@
-"""A manual watermark and `--redshift-only`; and a target that lost what it had."""
+"""A manual watermark and `--redshift-only`; a target that lost what it had; another key."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -235,6 +235,47 @@ def test_a_run_that_dies_while_it_fills_a_lost_target_loses_nothing(
         load(warehouse, table, batch_bytes=ALONE, load_only=True, arm=arm)
     assert stand(warehouse, table).loaded_head == Head(1, 2)
     load(warehouse, table, batch_bytes=ALONE)
+    check_loaded(warehouse, table)
+
+
+# Another key
+
+
+BOTH, ONE, NONE = ("code", "id"), ("id",), ()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "shown"),
+    [
+        (BOTH, ONE, r"was \(code, id\), and is \(id\)"),
+        (BOTH, NONE, r"was \(code, id\), and is nothing"),
+        (NONE, BOTH, r"was nothing, and is \(code, id\)"),
+    ],
+)
+def test_rows_of_another_key_are_refused(
+    warehouse: Warehouse, before: tuple[str, ...], after: tuple[str, ...], shown: str
+) -> None:
+    """By the new key a row that changed would not be found, and be there twice."""
+    table = source_tables()[1]
+    table.change(Random(1), inserts=5)
+    table.key = before
+    table.extract(open_store(warehouse.lake.open()), chunk_rows=5)
+    load(warehouse, table, batch_bytes=TOGETHER)
+    table.key = BOTH
+    table.change(Random(2), inserts=0, updates=2)
+    table.key = after
+    table.extract(open_store(warehouse.lake.open()), chunk_rows=5)
+    with pytest.raises(FloodmarkError, match=shown) as caught:
+        load(warehouse, table, batch_bytes=TOGETHER)
+    assert "watermark reset -t A:shop.composite'" in str(caught.value.hint)
+    assert len(warehouse.rows(table.target)) == 5
+    steering.reset(open_store(warehouse.lake.open()), table.name, ["load"])
+    with pytest.raises(FloodmarkError, match=shown):  # both are to be loaded now
+        load(warehouse, table, batch_bytes=TOGETHER)
+    warehouse.query('DROP TABLE {schema}."composite"')
+    steering.reset(open_store(warehouse.lake.open()), table.name, ["extract", "load"])
+    table.extract(open_store(warehouse.lake.open()), chunk_rows=2)
+    load(warehouse, table, batch_bytes=TOGETHER)
     check_loaded(warehouse, table)
 
 

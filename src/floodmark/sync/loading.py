@@ -36,7 +36,7 @@ from floodmark.state import layout
 from floodmark.state.lease import Lease
 from floodmark.state.watermarks import WatermarkStore
 from floodmark.sync.result import TableResult
-from floodmark.warehouse.target import Target
+from floodmark.warehouse.target import SchemaConflict, Target
 
 
 class Loading(Struct, frozen=True, kw_only=True):
@@ -215,6 +215,7 @@ def _load(
         assert isinstance(newest, Chunk)
         wanted = target_table(loading.target_name, newest)
         _refuse_lost_table(table, target, wanted, pending, _rows(ledger.values()))
+        _refuse_other_keys(store, table, wanted, pending, ledger)
         changes = target.prepare(wanted)
     eligible_from = watermark.redshift_state.eligible_from_epoch
     skipped = [m for m in selection.left_out if m.epoch >= eligible_from]
@@ -287,6 +288,34 @@ def _refuse_lost_table(
             f" {table} were loaded",
             hint=f"'floodmark watermark reset -t {table} --load-only', then sync, loads all again",
         )
+
+
+def _refuse_other_keys(
+    store: WatermarkStore,
+    table: TableName,
+    wanted: TargetTable,
+    pending: list[Manifest],
+    ledger: Mapping[Head, LedgerEntry],
+) -> None:
+    """SchemaConflict if rows that are there, or come before, have another primary key.
+
+    By the new one a row would not be found, and be there twice.
+    """
+    chunks = _chunks(pending)
+    if ledger and not chunks[0].reload:
+        chunks += _chunks([store.log.read(table, max(ledger))])
+    for chunk in chunks:
+        if set(chunk.primary_key) != set(wanted.primary_key):
+            before, now = (
+                f"({', '.join(key)})" if key else "nothing"
+                for key in (chunk.primary_key, wanted.primary_key)
+            )
+            raise SchemaConflict(
+                f"the primary key of {wanted.name} was {before}, and is {now} by the source's"
+                " schema",
+                hint=f"drop {wanted.name} in the target, then 'floodmark watermark reset -t"
+                f" {table}' and sync read it anew",
+            )
 
 
 def _select(
