@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -15,9 +16,11 @@ from floodmark.config.secret import Secret
 from floodmark.errors import FloodmarkError
 from floodmark.model.load import TargetTable
 from floodmark.model.manifest import Column
+from floodmark.model.notice import Notice
 from floodmark.warehouse.backend import LEDGER
 from floodmark.warehouse.postgres_types import widens
 from floodmark.warehouse.target import SchemaConflict
+from pipelines import wait_until
 from scenarios import use_test_keys
 from servers.postgres import PrivatePostgres
 from warehouses import ODD, AsItIs, Loads, Warehouse, new_warehouse
@@ -281,6 +284,28 @@ def test_a_deadlock_is_tried_again(loads: Loads, postgres: PrivatePostgres) -> N
     finally:
         postgres.execute(f"ALTER DATABASE {ODD} RESET deadlock_timeout")
     assert loads.rows() == [row(1, "after")]
+
+
+def test_a_wait_for_the_ledger_is_told_of_once(loads: Loads, postgres: PrivatePostgres) -> None:
+    notices: list[Notice] = []
+    loads.load(loads.chunk([row(1, "before")]))
+    assert isinstance(loads.warehouse.connection, PostgresConnection)
+    schema = loads.warehouse.connection.schema.replace('"', '""')
+    with postgres.connect(ODD) as other, loads.warehouse.open() as target:
+        target.report = notices.append
+        assert target.load(loads.batch(loads.chunk([row(2, "nobody else is there")]))) == 1
+        assert notices == []
+        target.silent_seconds = 0.05
+        other.execute("BEGIN")
+        other.execute(f'LOCK TABLE "{schema}".{LEDGER} IN ROW EXCLUSIVE MODE')
+        with ThreadPoolExecutor() as pool:
+            load = pool.submit(target.load, loads.batch(loads.chunk([row(3, "after")])))
+            wait_until(lambda: notices)
+            assert not load.done()
+            other.execute("COMMIT")
+            assert load.result() == 1
+    (notice,) = notices
+    assert f"waiting for {LEDGER} in the target, which another load or session" in notice.message
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,7 @@ def loading_of(
                 reached, app.store.objects, app.config.lake, settings, spread=spread
             ) as warehouse,
         ):
+            warehouse.report = app.report
             yield warehouse
 
     return Loading(

@@ -7,6 +7,8 @@ is not newer in the target → insert → ledger → commit
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from threading import Timer
 from typing import TypeVar, final
 
 import pyarrow as pa
@@ -14,6 +16,7 @@ from msgspec import structs
 
 from floodmark.errors import CorruptLog, FloodmarkError
 from floodmark.model.load import LedgerEntry, LoadBatch, LoadChunk, TargetTable
+from floodmark.model.notice import Notice
 from floodmark.model.standing import Head
 from floodmark.model.verification import Extent
 from floodmark.warehouse.backend import LEDGER, NEWEST, STAGING, PassingConflict, SqlBackend, quote
@@ -51,6 +54,9 @@ class SqlTarget(SqlBackend):
 
     pause = staticmethod(time.sleep)
     """How to wait between tries; tests do not."""
+
+    silent_seconds = 5.0
+    """How long to wait for the ledger before that is told."""
 
     @final
     def ledger(self, table_name: str, load_epoch: int) -> list[LedgerEntry]:
@@ -222,7 +228,8 @@ class SqlTarget(SqlBackend):
     def _load_once(self, batch: LoadBatch) -> int:
         self._begin()
         try:
-            self._lock_ledger()
+            with self._telling_of_a_wait(batch.table_name):
+                self._lock_ledger()
             known = self._in_ledger(batch)
             chunks = unknown(batch, known)
             rows = sum(chunk.fitting_rows for chunk in chunks)
@@ -235,6 +242,22 @@ class SqlTarget(SqlBackend):
             self._rollback()
             raise
         return rows
+
+    @contextmanager
+    def _telling_of_a_wait(self, table_name: str) -> Iterator[None]:
+        """Say what is waited for, if it takes long; the wait itself stays as it is."""
+        message = (
+            f"{table_name}: waiting for {LEDGER} in the target, which another load or session has"
+            " locked"
+        )
+        notice = Notice("info", message, "waiting", table_name)
+        timer = Timer(self.silent_seconds, self.report, [notice])
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
 
     def _in_ledger(self, batch: LoadBatch) -> dict[Head, LedgerEntry]:
         """What the ledger has of a batch's table."""

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from floodmark.errors import FloodmarkError
 from floodmark.model.load import LedgerEntry, LoadBatch, TargetTable
+from floodmark.model.notice import Report
 from floodmark.model.verification import Extent
 
 if TYPE_CHECKING:
@@ -39,6 +40,9 @@ class Target(ABC):
     ledger row are committed in one transaction, so whatever dies when, each manifest is loaded or
     it is not, and the ledger tells.
     """
+
+    report: Report = staticmethod(lambda _notice: None)
+    """Where remarks on the way go."""
 
     @abstractmethod
     def ledger(self, table_name: str, load_epoch: int) -> list[LedgerEntry]:
