@@ -12,7 +12,7 @@ import pytest
 from floodmark.cli.main import run
 from floodmark.errors import CorruptDocument, StateError, StateLost
 from floodmark.model.notice import Notice
-from floodmark.model.position import Position
+from floodmark.model.position import START, Position
 from floodmark.model.table import TableName
 from floodmark.state import layout
 from floodmark.state.older import FOLDERS, spellings
@@ -126,7 +126,6 @@ def test_the_one_furthest_behind_wins_and_all_are_named(
     objects = lake.open()
     put(objects, "watermarks/v2/US_PROD:shop.orders.json", FLAT)
     put(objects, "watermarks/shop.orders.json", MANUAL)
-    put(objects, "watermark/tables/shop_orders.json", FLAT | {"last_mysql_data_timestamp": None})
     arguments = ["-t", "shop.orders", "--config", write_config(tmp_path, lake)]
 
     assert run(["watermark", "get", *arguments, "--json"]) == 0
@@ -140,7 +139,6 @@ def test_the_one_furthest_behind_wins_and_all_are_named(
     for named in (
         "watermarks/shop.orders.json (2025-08-09 20:00:01)",
         "watermarks/v2/US_PROD:shop.orders.json (2025-08-14 15:30:22)",
-        "watermark/tables/shop_orders.json (no position)",
     ):
         assert named in warnings[0]
 
@@ -150,6 +148,45 @@ def test_the_one_furthest_behind_wins_and_all_are_named(
     assert captured.err == "", "adopted once, and not talked about again"
     assert run(["watermark", "history", *arguments]) == 0
     assert "import: from watermarks/shop.orders.json" in capsys.readouterr().out
+
+
+def test_one_without_a_position_is_behind_all_others() -> None:
+    """An older system's reset, perhaps: what another spelling remembers would skip everything."""
+    objects = MemoryObjectStore()
+    put(objects, "watermarks/v2/shop.orders.json", FLAT)
+    put(objects, "watermarks/shop.orders.json", NESTED)  # cannot be compared with the first
+    put(objects, "watermark/tables/shop_orders.json", FLAT | {"last_mysql_data_timestamp": None})
+    notices: list[Notice] = []
+    watermark = open_store(objects, notices=notices).get(TABLE)
+    assert watermark is not None
+    assert watermark.position == START
+    assert "watermark/tables/shop_orders.json (the start) is furthest" in notices[-1].message
+    for named in (
+        "watermarks/v2/shop.orders.json (2025-08-14 15:30:22)",
+        "watermarks/shop.orders.json (id 210050)",
+    ):
+        assert named in notices[-1].message
+
+
+def test_those_without_a_position_alone_say_nothing() -> None:
+    objects = MemoryObjectStore()
+    for folder in FOLDERS:
+        put(objects, f"{folder}shop.orders.json", FLAT | {"last_mysql_data_timestamp": None})
+    assert open_store(objects).get(TABLE) is None
+
+
+def test_the_furthest_behind_by_time_takes_the_least_id() -> None:
+    """By a cursor of ids alone, the one that is ahead in time may be the one behind."""
+    objects = MemoryObjectStore()
+    for folder, day, number in (("watermarks/v2/", 9, 400), ("watermarks/", 1, 500)):
+        state = {"last_timestamp": f"2025-08-0{day} 00:00:00", "last_id": number}
+        put(objects, f"{folder}shop.orders.json", {"mysql_state": state})
+    watermark = open_store(objects).get(TABLE)
+    assert watermark is not None
+    assert watermark.position == Position(datetime(2025, 8, 1, tzinfo=UTC), 400)
+    imported = watermark.metadata.imported_from
+    assert imported is not None
+    assert imported.key == "watermarks/shop.orders.json"
 
 
 def test_two_that_cannot_be_compared_are_left_to_the_operator() -> None:

@@ -2,8 +2,8 @@
 
 They stand in one of three folders, under one of several spellings of the table's name, as a flat
 document (`last_mysql_data_timestamp`, …) or a nested one (`mysql_state`, …). They are read, never
-changed. Where several disagree, the one furthest behind is taken: reading again is safe, skipping
-is not.
+changed. Where several disagree, the one furthest behind is taken, and one without a position is
+behind all others: reading again is safe, skipping is not.
 """
 
 from collections.abc import Collection, Iterator
@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
 from floodmark.errors import CorruptDocument, ObjectNotFound, StateError, UsageError
 from floodmark.model.manifest import Import
@@ -50,7 +51,6 @@ def find_older(
     what is there cannot be trusted; nothing is guessed.
     """
     found: list[Import] = []
-    silent: list[str] = []
     broken: list[CorruptDocument] = []
     for key, spelling, data in _documents(objects, table):
         try:
@@ -59,23 +59,20 @@ def find_older(
             if named is not None and named not in spellings(table):
                 continue  # another table of the same spelling
             refuse_ambiguity(table, spelling if named is None else str(named), key, known)
-            candidate = _read(document, key, now)
+            found.append(_read(document, key, now))
         except CorruptDocument as error:
             broken.append(error)
-            continue
-        if candidate.position.is_start:
-            silent.append(key)
-        else:
-            found.append(candidate)
+    nowhere = all(candidate.position.is_start for candidate in found)
     for damaged in broken:
-        if not found:
+        if nowhere:
             raise damaged
         report(Notice("warning", f"left aside: {damaged.message}"))
-    if not found:
+    if nowhere:
         return None
     chosen = _furthest_behind(table, found)
-    others = [f"{other.origin.key} ({other.position})" for other in found if other is not chosen]
-    others += [f"{key} (no position)" for key in silent]
+    others = [
+        f"{other.origin.key} ({other.position})" for other in found if other.origin != chosen.origin
+    ]
     message = f"{table}: position taken over from {chosen.origin.key}"
     report(Notice("info", message, "import", str(table)))
     if others:
@@ -194,8 +191,9 @@ def _strategy(value: object) -> Strategy:
 
 
 def _furthest_behind(table: TableName, found: list[Import]) -> Import:
-    behind = found[0]
-    for candidate in found[1:]:
+    # The start can be held against any position, others not.
+    behind, *rest = sorted(found, key=lambda candidate: not candidate.position.is_start)
+    for candidate in rest:
         order = candidate.position.compare(behind.position)
         if order is None:
             raise StateError(
@@ -205,6 +203,11 @@ def _furthest_behind(table: TableName, found: list[Import]) -> Import:
             )
         if order < 0:
             behind = candidate
+    position = behind.position
+    # A cursor of ids knows no time: it is the least id that nothing is skipped from.
+    ids = [other.position.id for other in found if isinstance(other.position.id, int)]
+    if isinstance(position.id, int) and min(ids) < position.id:
+        return structs.replace(behind, position=structs.replace(position, id=min(ids)))
     return behind
 
 
