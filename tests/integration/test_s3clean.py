@@ -109,6 +109,24 @@ def test_loaded_files_go_and_others_stay(two_tables: Callable[[str], Pipeline], 
     assert len(it.files("t_archive")) == 2
 
 
+def test_what_a_reset_left_behind_stays_until_something_is_loaded(pipeline: New) -> None:
+    """Seed 003: reset, set, load what is in the lake. Until then nothing of it is to go."""
+    it = pipeline({"t": "{cursor: [update_at, id]}"})
+    ask_once(it, "CREATE TABLE t (id INT PRIMARY KEY, update_at DATETIME NOT NULL)")
+    add(it, 1, 5)
+    assert it.sync().code == 0
+    name = f"{it.schema}.t"
+    for command in (["reset"], ["set", "--timestamp", "2025-06-01", "--force"]):
+        assert it.call("watermark", *command, "-t", name).code == 0
+        assert list(listed(it).values()) == ["pending"]
+        ended = clean(it)
+        assert (ended.code, len(it.files())) == (1, 1)
+        assert "kept 1 file not loaded yet" in ended.err
+    ended = it.call("sync", "-t", name, "--redshift-only", "--json")
+    assert ended.table["loaded_rows"] == 5
+    assert (clean(it).code, it.files()) == (0, set())
+
+
 def test_orphans_are_shown_apart_and_go_once_nobody_can_commit_them(
     two_tables: Callable[[str], Pipeline],
 ) -> None:

@@ -26,7 +26,8 @@ class LakeFile(Struct, frozen=True, kw_only=True):
     """A file that lies in the lake.
 
     loaded    its rows are in the target, or no longer wanted there
-    pending   its rows are not yet in the target
+    pending   its rows are not yet in the target; or a reset left it behind, and nothing was loaded
+              since: a manual watermark may still ask for it
     orphan    no manifest names it: left by a run that did not finish, or written right now
 
     `protection` says why it is not to be removed without force.
@@ -91,7 +92,11 @@ def choose_removable(
 def _state(head: Head | None, watermark: Watermark | None) -> FileState:
     if head is None:
         return "orphan"
-    return "pending" if watermark is None or watermark.still_to_load(head) else "loaded"
+    if watermark is None or watermark.still_to_load(head):
+        return "pending"
+    load = watermark.redshift_state
+    left_behind = head.epoch < load.eligible_from_epoch
+    return "pending" if left_behind and load.status != "success" else "loaded"
 
 
 def _protection(
