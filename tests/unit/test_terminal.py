@@ -107,6 +107,44 @@ def test_a_progress_line_fits_and_names_the_table(columns: int) -> None:
         assert "about 5 minutes left" in line
 
 
+@pytest.mark.parametrize(
+    ("rows", "windows_done", "finished", "line"),
+    [
+        (0, 0, False, "░░░░░░░░░░░░░░░░░░░░   0% 0 rows"),
+        (0, 2, False, "██████████░░░░░░░░░░  50% about 500 rows, 50 rows/s, about 10 seconds left"),
+        # All are read, but nothing is committed yet.
+        (
+            0,
+            4,
+            False,
+            "████████████████████  99% about 1,000 rows, 100 rows/s, about 0 seconds left",
+        ),
+        # There were more rows than the server thought, and there may be still more.
+        (
+            2000,
+            0,
+            False,
+            "████████████████████  99% 2,000 rows, 200 rows/s, 9 kB, about 0 seconds left",
+        ),
+        (900, 0, True, "████████████████████ 100% 900 rows, 90 rows/s, 9 kB"),
+    ],
+)
+def test_progress_is_not_done_before_all_is_committed(
+    rows: int, windows_done: int, finished: bool, line: str
+) -> None:
+    progress = Progress(
+        rows=rows,
+        bytes=9000 if rows else 0,
+        expected_rows=1000,
+        windows_done=windows_done,
+        windows=4,
+        seconds=10,
+        chunk_rows=1000,
+        finished=finished,
+    )
+    assert progress_line(TableName("PROD", "a", "b"), progress, 200) == f"a.b {line}"
+
+
 def watermark(extract: MysqlState, load: RedshiftState) -> Watermark:
     return Watermark(
         table_name="A:b.c",

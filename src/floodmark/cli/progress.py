@@ -74,11 +74,13 @@ def describe(progress: Progress) -> str:
 
 
 def facts_of(progress: Progress) -> list[str]:
-    """Rows, and as soon as they are known speed, bytes and time left."""
-    facts = [counted(progress.rows, "row")]
-    if progress.rows and progress.seconds:
-        facts.append(f"{progress.rows / progress.seconds:,.0f} rows/s")
-        facts.append(size(progress.bytes))
+    """Rows read, and as soon as they are known speed, bytes in the lake and time left."""
+    rows = counted(progress.read_rows, "row")
+    facts = [f"about {rows}" if progress.windows_done else rows]
+    if progress.read_rows and progress.seconds:
+        facts.append(f"{progress.read_rows / progress.seconds:,.0f} rows/s")
+        if progress.bytes:
+            facts.append(size(progress.bytes))
         if 0 < progress.share < 1:
             left = progress.seconds * (1 - progress.share) / progress.share
             facts.append(f"about {span(timedelta(seconds=left))} left")

@@ -42,8 +42,14 @@ if TYPE_CHECKING:
     from floodmark.engine.job import ExtractionJob
 
 
+_ALMOST = 0.99
+
+
 class Progress(Struct, frozen=True, kw_only=True):
-    """How far a table has come in this run. Rows and bytes are those of committed chunks."""
+    """How far a table has come in this run. Rows and bytes are those of committed chunks.
+
+    Of the `chunk_rows` that a chunk under way will have, by its plan, some windows are done.
+    """
 
     rows: int
     bytes: int
@@ -52,12 +58,18 @@ class Progress(Struct, frozen=True, kw_only=True):
     windows: int
     seconds: float
     chunk_rows: int = 0
+    finished: bool = False
+
+    @property
+    def read_rows(self) -> int:
+        """The rows that are read, also in the chunk that is not committed yet."""
+        return self.rows + self.chunk_rows * self.windows_done // max(1, self.windows)
 
     @property
     def share(self) -> float:
-        """How much of the expected rows is read, also in the chunk that is not committed yet."""
-        reading = self.chunk_rows * self.windows_done / max(1, self.windows)
-        return min(1.0, (self.rows + reading) / max(1, self.expected_rows))
+        """How much of the expected rows is read; all of it only once it is committed."""
+        read = self.read_rows / max(1, self.expected_rows)
+        return 1.0 if self.finished else min(_ALMOST, read)
 
 
 class Engine(Protocol):
@@ -191,7 +203,7 @@ class _TableRun:
             self._table, lambda current: self._chunk(current, plan, receipts, began)
         )
         self._add(plan, receipts)
-        self._tell(0, plan)
+        self._tell(0, plan, finished=plan.final)
 
     def finish(self) -> TableResult:
         """Say what was done, when there are no more chunks."""
@@ -248,7 +260,7 @@ class _TableRun:
             ),
         )
 
-    def _tell(self, windows_done: int, plan: ChunkPlan) -> None:
+    def _tell(self, windows_done: int, plan: ChunkPlan, *, finished: bool = False) -> None:
         self._extraction.progress(
             self._table,
             Progress(
@@ -259,5 +271,6 @@ class _TableRun:
                 windows=len(plan.windows),
                 seconds=time.monotonic() - self._began,
                 chunk_rows=plan.rows,
+                finished=finished,
             ),
         )
