@@ -171,6 +171,37 @@ def test_interrupting_ends_with_130(folder: Path) -> None:
     assert "Traceback" not in shown
 
 
+# Ctrl-C comes when a module is looked for.
+INTERRUPTED = """
+import os, runpy, signal, sys
+
+module, *sys.argv[1:] = sys.argv[1:]
+
+class Interrupting:
+    def find_spec(self, name, *_):
+        if name == module:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupting())
+runpy.run_module("floodmark", run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize("module", ["floodmark.cli.main", "click", "floodmark.state.watermarks"])
+@pytest.mark.parametrize(
+    ("log_format", "line"), [("text", "error: stopped"), ("json", '"message":"stopped"')]
+)
+def test_interrupting_while_modules_are_imported(module: str, log_format: str, line: str) -> None:
+    command = [sys.executable, "-c", INTERRUPTED, module, "watermark", "list"]
+    done = subprocess.run(
+        [*command, "--log-format", log_format], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 130, done.stderr
+    (said,) = done.stderr.splitlines()
+    assert line in said
+    assert done.stdout == ""
+
+
 def test_a_server_that_does_not_answer_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["doctor", "--config", "unreachable.yml"]) == 1
     assert f"✗ source US_PROD: MySQL at {LOOPBACK}:" in capsys.readouterr().out

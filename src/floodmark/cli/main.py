@@ -2,9 +2,11 @@
 
 import os
 import re
+import signal
 import sys
 from contextlib import suppress
 from io import TextIOWrapper
+from typing import Any
 
 import click
 
@@ -17,8 +19,21 @@ from floodmark.model.notice import Notice
 from floodmark.model.timestamps import utc_now
 
 
+class Program(LazyGroup):
+    """All commands. Ctrl-C leaves an empty line only where a terminal has echoed it."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command, and answer Ctrl-C before click does."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as error:
+            if sys.stderr.isatty():
+                click.echo(err=True)
+            raise click.Abort from error
+
+
 @click.group(
-    cls=LazyGroup,
+    cls=Program,
     lazy={
         "sync": (
             "floodmark.cli.sync:sync",
@@ -57,6 +72,7 @@ def run(arguments: list[str] | None = None) -> int:
         return code
 
     try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # from here on it is answered
         return int(cli.main(arguments, standalone_mode=False, obj=log) or ExitCode.DONE)
     except FloodmarkError as error:
         return fail(error.message, error.hint, error.exit_code)
