@@ -13,7 +13,6 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
 
 from floodmark.config.models import LakeSettings, MysqlConnection, RetrySettings
 from floodmark.config.secret import Secret
@@ -23,6 +22,7 @@ from floodmark.engine.extract import extract
 from floodmark.engine.job import ExtractionJob
 from floodmark.engine.reading import connectorx_url
 from floodmark.engine.session import spark_session
+from floodmark.engine.tasks import Spark
 from floodmark.errors import FloodmarkError
 from floodmark.model.cursor import Cursor
 from floodmark.model.extraction import Receipt, Window
@@ -145,7 +145,7 @@ def ids(lake: LakeSettings, receipts: list[Receipt]) -> list[int]:
 
 
 def test_windows_become_files_with_receipts(
-    connection: MysqlConnection, spark: SparkSession, lake: LakeSettings
+    connection: MysqlConnection, spark: Spark, lake: LakeSettings
 ) -> None:
     windows = [window(3, 1, 7000), window(4, 7001, 7001), window(5, 7002, ROWS)]
     receipts = extract(spark, make_job(connection, lake), windows)
@@ -166,7 +166,7 @@ def test_windows_become_files_with_receipts(
 
 @pytest.mark.parametrize("order", ["", "`update_at`, `id`"])
 def test_large_windows_roll_over_to_further_files(
-    connection: MysqlConnection, spark: SparkSession, folder: LakeSettings, order: str
+    connection: MysqlConnection, spark: Spark, folder: LakeSettings, order: str
 ) -> None:
     job = make_job(connection, folder, order=order, file_bytes=100_000, row_group_bytes=100_000)
     (receipt,) = extract(spark, job, [window(0, 1, ROWS)])
@@ -179,16 +179,14 @@ def test_large_windows_roll_over_to_further_files(
 
 
 def test_an_empty_window_writes_nothing(
-    connection: MysqlConnection, spark: SparkSession, lake: LakeSettings
+    connection: MysqlConnection, spark: Spark, lake: LakeSettings
 ) -> None:
     receipts = extract(spark, make_job(connection, lake), [window(0, -5, 0), window(1, 1, 2)])
     assert [(r.part, r.rows, len(r.files)) for r in receipts] == [(0, 0, 0), (1, 2, 1)]
     assert extract(spark, make_job(connection, lake), []) == []
 
 
-def test_progress_is_told(
-    connection: MysqlConnection, spark: SparkSession, folder: LakeSettings
-) -> None:
+def test_progress_is_told(connection: MysqlConnection, spark: Spark, folder: LakeSettings) -> None:
     told: list[int] = []
     windows = [window(n, n * 200 + 1, n * 200 + 200, slowly=True) for n in range(6)]
     extract(spark, make_job(connection, folder), windows, progress=told.append)
@@ -197,7 +195,7 @@ def test_progress_is_told(
 
 
 def interrupted(
-    spark: SparkSession,
+    spark: Spark,
     job: ExtractionJob,
     mariadb: PrivateMariaDB,
     lake: Path,
@@ -248,7 +246,7 @@ def kill_workers() -> None:
 def is_worker(pid: int) -> bool:
     """Whether a process was forked by the daemon that our Java started."""
     daemon = parent(pid)
-    return "pyspark.daemon" in command(daemon) and parent(parent(daemon)) == os.getpid()
+    return "floodmark.engine.daemon" in command(daemon) and parent(parent(daemon)) == os.getpid()
 
 
 def parent(pid: int) -> int:
@@ -270,7 +268,7 @@ def command(pid: int) -> str:
 def test_a_task_that_dies_is_done_again_and_nothing_is_doubled(
     mariadb: PrivateMariaDB,
     connection: MysqlConnection,
-    spark: SparkSession,
+    spark: Spark,
     tmp_path: Path,
     target: str,
 ) -> None:
@@ -284,7 +282,7 @@ def test_a_task_that_dies_is_done_again_and_nothing_is_doubled(
 
 
 def test_ctrl_c_ends_the_reading_and_leaves_spark_usable(
-    mariadb: PrivateMariaDB, connection: MysqlConnection, spark: SparkSession, tmp_path: Path
+    mariadb: PrivateMariaDB, connection: MysqlConnection, spark: Spark, tmp_path: Path
 ) -> None:
     job = small_files(connection, LakeSettings(url=str(tmp_path)))
 
@@ -304,7 +302,7 @@ def test_ctrl_c_ends_the_reading_and_leaves_spark_usable(
 
 
 def test_what_fails_for_good_is_said_plainly_and_without_the_password(
-    connection: MysqlConnection, spark: SparkSession, folder: LakeSettings, spark_log: Path
+    connection: MysqlConnection, spark: Spark, folder: LakeSettings, spark_log: Path
 ) -> None:
     broken = Window(part=2, start=START, end=START, predicate="nope = 1")
     with pytest.raises(FloodmarkError, match=r"window 2.*Unknown column 'nope'") as caught:

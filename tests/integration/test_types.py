@@ -12,13 +12,13 @@ import pyarrow.parquet as pq
 import pymysql
 import pytest
 from pymysql.cursors import Cursor
-from pyspark.sql import SparkSession
 
 from floodmark.config.models import LakeSettings, MysqlConnection, RetrySettings
 from floodmark.config.secret import Secret
 from floodmark.embedded.mariadb import PrivateMariaDB
 from floodmark.engine.extract import extract
 from floodmark.engine.job import ExtractionJob
+from floodmark.engine.tasks import Spark
 from floodmark.errors import FloodmarkError
 from floodmark.model.cursor import Cursor as TableCursor
 from floodmark.model.extraction import Receipt, Window, ZeroDates
@@ -142,7 +142,7 @@ def lake(request: pytest.FixtureRequest, tmp_path: Path, bucket: SeaweedFS) -> L
 def test_every_value_arrives_as_it_is(
     mariadb: PrivateMariaDB,
     connection: MysqlConnection,
-    spark: SparkSession,
+    spark: Spark,
     lake: LakeSettings,
     streamed: bool,
 ) -> None:
@@ -168,7 +168,7 @@ def test_every_value_arrives_as_it_is(
 def test_zero_and_partial_dates_become_null_and_are_counted(
     mariadb: PrivateMariaDB,
     connection: MysqlConnection,
-    spark: SparkSession,
+    spark: Spark,
     tmp_path: Path,
     streamed: bool,
 ) -> None:
@@ -195,7 +195,7 @@ def test_zero_and_partial_dates_become_null_and_are_counted(
 
 
 def test_policy_error_stops_at_a_zero_date_and_names_the_column(
-    mariadb: PrivateMariaDB, connection: MysqlConnection, spark: SparkSession, tmp_path: Path
+    mariadb: PrivateMariaDB, connection: MysqlConnection, spark: Spark, tmp_path: Path
 ) -> None:
     fill(mariadb, "zero", {"due": "DATE NOT NULL"})
     insert(mariadb, "zero", "due", "'2024-01-01', '0000-00-00'")
@@ -237,7 +237,7 @@ def split(values: str) -> list[str]:
 
 
 def read(
-    spark: SparkSession,
+    spark: Spark,
     connection: MysqlConnection,
     table: str,
     lake: LakeSettings,

@@ -4,6 +4,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from math import ceil
 
 import msgspec
 import pytest
@@ -17,7 +18,7 @@ from floodmark.model.extraction import Edge
 from floodmark.model.position import START, Position, Walk
 from floodmark.model.schema import SourceColumn, SourceTable
 from floodmark.model.table import TableName
-from floodmark.planning.windows import check_tiling, plan_chunks
+from floodmark.planning.windows import check_tiling, even_rows, plan_chunks
 from floodmark.sources.statements import window_predicate
 
 NOON = datetime(2025, 8, 4, 12, tzinfo=UTC)
@@ -156,6 +157,29 @@ def test_gaps_and_overlaps_are_refused() -> None:
     backwards = structs.replace(first, start=Position(id=9))
     with pytest.raises(IllegalTransition):
         check_tiling(Position(id=9), first.end, [backwards])
+
+
+# Windows of the same size
+
+
+@given(
+    rows=st.integers(0, 50_000_000),
+    most=st.integers(1, 1_000_000),
+    per_chunk=st.integers(1, 16),
+)
+def test_windows_are_alike_and_never_too_large(rows: int, most: int, per_chunk: int) -> None:
+    each = even_rows(rows, most_rows=most, windows_per_chunk=per_chunk)
+    assert 1 <= each <= most
+    assert each >= min(most, 50_000)
+    if each > 50_000:  # there are no more chunks than full windows would need
+        windows = ceil(rows * 9 / 8 / each)
+        assert ceil(windows / per_chunk) == ceil(rows * 9 / 8 / (most * per_chunk))
+
+
+def test_two_windows_share_what_one_could_hold() -> None:
+    assert even_rows(100_000, most_rows=250_000, windows_per_chunk=8) == 50_000
+    assert even_rows(2_000_000, most_rows=226_000, windows_per_chunk=8) == 140_625
+    assert even_rows(10, most_rows=250_000, windows_per_chunk=8) == 50_000
 
 
 # Positions on a walk

@@ -54,7 +54,8 @@ def find_archive(java: str, environment: dict[str, str]) -> ClassArchive | None:
     cache = environment.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     folder = os.path.join(cache, "floodmark")
     facts = os.stat(java)
-    mark = f"{os.path.realpath(java)} {facts.st_mtime_ns} {pyspark.__file__} {pyspark.__version__}"
+    made_of = (os.path.realpath(java), facts.st_mtime_ns, pyspark.__file__, pyspark.__version__)
+    mark = " ".join(map(str, (*made_of, "core")))
     path = os.path.join(folder, f"spark-{sha256(mark.encode()).hexdigest()[:16]}.jsa")
     if " " in path:  # Spark splits Java's options at spaces
         return None

@@ -1,21 +1,17 @@
 """The driver's side of a comparison: one Spark task a window."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from floodmark.engine.comparison import Compared, VerificationJob, run_comparison
-from floodmark.engine.tasks import Attempt, run_tasks
+from floodmark.engine.tasks import Attempt, Spark, run_tasks
 from floodmark.errors import FloodmarkError
 from floodmark.model.verification import Comparison, WindowPair
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 
 def compare(
-    spark: "SparkSession",
+    spark: Spark,
     job: VerificationJob,
     pairs: Sequence[WindowPair],
     *,

@@ -1,22 +1,18 @@
 """The driver's side of an extraction: one Spark task a window."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from floodmark.engine.job import ExtractionJob
 from floodmark.engine.task import Outcome, run_window
-from floodmark.engine.tasks import Attempt, run_tasks
+from floodmark.engine.tasks import Attempt, Spark, run_tasks
 from floodmark.errors import FloodmarkError
 from floodmark.model.extraction import Receipt, Window
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 
 def extract(
-    spark: "SparkSession",
+    spark: Spark,
     job: ExtractionJob,
     windows: Sequence[Window],
     *,

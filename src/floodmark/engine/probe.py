@@ -3,13 +3,10 @@
 import os
 import time
 
-import pyarrow as pa
-from pyspark.errors import PySparkException
-from pyspark.sql.pandas.functions import arrow_udf
-
 from floodmark import __version__
 from floodmark.config.models import SparkSettings
 from floodmark.engine.session import spark_session
+from floodmark.engine.tasks import SparkFailure
 from floodmark.errors import FloodmarkError
 
 
@@ -24,15 +21,12 @@ def probe(settings: SparkSettings) -> str:
         log_file=os.devnull,
     ) as spark:
         try:
-            answer = arrow_udf(_answer, "string").asNondeterministic()  # type: ignore[call-overload]
-            rows = spark.range(0, 1, 1, 1).select(answer("id").alias("version")).collect()
-        except PySparkException as error:
-            reason = str(error).strip().splitlines()[-1]
+            (theirs,) = spark.run("doctor", _answer, 1, None)
+        except SparkFailure as failure:
             raise FloodmarkError(
-                f"a worker could not answer: {reason}",
+                f"a worker could not answer: {failure}",
                 hint="install floodmark on every worker, in the Python that Spark runs there",
-            ) from error
-    theirs = rows[0]["version"]
+            ) from failure
     if theirs != __version__:
         raise FloodmarkError(
             f"workers have floodmark {theirs}, and this is {__version__}",
@@ -41,9 +35,9 @@ def probe(settings: SparkSettings) -> str:
     return f"started, and a worker answered, in {time.monotonic() - began:.1f} s"
 
 
-def _answer(numbers: pa.Array) -> pa.Array:
+def _answer(_: int) -> str:
     import connectorx  # noqa: F401 - what a worker reads with
 
     from floodmark import __version__ as version
 
-    return pa.array([version] * len(numbers), pa.string())
+    return version

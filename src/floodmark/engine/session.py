@@ -4,28 +4,27 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from threading import Thread
+from typing import TypeVar
 from urllib.parse import urlsplit
-from warnings import catch_warnings, simplefilter
 
-from pyspark import SparkContext
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
-from pyspark.sql.utils import is_remote
 
 from floodmark.engine.archive import ClassArchive, find_archive, find_java
+from floodmark.engine.classic import ClassicSpark, reason
+from floodmark.engine.tasks import Spark
 from floodmark.errors import FloodmarkError
+
+Started = TypeVar("Started")
 
 LOCAL_MASTER = "local[*,4]"
 _LOOPBACK = "127.0.0.1"
-_MEMORIES = (
-    "spark.ui.retainedJobs",
-    "spark.ui.retainedStages",
-    "spark.ui.retainedTasks",
-    "spark.sql.ui.retainedExecutions",
-)
-_SMALL_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # no rows ever pass through it
+# No rows ever pass through it, and nobody watches its loggers.
+_SMALL_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dlog4j2.disable.jmx=true"
 _ARCHIVING_SECONDS = 60.0
 _CONNECT_PORT = 15002
 _ANSWER_SECONDS = 10.0
@@ -41,20 +40,42 @@ def spark_session(
     options: Mapping[str, str] | None = None,
     log_file: str | None = None,
     name: str = "floodmark",
-) -> Iterator[SparkSession]:
+) -> Iterator[Spark]:
     """Run Spark: on this machine, on a cluster (`master`), or one that runs already (`remote`).
 
     `options` are Spark's own and win over ours. What Java and the workers write to stderr goes to
     `log_file`, if there is one.
     """
-    if remote:
-        _check_answers(remote)
-        spark = _start(SparkSession.builder.appName(name).remote(remote), options or {})
-        try:
-            yield spark
-        finally:
-            spark.stop()
-        return
+    options = options or {}
+    if remote := options.get("spark.remote", remote):
+        with _connected(remote, options, name) as connected:
+            yield connected
+    else:
+        with _classic(options.get("spark.master", master), memory, options, log_file, name) as own:
+            yield own
+
+
+@contextmanager
+def _connected(remote: str, options: Mapping[str, str], name: str) -> Iterator[Spark]:
+    from pyspark.sql import SparkSession
+
+    from floodmark.engine.connected import ConnectedSpark
+
+    _check_answers(remote)
+    builder = SparkSession.builder.appName(name).remote(remote)
+    for key, value in options.items():
+        builder = builder.config(key, value)
+    session = _start(builder.getOrCreate)
+    try:
+        yield ConnectedSpark(session)
+    finally:
+        session.stop()
+
+
+@contextmanager
+def _classic(
+    master: str, memory: str | None, options: Mapping[str, str], log_file: str | None, name: str
+) -> Iterator[Spark]:
     environment = dict(os.environ)
     java = find_java(environment)
     if java is None:
@@ -64,18 +85,19 @@ def spark_session(
         )
     local = master.startswith("local")
     archive = find_archive(java, environment) if local and not SparkContext._gateway else None  # noqa: SLF001
-    settings = _settings(local, memory, archive) | dict(options or {})
+    settings = _settings(local, memory, archive) | dict(options)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if local:
         os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
+    wanted = SparkConf().setAppName(name).setMaster(master).setAll(list(settings.items()))
     with _stderr_to(log_file):
-        spark = _start(SparkSession.builder.appName(name).master(master), settings)
+        context = _start(lambda: SparkContext.getOrCreate(wanted))
     # It would write a traceback when Java dies, which whoever waits for Spark hears of anyway.
-    spark.sparkContext._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]  # noqa: SLF001
+    context._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]  # noqa: SLF001
     try:
-        yield spark
+        yield ClassicSpark(context)
     finally:
-        _stop(spark, archive)
+        _stop(context, archive)
 
 
 def _check_answers(remote: str) -> None:
@@ -100,12 +122,11 @@ def _settings(local: bool, memory: str | None, archive: ClassArchive | None) -> 
         "spark.log.level": "ERROR",
         # connectorx starts threads anew for each window; with an arena each, memory would creep up.
         "spark.executorEnv.MALLOC_ARENA_MAX": "2",
-        # The one query there is needs no compiler; without it the first job starts a second sooner.
-        "spark.sql.codegen.wholeStage": "false",
-        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-        "spark.sql.adaptive.enabled": "false",
+        "spark.python.daemon.module": "floodmark.engine.daemon",
         # A session may run for days, and nobody looks back at what it did.
-        **dict.fromkeys(_MEMORIES, "10"),
+        "spark.ui.retainedJobs": "10",
+        "spark.ui.retainedStages": "10",
+        "spark.ui.retainedTasks": "10",
     }
     if memory:
         settings["spark.driver.memory" if local else "spark.executor.memory"] = memory
@@ -116,42 +137,36 @@ def _settings(local: bool, memory: str | None, archive: ClassArchive | None) -> 
     return settings
 
 
-def _start(builder: SparkSession.Builder, settings: Mapping[str, str]) -> SparkSession:
-    for key, value in settings.items():
-        builder = builder.config(key, value)
+def _start(start: Callable[[], Started]) -> Started:
     try:
-        return builder.getOrCreate()
-    except PySparkException as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        return start()
+    except (PySparkException, Py4JError) as error:
         raise FloodmarkError(
-            f"Spark does not start: {reason}", hint="check the settings under 'spark:'"
+            f"Spark does not start: {_reason(error)}", hint="check the settings under 'spark:'"
         ) from error
 
 
-def is_alive(spark: SparkSession) -> bool:
-    """Whether Spark can still run anything: it ends with its Java, or by itself."""
-    try:
-        if is_remote():
-            return not spark.is_stopped  # type: ignore[attr-defined]
-        return not spark.sparkContext._jsc.sc().isStopped()  # noqa: SLF001
-    except Exception:  # noqa: BLE001 - whatever is wrong, it does not answer
-        return False
+def _reason(error: Exception) -> str:
+    if isinstance(error, Py4JJavaError):
+        return reason(error)
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
-def _stop(spark: SparkSession, archive: ClassArchive | None) -> None:
+def _stop(context: SparkContext, archive: ClassArchive | None) -> None:
     """Stop Spark and end its Java, so that a later start begins from nothing."""
-    with catch_warnings(), suppress(Exception):  # a Java that is gone cannot be stopped in order
-        simplefilter("ignore")
-        spark.stop()
     gateway = SparkContext._gateway  # noqa: SLF001
     process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
     if gateway is None or process is None or process.stdin is None:
-        return  # it is not ours
+        context.stop()
+        return  # its Java is not ours
+    with suppress(Exception):  # a Java that is gone cannot be stopped in order
+        context._jsc.stop()  # noqa: SLF001
     with suppress(Exception):
         gateway.shutdown()
     process.stdin.close()
+    # It would have us wait for a second, until it looks whether anything came.
+    Thread(target=context._accumulatorServer.shutdown, daemon=True).start()  # noqa: SLF001
     SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None  # noqa: SLF001
-    SparkSession._instantiatedSession = SparkSession._activeSession = None  # noqa: SLF001
     archiving = archive is not None and not archive.exists
     try:
         process.wait(_ARCHIVING_SECONDS if archiving else _ENDING_SECONDS)

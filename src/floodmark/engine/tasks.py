@@ -1,19 +1,34 @@
 """Tasks on Spark: each is run on a worker, and answers in JSON."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-import pyarrow as pa
 from msgspec import Struct
-from pyspark.errors import PySparkException, PythonException
-from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.taskcontext import TaskContext
 
-from floodmark.engine.jobs import run_together
 from floodmark.errors import FloodmarkError
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+Progress = Callable[[int], None]
+
+
+class SparkFailure(Exception):
+    """Spark could not run tasks, for a reason of its own or of theirs."""
+
+
+class Spark(Protocol):
+    """A Spark that runs tasks, however it is reached."""
+
+    def run(
+        self, title: str, task: Callable[[int], str], tasks: int, progress: Progress | None
+    ) -> list[str]:
+        """Run so many tasks, numbered from 0, and return their answers in order.
+
+        SparkFailure if that cannot be done. Leaving by any exception cancels what still runs.
+        `progress` hears the number of tasks done, now and then, where Spark tells it.
+        """
+
+    def is_alive(self) -> bool:
+        """Whether it can still run anything: it ends with its Java, or by itself."""
 
 
 class Attempt(Struct, frozen=True):
@@ -24,39 +39,28 @@ class Attempt(Struct, frozen=True):
 
 
 def run_tasks(
-    spark: "SparkSession",
+    spark: Spark,
     title: str,
     run: Callable[[int, Attempt], bytes],
     tasks: int,
     *,
-    progress: Callable[[int], None] | None = None,
+    progress: Progress | None = None,
 ) -> list[str]:
     """Run so many tasks, numbered from 0, and return their answers in order.
 
     What a task raises makes Spark try it again, a few times; then it is a FloodmarkError.
     """
 
-    def task(numbers: pa.Array) -> pa.Array:
-        return pa.array([run(number, _attempt()) for number in numbers.to_pylist()], pa.string())
+    def task(number: int) -> str:
+        return run(number, _attempt()).decode()
 
-    # An Arrow UDF rather than mapInArrow, which wants pandas for nothing. One row a partition, and
-    # what is to be done inside the task: nothing is shuffled, and nothing is shown.
-    work = arrow_udf(task, "string").asNondeterministic()  # type: ignore[call-overload]
-    frame = spark.range(0, tasks, 1, tasks).select(work("id"))
-    with run_together(spark, title, progress):
-        try:
-            return [row[0] for row in frame.collect()]
-        except PySparkException as error:
-            raise FloodmarkError(f"{title}: Spark could not run it: {_reason(error)}") from error
+    try:
+        return spark.run(title, task, tasks, progress)
+    except SparkFailure as failure:
+        raise FloodmarkError(f"{title}: Spark could not run it: {failure}") from failure
 
 
 def _attempt() -> Attempt:
     context = TaskContext.get()
     assert context is not None
     return Attempt(context.taskAttemptId(), context.attemptNumber())
-
-
-def _reason(error: PySparkException) -> str:
-    """The last line of a worker's traceback, the first of anything else."""
-    lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-    return lines[-1 if isinstance(error, PythonException) else 0]

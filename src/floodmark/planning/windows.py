@@ -2,12 +2,28 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
+from math import ceil
 
 from floodmark.errors import IllegalTransition
 from floodmark.model.extraction import ChunkPlan, Edge, Window
 from floodmark.model.position import Position
 
 Predicate = Callable[[Position, Position], str]
+
+_FEWEST_ROWS = 50_000  # below, a task costs more than it brings
+_MARGIN = (
+    9 / 8
+)  # for estimates that fall short: a chunk of one window would keep all others waiting
+
+
+def even_rows(expected: int, *, most_rows: int, windows_per_chunk: int) -> int:
+    """How many rows a window gets, so that the windows of all chunks are alike.
+
+    Those that read beside each other then end together, also where full windows would be few.
+    """
+    wanted = max(1, ceil(expected * _MARGIN))
+    chunks = ceil(wanted / (most_rows * windows_per_chunk))
+    return min(most_rows, max(_FEWEST_ROWS, ceil(wanted / (chunks * windows_per_chunk))))
 
 
 def plan_chunks(

@@ -22,7 +22,7 @@ from floodmark.planning.columns import check_choices
 from floodmark.planning.cursor import choose_cursor
 from floodmark.planning.route import choose_route, walk_bound
 from floodmark.planning.unusable import judge_unusable
-from floodmark.planning.windows import plan_chunks
+from floodmark.planning.windows import even_rows, plan_chunks
 from floodmark.sources.bounds import read_activity, read_ceiling, read_first_gap, read_next_id
 from floodmark.sources.catalog import read_table
 from floodmark.sources.connection import MysqlSession
@@ -164,9 +164,10 @@ def chunks_of(
     if plan.bound is None:
         return iter(())
     most_rows = window_rows(plan.source, settings)
+    stride = even_rows(plan.expected_rows, most_rows=most_rows, windows_per_chunk=windows_per_chunk)
     return plan_chunks(
         plan.start,
-        _edges(session, plan, min(most_rows, limit or most_rows), limit),
+        _edges(session, plan, min(stride, limit or stride), limit),
         windows_per_chunk=windows_per_chunk if plan.route.chunked else None,
         most_rows=most_rows,
         predicate=partial(window_predicate, plan.source, plan.choice.cursor),

@@ -140,9 +140,9 @@ class SparkEngine:
         with self._lock:
             self.check()
             from floodmark.engine.overheard import overheard
-            from floodmark.engine.session import is_alive, spark_session
+            from floodmark.engine.session import spark_session
 
-            if self._session is not None and not is_alive(self._session):
+            if self._session is not None and not self._session.is_alive():
                 self._report(Notice("warning", "Spark has gone away"))
                 self._close()
             if self._session is None:
