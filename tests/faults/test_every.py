@@ -19,7 +19,9 @@ from floodmark.state.lease import read_lease
 from pipelines import Ended, Pipeline, ask_once, wait_until
 from scenarios import open_store
 from servers.faults import SLOW_DOWN, FaultyProxy, no_faults, random_faults
+from servers.postgres import PrivatePostgres
 from servers.seaweedfs import SeaweedFS
+from warehouses import name_target, new_postgres
 
 New = Callable[..., Pipeline]
 Found = dict[str, Any]
@@ -274,6 +276,45 @@ def test_a_lake_that_fails_for_a_while(pipeline: New, seaweedfs: SeaweedFS, tmp_
             ended = run.end()
         check_left_in_order(it, ended)
     check_complete(replace(it, folder=faulty.folder), 250)
+
+
+def test_a_warehouse_that_goes_away_and_comes_back(pipeline: New, tmp_path: Path) -> None:
+    """Told in a log for programs, which is JSON from its first line to its last."""
+    with PrivatePostgres(tmp_path / "postgres") as server:
+        it = pipeline(CURSOR)
+        warehouse = new_postgres(server, it.lake)
+        name_target(it.config, warehouse.connection)
+        create(it)
+        add(it, 1, 100)
+        with running(it, "--log-format", "json") as run:
+            run.wait_for(lambda done: rows_of(done)[1])
+            server.kill()
+            add(it, 101, 200)
+            away = run.wait_for(failed)
+            assert "cannot connect to PostgreSQL" in away["tables"][0]["error"]
+            server.start()
+            assert rows_of(run.wait_for(lambda done: rows_of(done)[1])) == (0, 100)
+            server.restart()  # while nobody needs it
+            add(it, 201, 300)
+            assert rows_of(run.wait_for(lambda done: rows_of(done)[1])) == (100, 100)
+            ended = run.end()
+        check_left_in_order(it, ended)
+        check_complete(it, 300, loaded=False)
+        query = "SELECT COUNT(*), COUNT(DISTINCT id), MAX(id) FROM {schema}.t"
+        assert warehouse.query(query) == [(300, 300, 300)]
+    check_log_for_programs(run)
+
+
+def check_log_for_programs(run: Running) -> None:
+    log = [json.loads(line) for line in run.said]
+    assert all({"time", "level", "message", "session"} <= entry.keys() for entry in log), log
+    rounds = [entry["session"] for entry in log if entry.get("event") == "round"]
+    printed = [done["session_id"] for done in run.rounds]
+    assert rounds in (printed, printed[:-1])  # it may have been told to stop between the two
+    failures = [entry for entry in log if entry.get("event") == "failed"]
+    assert len(failures) == sum(map(failed, run.rounds))
+    assert all(entry["hint"] and entry["exit_code"] == 1 for entry in failures)
+    assert (log[-1]["event"], log[-1]["level"]) == ("stopped", "info")
 
 
 def test_two_at_once(pipeline: New) -> None:

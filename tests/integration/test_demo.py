@@ -8,8 +8,9 @@ from pathlib import Path
 import click
 import pytest
 
-from floodmark.cli.demo import CHAPTERS
+from floodmark.cli.demo import CHAPTERS, DELIVERIES, Story
 from floodmark.cli.main import run
+from floodmark.embedded.settlement import create_tables
 from terminals import on_terminal
 
 
@@ -40,6 +41,28 @@ def test_the_story_is_told_and_leaves_nothing(tmp_path: Path) -> None:
     assert "Where to look next" in shown
     assert "Traceback" not in shown
     assert [path.name for path in tmp_path.iterdir() if "floodmark" in path.name] == []
+
+
+def test_a_kept_folder_can_be_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Of the story, as much as a folder needs to have something in it."""
+
+    def begin(story: Story) -> None:
+        create_tables(story._source.execute, deliveries=1000)
+        story._begin()
+
+    monkeypatch.setattr(Story, "tell", begin)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert run(["demo", "--keep"]) == 0
+    found = re.search(r"^  cd (.+) && floodmark (.+)$", capfd.readouterr().out, re.MULTILINE)
+    assert found
+    folder, command = Path(found[1]), found[2]
+    assert folder.parent == tmp_path
+    assert not (folder / "mariadb" / "mariadb.pid").exists(), "the server is stopped"
+    monkeypatch.chdir(folder)
+    assert run(command.split()) == 0
+    assert f"{DELIVERIES}  " in capfd.readouterr().out
 
 
 def test_programs_that_are_missing_are_named(
