@@ -297,8 +297,11 @@ def test_a_file_that_is_missing_or_damaged_stops_the_load(
         objects.delete(bad.paths[0])
     else:
         objects.put(bad.paths[0], content)
-    with pytest.raises(FloodmarkError, match=bad.paths[0].rpartition("/")[2]):
-        orders.load(good, bad)
+    with pytest.raises(FloodmarkError, match=bad.paths[0].rpartition("/")[2]) as caught:
+        orders.load_what_fits(good, bad)
+    if content is None:
+        assert caught.value.message == f"data file {bad.paths[0]} is missing"
+        assert "watermark validate" in str(caught.value.hint)
     assert orders.rows() == []
     assert ledger(orders) == {}
     assert orders.load(good) == 1

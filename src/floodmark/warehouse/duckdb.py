@@ -148,7 +148,8 @@ def _translated() -> Iterator[None]:
         # The only constraint is the ledger's key: another loader has committed the same.
         raise PassingConflict(f"DuckDB: {error}") from error
     except duckdb.Error as error:
-        raise FloodmarkError(f"DuckDB: {error}") from error
+        reason = str(error).partition("\n")[0]  # the rest is the statement
+        raise FloodmarkError(f"DuckDB: {reason}") from error
 
 
 def _decimal(kind: str) -> tuple[int, int]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from floodmark.errors import FloodmarkError
+from floodmark.errors import FloodmarkError, ObjectNotFound
 from floodmark.storage.objects import ObjectStore
 
 _BATCH_ROWS = 32_768
@@ -20,8 +20,13 @@ class LakeFiles:
         self._local_root = local_root
 
     def local_path(self, path: str) -> str | None:
-        """Where a file lies on this machine; None if it does not."""
-        return None if self._local_root is None else os.path.join(self._local_root, path)
+        """Where a file lies on this machine; None if it does not, FloodmarkError if it is gone."""
+        if self._local_root is None:
+            return None
+        local = os.path.join(self._local_root, path)
+        if not os.path.exists(local):
+            raise _gone(path)
+        return local
 
     def batches(self, path: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Read a file's rows, so many at a time that memory does not grow with the file.
@@ -36,8 +41,17 @@ class LakeFiles:
                 for group in range(file.num_row_groups):
                     for batch in file.iter_batches(_BATCH_ROWS, row_groups=[group]):
                         yield batch.select(columns)
+        except ObjectNotFound as error:
+            raise _gone(path) from error
         except (OSError, KeyError, pa.ArrowException) as error:
             raise FloodmarkError(
                 f"{path}: {error}",
                 hint="'floodmark watermark validate' compares manifests and files",
             ) from error
+
+
+def _gone(path: str) -> FloodmarkError:
+    return FloodmarkError(
+        f"data file {path} is missing",
+        hint="'floodmark watermark validate' says how to read its rows again",
+    )
