@@ -197,9 +197,7 @@ def new_warehouse(kind: str, request: pytest.FixtureRequest, folder: Path) -> Wa
 
 
 def name_target(config: str, connection: Connection) -> None:
-    """Let a configuration name another target than its DuckDB."""
-    if isinstance(connection, DuckdbConnection):
-        return
+    """Let a configuration name another target than its own DuckDB."""
     fields = {name: getattr(connection, name) for name in connection.__struct_fields__}
     settings: dict[str, Any] = {
         name: value.reveal() if isinstance(value, Secret) else value
@@ -209,7 +207,9 @@ def name_target(config: str, connection: Connection) -> None:
     settings["type"] = type(connection).__struct_config__.tag
     file = Path(config)
     local = "{type: duckdb, path: ./warehouse.duckdb}"
-    file.write_text(file.read_text().replace(local, json.dumps(settings)))
+    text = file.read_text()
+    assert local in text
+    file.write_text(text.replace(local, json.dumps(settings)))
 
 
 def quoted(name: str) -> str:

@@ -12,6 +12,7 @@ from floodmark.storage.memory import MemoryObjectStore
 from floodmark.storage.objects import ObjectStore
 from floodmark.storage.retrying import Backoff, RetryingObjectStore
 from floodmark.storage.s3 import S3ObjectStore
+from scenarios import use_test_keys
 from servers import S3Server
 from servers.ministack import Ministack
 from servers.seaweedfs import SeaweedFS
@@ -35,20 +36,7 @@ def seaweedfs_with_bucket(seaweedfs: SeaweedFS) -> S3Server:
 @pytest.fixture
 def aws_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the AWS chain find the test servers' keys, and nothing of this machine."""
-    for name in (
-        "AWS_DEFAULT_REGION",
-        "AWS_ENDPOINT_URL",
-        "AWS_ENDPOINT_URL_S3",
-        "AWS_PROFILE",
-        "AWS_REGION",
-        "AWS_SESSION_TOKEN",
-    ):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", S3Server.access_key)
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", S3Server.secret_key)
-    monkeypatch.setenv("AWS_CONFIG_FILE", "/dev/null")
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    use_test_keys(monkeypatch)
 
 
 @pytest.fixture(params=["memory", "local", "retrying", "ministack", "seaweedfs"])

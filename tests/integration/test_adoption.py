@@ -96,12 +96,9 @@ def set_by_hand(it: Pipeline, moment: datetime) -> None:
     steering.set_position(open_store(it.lake.open()), it.table(), Position(moment))
 
 
-def loaded(it: Pipeline, warehouse: Warehouse) -> list[tuple[Any, ...]]:
+def loaded(warehouse: Warehouse) -> list[tuple[Any, ...]]:
     names = ", ".join(SCHEMA.names)
-    connection = warehouse.connection
-    if isinstance(connection, DuckdbConnection):
-        connection = DuckdbConnection(path=str(it.folder / "warehouse.duckdb"))
-    return sorted(Warehouse(connection, it.lake).query(f"SELECT {names} FROM {{schema}}.t"))
+    return sorted(warehouse.query(f"SELECT {names} FROM {{schema}}.t"))
 
 
 def values(*rows: dict[str, Any]) -> list[tuple[Any, ...]]:
@@ -138,7 +135,7 @@ def test_files_after_a_manual_watermark_are_adopted_once(
     assert f"files after {moment:%Y-%m-%d %H:%M:%S}" in ended.err
     assert "1 files of an older system were created at another time" in ended.err
     expected = values(*map(row, range(1, 8)))
-    assert [plain(found) for found in loaded(it, warehouse)] == expected
+    assert [plain(found) for found in loaded(warehouse)] == expected
     after = it.watermark()
     assert after.position == before.position
     assert after.metadata.manual_set_at == before.metadata.manual_set_at
@@ -155,7 +152,7 @@ def test_files_after_a_manual_watermark_are_adopted_once(
     assert "adopted: " in it.call("watermark", "history", "-t", f"{it.schema}.t").out
     it.call("watermark", "reset", "-t", f"{it.schema}.t", "--redshift-only")
     assert it.call("sync", "-p", "main", "--redshift-only", "--json").table["loaded_rows"] == 7
-    assert [plain(found) for found in loaded(it, warehouse)] == expected
+    assert [plain(found) for found in loaded(warehouse)] == expected
 
 
 def plain(found: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -181,7 +178,7 @@ def test_without_a_manual_watermark_files_around_the_last_extraction_are_adopted
     assert ended.code == 0, ended
     assert "Using session-based incremental Redshift loading: files from" in ended.err
     assert (ended.table["adopted_rows"], ended.table["left_out_files"]) == (4, 2)
-    notes = [found[2] for found in loaded(it, duckdb(it))]
+    notes = [found[2] for found in loaded(duckdb(it))]
     assert notes == ["newer", "note 2", "note 3"], "what is newer stays"
     after = it.watermark()
     assert after.mysql_state.last_extraction_time == before.mysql_state.last_extraction_time
@@ -434,7 +431,7 @@ def test_the_next_extraction_goes_on_from_the_manual_position(pipeline: New) -> 
     assert ended.table["loaded_rows"] == 2
     ask_once(it, "INSERT INTO t VALUES (2, 1, 'changed', NULL, '2025-07-01')")
     assert it.call("sync", "-p", "main", "--json").table["loaded_rows"] == 1
-    assert [found[2] for found in loaded(it, duckdb(it))] == ["note 1", "changed"]
+    assert [found[2] for found in loaded(duckdb(it))] == ["note 1", "changed"]
     assert it.call("watermark", "validate").code == 0
 
 

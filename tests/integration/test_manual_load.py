@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from floodmark.config.models import DuckdbConnection, PostgresConnection
+from floodmark.config.models import PostgresConnection
 from floodmark.errors import FloodmarkError
 from floodmark.model.notice import Notice
 from floodmark.model.position import Position
@@ -292,9 +292,7 @@ def test_a_load_that_fails_is_made_up_for_without_reading_again(
     )
     ask_once(it, "CREATE TABLE t (id INT PRIMARY KEY, update_at DATETIME NOT NULL)")
     ask_once(it, "INSERT INTO t VALUES (1, '2025-06-01'), (2, '2025-06-02')")
-    connection = new_warehouse(kind, request, tmp_path).connection
-    if isinstance(connection, DuckdbConnection):
-        connection = DuckdbConnection(path=str(it.folder / "warehouse.duckdb"))
+    warehouse = new_warehouse(kind, request, tmp_path)
     good = Path(it.config).read_text()
     name_target(it.config, PostgresConnection(port=1, database="none", user="nobody"))
     failed = it.call("sync", "-p", "main", "--json")
@@ -304,12 +302,12 @@ def test_a_load_that_fails_is_made_up_for_without_reading_again(
     assert watermark.redshift_state.status == "failed"
     assert "cannot connect to PostgreSQL" in str(watermark.redshift_state.error)
     Path(it.config).write_text(good)
-    name_target(it.config, connection)
+    name_target(it.config, warehouse.connection)
     for rows in (2, 0):
         ended = it.call("sync", "-p", "main", "--json")
         assert ended.code == 0, ended
         assert (ended.table["rows"], ended.table["loaded_rows"]) == (0, rows)
-        found = Warehouse(connection, it.lake).query("SELECT id FROM {schema}.t")
+        found = warehouse.query("SELECT id FROM {schema}.t")
         assert sorted(found) == [(1,), (2,)]
     state = it.watermark().redshift_state
     assert (state.status, state.total_rows, state.error) == ("success", 2, None)

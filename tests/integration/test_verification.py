@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import msgspec
 import pytest
 
 from floodmark.embedded.mariadb import PrivateMariaDB
@@ -15,7 +14,7 @@ from floodmark.errors import FloodmarkError
 from floodmark.model.position import START
 from floodmark.model.verification import Comparison, WindowPair
 from pipelines import DirectEngine, Ended, Pipeline, ask_once, warm_engine
-from warehouses import Warehouse, new_warehouse
+from warehouses import name_target, new_warehouse
 
 New = Callable[..., Pipeline]
 
@@ -331,7 +330,7 @@ def test_rows_in_quarantine_are_counted_apart(
 ) -> None:
     warehouse = new_warehouse("postgres", request, tmp_path / "target")
     it = pipeline({"t": CURSOR}, settings=FOURS)
-    retarget(it, warehouse)
+    name_target(it.config, warehouse.connection)
     create(it)
     fill(it, 1, 20)
     assert verify(it).code == 0
@@ -483,18 +482,6 @@ TYPES = {
 }
 
 
-def retarget(it: Pipeline, warehouse: Warehouse) -> None:
-    """Have the configuration name another target."""
-    settings = msgspec.to_builtins(
-        warehouse.connection, builtin_types=(), enc_hook=lambda secret: secret.reveal()
-    )
-    path = Path(it.config)
-    old = "{type: duckdb, path: ./warehouse.duckdb}"
-    assert old in path.read_text()
-    text = msgspec.json.encode({k: v for k, v in settings.items() if v is not None}).decode()
-    path.write_text(path.read_text().replace(old, text))
-
-
 @pytest.mark.parametrize("kind", ["duckdb", "postgres", "redshift"])
 def test_every_type_in_every_target(
     pipeline: New,
@@ -509,7 +496,7 @@ def test_every_type_in_every_target(
     it = pipeline({"t": CURSOR}, lake=lake, settings=FOURS)
     if lake != "local":
         warehouse = replace(warehouse, lake=it.lake)
-    retarget(it, warehouse)
+    name_target(it.config, warehouse.connection)
     columns = ", ".join(f"{name} {kind}" for name, (kind, _, _) in TYPES.items())
     mariadb.execute("SET GLOBAL time_zone = '+05:30'")
     try:
@@ -557,7 +544,7 @@ def test_windows_are_compared_on_spark(
     warehouse = new_warehouse(kind, request, tmp_path / "target")
     (tmp_path / "target").mkdir(exist_ok=True)
     it = pipeline({"t": CURSOR}, settings=FOURS, engine=warm_engine(spark))
-    retarget(it, warehouse)
+    name_target(it.config, warehouse.connection)
     create(it)
     fill(it, 1, 20)
     ended = verify(it)

@@ -14,6 +14,7 @@ from typing import Self
 from urllib.parse import urlsplit
 
 from floodmark.children import LOOPBACK
+from servers.threads import Threads
 
 
 @dataclass(frozen=True)
@@ -123,13 +124,13 @@ class FaultyProxy:
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._open: set[socket.socket] = set()
-        self._threads: set[threading.Thread] = set()
+        self._threads = Threads("faulty-proxy")
         self._listener = socket.create_server((LOOPBACK, 0), backlog=256)
         self.endpoint = f"http://{LOOPBACK}:{self._listener.getsockname()[1]}"
 
     def start(self) -> None:
         """Begin to accept connections."""
-        self._start_thread(self._accept)
+        self._threads.start(self._accept)
 
     def stop(self) -> None:
         """Close every connection and wait until all threads have ended."""
@@ -138,9 +139,7 @@ class FaultyProxy:
             for connection in (self._listener, *self._open):
                 with suppress(OSError):
                     connection.shutdown(socket.SHUT_RDWR)
-        while threads := self._running():
-            for thread in threads:
-                thread.join()
+        self._threads.join()
         self._listener.close()
 
     def reset_counts(self) -> None:
@@ -157,30 +156,13 @@ class FaultyProxy:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def _running(self) -> list[threading.Thread]:
-        with self._lock:
-            return list(self._threads)
-
-    def _start_thread(self, work: Callable[[], None]) -> None:
-        def run() -> None:
-            try:
-                work()
-            finally:
-                with self._lock:
-                    self._threads.discard(thread)
-
-        thread = threading.Thread(target=run, name="faulty-proxy", daemon=True)
-        with self._lock:
-            self._threads.add(thread)
-        thread.start()
-
     def _accept(self) -> None:
         while not self._stopping.is_set():
             try:
                 client, _ = self._listener.accept()
             except OSError:
                 return
-            self._start_thread(_Conversation(self, client).run)
+            self._threads.start(_Conversation(self, client).run)
 
     def opened(self, connection: socket.socket) -> None:
         """Have `stop` interrupt this connection."""

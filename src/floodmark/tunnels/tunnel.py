@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from threading import Lock
-from types import TracebackType
 from typing import Self, TypeVar, cast
 
 from msgspec import structs
@@ -87,12 +86,7 @@ class Tunnels:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _opened(self, connection: Tunnelled, settings: TunnelSettings) -> "_Tunnel":

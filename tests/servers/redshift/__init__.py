@@ -24,6 +24,7 @@ from servers.redshift.lake_files import File, read_files
 from servers.redshift.refusals import CopyRefused
 from servers.redshift.session import Session, Surroundings
 from servers.redshift.wire import Peer
+from servers.threads import Threads
 
 ROLE = "arn:aws:iam::123456789012:role/floodmark"
 
@@ -58,7 +59,7 @@ class RedshiftStandIn:
         self.database = f"redshift_{uuid.uuid4().hex[:8]}"
         self._lock = threading.Lock()
         self._peers: set[Peer] = set()
-        self._threads: set[threading.Thread] = set()
+        self._threads = Threads("redshift-stand-in")
         self._stopping = False
         self._varbytes: set[int] = set()
         self._listener = socket.create_server((LOOPBACK, 0), backlog=64)
@@ -91,7 +92,7 @@ class RedshiftStandIn:
         """Make the database and begin to accept connections."""
         self._postgres.execute(f"CREATE DATABASE {self.database}")
         self.look(_CATALOG)
-        self._start_thread(self._accept)
+        self._threads.start(self._accept)
 
     def stop(self) -> None:
         """Break every connection, and wait until all threads have ended."""
@@ -102,9 +103,7 @@ class RedshiftStandIn:
             self._listener.shutdown(socket.SHUT_RDWR)
         for peer in peers:
             peer.close()
-        while threads := self._running():
-            for thread in threads:
-                thread.join()
+        self._threads.join()
         self._listener.close()
         self._postgres.execute(f"DROP DATABASE {self.database} WITH (FORCE)")
 
@@ -115,30 +114,13 @@ class RedshiftStandIn:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def _running(self) -> list[threading.Thread]:
-        with self._lock:
-            return list(self._threads)
-
-    def _start_thread(self, work: Any, *arguments: Any) -> None:
-        def run() -> None:
-            try:
-                work(*arguments)
-            finally:
-                with self._lock:
-                    self._threads.discard(thread)
-
-        thread = threading.Thread(target=run, name="redshift-stand-in", daemon=True)
-        with self._lock:
-            self._threads.add(thread)
-        thread.start()
-
     def _accept(self) -> None:
         while not self._stopping:
             try:
                 client, _ = self._listener.accept()
             except OSError:
                 return
-            self._start_thread(self._converse, Peer(client))
+            self._threads.start(self._converse, Peer(client))
 
     def _converse(self, client: Peer) -> None:
         backend = Peer(socket.create_connection((self._postgres.host, self._postgres.port)))
