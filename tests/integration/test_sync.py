@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
 from floodmark.embedded.mariadb import PrivateMariaDB
@@ -235,6 +236,35 @@ def test_a_table_whose_cursor_was_changed(pipeline: New) -> None:
     fill(it, 13, 13)
     assert it.synced()["rows"] == 1
     assert it.ids().keys() == set(range(1, 14))
+
+
+@pytest.mark.parametrize(("before", "after"), [("none", "update_at"), ("update_at", "id")])
+def test_rows_without_a_key_do_not_come_again_by_another_cursor(
+    pipeline: New, before: str, after: str
+) -> None:
+    it = pipeline({"t": f"{{cursor: {before}}}"})
+    create(it, "id INT NOT NULL, update_at DATETIME NOT NULL, KEY (update_at), KEY (id)")
+    fill(it, 1, 5)
+
+    def sync(*arguments: str) -> tuple[int, str, int]:
+        ended = it.call("sync", "-p", "main", *arguments)
+        with duckdb.connect(str(it.folder / "warehouse.duckdb")) as database:
+            ((rows,),) = database.execute("SELECT COUNT(*) FROM t").fetchall()
+        return ended.code, ended.out, rows
+
+    code, _, rows = sync()
+    assert (code, rows) == (0, 5)
+    it = replace(it, tables={"t": f"{{cursor: {after}}}"}).write_config()
+    for command in ([], ["reset", "--load-only"]):  # which does not move the position
+        if command:
+            assert it.call("watermark", *command, "-t", f"{it.schema}.t").code == 0
+        code, said, rows = sync()
+        assert (code, rows) == (1, 5)
+        assert "has no primary key, and was read before by another cursor" in said
+    assert it.call("watermark", "reset", "-t", f"{it.schema}.t").code == 0
+    assert sync()[::2] == (0, 5)
+    fill(it, 6, 7)
+    assert sync()[::2] == (0, 7)
 
 
 def test_a_limit_would_cut_a_full_reload_short(pipeline: New) -> None:

@@ -20,7 +20,7 @@ from floodmark.config.models import (
 )
 from floodmark.errors import ExitCode, FloodmarkError, LeaseLost
 from floodmark.model.extraction import ChunkPlan, Receipt, Window
-from floodmark.model.manifest import Change, Chunk
+from floodmark.model.manifest import Change, Chunk, Reset
 from floodmark.model.notice import Report
 from floodmark.model.position import START, Position
 from floodmark.model.run import Strategy
@@ -167,6 +167,7 @@ class _TableRun:
             default_start=extraction.default_start,
             limit=limit,
         )
+        self._refuse_repetition()
         self._result = structs.replace(
             result,
             start=result.start if result.chunks else plan.start,
@@ -183,6 +184,24 @@ class _TableRun:
         for chunk in chunks:
             self._read(chunk)
         return plan
+
+    def _refuse_repetition(self) -> None:
+        """FloodmarkError if another cursor has read rows without a key: they would be there twice.
+
+        Where an operator moved the position meanwhile, that was asked for.
+        """
+        table, cursor, watermark = self._table, self._plan.choice.cursor, self._watermark
+        if watermark is None or self._plan.source.primary_key or self._reloads:
+            return
+        position = watermark.position
+        begun = position.timestamp if cursor.kind == "timestamp" else position.id
+        if begun is None and _read_before(self._extraction.store, table):
+            raise FloodmarkError(
+                f"{table} has no primary key, and was read before by another cursor: read by"
+                f" {cursor} from the start, its rows would be there twice",
+                hint=f"'floodmark watermark reset -t {table}', then sync, empties its table in the"
+                " target and reads it anew; or name the cursor that it had",
+            )
 
     def _read(self, plan: ChunkPlan) -> None:
         """Read a chunk's windows and commit them."""
@@ -274,3 +293,14 @@ class _TableRun:
                 finished=finished,
             ),
         )
+
+
+def _read_before(store: WatermarkStore, table: TableName) -> bool:
+    """Whether it was a chunk of rows that left a table at its position, and not an operator."""
+    for head in sorted(store.log.heads(table), reverse=True):
+        change = store.log.read(table, head).change
+        if isinstance(change, Chunk):
+            return change.rows > 0
+        if not (isinstance(change, Reset) and change.stages == ("load",)):
+            return False
+    return False
