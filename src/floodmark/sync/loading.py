@@ -84,13 +84,7 @@ def load_after(extracted: TableResult, loading: Loading, table: TableName) -> Ta
     try:
         result = load_table(loading, table)
     except FloodmarkError as error:
-        return structs.replace(
-            extracted,
-            status="failed",
-            error=error.message,
-            hint=error.hint,
-            exit_code=error.exit_code,
-        )
+        return extracted.with_failure(error)
     return structs.replace(
         extracted,
         loaded_rows=result.rows,

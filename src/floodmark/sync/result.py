@@ -1,7 +1,10 @@
 """What a run did to each table."""
 
-from msgspec import Struct
+from typing import Self
 
+from msgspec import Struct, structs
+
+from floodmark.errors import FloodmarkError
 from floodmark.model.position import Position
 from floodmark.model.verification import VerificationResult
 
@@ -35,6 +38,16 @@ class TableResult(Struct, frozen=True, kw_only=True):
     error: str | None = None
     hint: str | None = None
     exit_code: int = 0
+
+    def with_failure(self, error: FloodmarkError) -> Self:
+        """What was done, and what went wrong then."""
+        return structs.replace(
+            self,
+            status="failed",
+            error=error.message,
+            hint=error.hint,
+            exit_code=error.exit_code,
+        )
 
     @property
     def failed(self) -> bool:

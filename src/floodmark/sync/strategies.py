@@ -49,19 +49,9 @@ def _guarded(table: TableName, work: Work, failed: Callable[[Exception], None]) 
         return work(table)
     except FloodmarkError as error:
         failed(error)
-        return _failure(table, error)
+        return TableResult(table_name=str(table)).with_failure(error)
     except Exception as error:  # noqa: BLE001 - a bug in one table's way must not stop the others
         failed(error)
-        unexpected = f"unexpected {type(error).__name__}: {error}"
-        return _failure(table, FloodmarkError(unexpected, hint="run it with --debug to see where"))
-
-
-def _failure(table: TableName, error: FloodmarkError) -> TableResult:
-    """The result of a table that failed."""
-    return TableResult(
-        table_name=str(table),
-        status="failed",
-        error=error.message,
-        hint=error.hint,
-        exit_code=error.exit_code,
-    )
+        message = f"unexpected {type(error).__name__}: {error}"
+        unexpected = FloodmarkError(message, hint="run it with --debug to see where")
+        return TableResult(table_name=str(table)).with_failure(unexpected)

@@ -80,13 +80,7 @@ def verify_after(
     try:
         result = verify_table(verification, table, settings)
     except FloodmarkError as error:
-        return structs.replace(
-            synced,
-            status="failed",
-            error=error.message,
-            hint=error.hint,
-            exit_code=error.exit_code,
-        )
+        return synced.with_failure(error)
     if not result.differences:
         return structs.replace(synced, verification=result)
     return structs.replace(
