@@ -265,6 +265,12 @@ def test_without_a_key_a_new_load_epoch_begins_with_an_empty_table(events: Loads
     assert events.load(*chunks, load_epoch=2) == 0
 
 
+def test_after_a_loss_in_the_lake_a_table_without_a_key_is_not_emptied(events: Loads) -> None:
+    events.load(events.chunk([event("a"), event("b")]))
+    events.load(events.chunk([event("c")]), load_epoch=7, goes_on=True)
+    assert events.rows() == [event("a"), event("b"), event("c")]
+
+
 def test_another_manifest_under_a_loaded_number_is_refused(orders: Loads) -> None:
     orders.load(orders.chunk([order(1)]))
     other = orders.chunk([order(2)], head=Head(1, 1), digest="another")

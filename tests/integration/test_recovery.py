@@ -7,6 +7,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 from msgspec import structs
 
@@ -26,6 +27,7 @@ from floodmark.state.validation import validate
 from floodmark.state.watermarks import WatermarkStore
 from floodmark.storage.memory import MemoryObjectStore
 from floodmark.storage.objects import ObjectStore
+from pipelines import Pipeline, ask_once
 from scenarios import (
     TABLE,
     Lake,
@@ -337,6 +339,36 @@ def test_when_nothing_is_left_nothing_is_invented(
         again = open_store(objects).get(TABLE)
         assert again is not None
         assert again.standing == after.standing
+
+
+def test_a_position_set_after_a_loss_keeps_what_the_target_has(
+    pipeline: Callable[..., Pipeline],
+) -> None:
+    """Also without a key, where the first load since a reset begins with an empty table."""
+    it = pipeline({"t": "{cursor: update_at}"})
+    ask_once(it, "CREATE TABLE t (id INT, update_at DATETIME NOT NULL, KEY (update_at))")
+    ask_once(it, "INSERT INTO t VALUES (1, '2025-06-01'), (2, '2025-06-02')")
+    assert it.call("sync", "-p", "main").code == 0
+    objects = it.lake.open()
+    for folder in ("watermarks/", layout.MANIFESTS):
+        for info in list(objects.list_objects(folder)):
+            objects.delete(info.key)
+    assert it.call("sync", "-p", "main").code == 1
+    name = ("-t", f"{it.schema}.t")
+    assert it.call("watermark", "set", *name, "--timestamp", "2025-06-02").code == 0
+    for number in (3, 4):
+        ask_once(it, f"INSERT INTO t VALUES ({number}, '2025-06-0{number}')")
+        assert it.call("sync", "-p", "main").code == 0
+        assert held(it) == list(range(1, number + 1))
+    assert it.call("watermark", "validate", *name).code == 0
+    assert it.call("watermark", "reset", *name).code == 0
+    assert it.call("sync", "-p", "main").code == 0
+    assert held(it) == [1, 2, 3, 4]
+
+
+def held(pipeline: Pipeline) -> list[int]:
+    with duckdb.connect(str(pipeline.folder / "warehouse.duckdb")) as database:
+        return [row[0] for row in database.execute("SELECT id FROM t ORDER BY id").fetchall()]
 
 
 def test_an_early_failure_on_record_does_not_hide_that_the_manifests_are_gone() -> None:

@@ -54,7 +54,8 @@ class LoadBatch(Struct, frozen=True, kw_only=True):
 
     Their ranges of positions do not overlap, so no two rows of one key and version are among them.
     With `reload` there is one, and it replaces all rows. What `gives_way` leaves rows of the target
-    that are not older: an older system's, and what is loaded after a later manifest.
+    that are not older: an older system's, and what is loaded after a later manifest. What `goes_on`
+    leaves all that is there: its load epoch began with a loss in the lake, and not with a reset.
     """
 
     table_name: str
@@ -64,6 +65,7 @@ class LoadBatch(Struct, frozen=True, kw_only=True):
     session_id: str
     reload: bool = False
     gives_way: bool = False
+    goes_on: bool = False
 
 
 class LedgerEntry(Struct, frozen=True, kw_only=True):

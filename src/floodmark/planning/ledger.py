@@ -1,7 +1,7 @@
 """What a target's ledger says, held against the manifests and the watermark."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct, structs
 
@@ -22,6 +22,14 @@ class LedgerState(Struct, frozen=True, kw_only=True):
     rows: int
     quarantined_rows: int
     pending: tuple[Manifest, ...]
+
+
+def goes_on(places: Iterable[Head], load_epoch: int) -> bool:
+    """Whether a load epoch began with a loss: a reset that opened it would be in the epoch before.
+
+    Then the target holds rows of which the lake knows nothing.
+    """
+    return load_epoch > 1 and all(head.epoch != load_epoch - 1 for head in places)
 
 
 def ledger_state(
@@ -92,12 +100,17 @@ def ledger_errors(manifests: Sequence[Manifest], ledger: Sequence[LedgerEntry]) 
 
 
 def target_difference(
-    manifests: Sequence[Manifest], ledger: Sequence[LedgerEntry], held: int | None, name: str
+    manifests: Sequence[Manifest],
+    ledger: Sequence[LedgerEntry],
+    held: int | None,
+    name: str,
+    *,
+    load_epoch: int = 1,
 ) -> str | None:
     """Say what is wrong with the number of rows that the target holds, where that can be said.
 
     Without a key every row loaded is there; a reload leaves its own rows. With a key rows replace
-    each other, and only that there are some is certain.
+    each other, and after a loss there are others: then only that there are some is certain.
     """
     rows_of = {entry.head: entry.rows for entry in ledger}
     known = [m for m in manifests if m.head in rows_of and isinstance(m.change, Chunk)]
@@ -110,7 +123,9 @@ def target_difference(
     last = loaded[-1]
     if last.reload:
         rows = rows_of[known[-1].head]
-    exact = last.reload or not any(chunk.primary_key or chunk.reload for chunk in loaded)
+    others = goes_on((manifest.head for manifest in manifests), load_epoch)
+    keyed = any(chunk.primary_key or chunk.reload for chunk in loaded)
+    exact = last.reload or not (others or keyed)
     if held != rows if exact else not held:
         return f"{name} holds {held:,} rows in the target, the ledger says {rows:,} were loaded"
     return None

@@ -25,6 +25,7 @@ from floodmark.model.table import TableName
 from floodmark.model.timestamps import plain
 from floodmark.model.transitions import load_failed, loaded, unloaded
 from floodmark.model.watermark import Watermark
+from floodmark.planning.ledger import goes_on
 from floodmark.planning.loads import (
     batches_of,
     loaded_through,
@@ -238,10 +239,12 @@ def _load(
         most_bytes=loading.batch_bytes,
         manifest_key={m.head: layout.manifest(table, m.head) for m in pending},
     )
+    before = store.log.heads(table, since=Head(max(1, load_epoch - 1), 0))
+    kept = bool(pending) and goes_on(before, load_epoch)
     for batch in batches:
         loading.check()
         lease.check()
-        rows += load_what_fits(target, batch, quarantine)
+        rows += load_what_fits(target, structs.replace(batch, goes_on=kept), quarantine)
         checkpoint(batch.chunks[-1].head)
     entries = checkpoint(None)
     return LoadResult(

@@ -116,7 +116,9 @@ def _compare(
     ledger, held = _look(loading, table, watermark, manifests)
     differences = ledger_differences(watermark, manifests, ledger)
     hints = findings.hints
-    if difference := target_difference(manifests, ledger, held, loading.target_name):
+    load_epoch = watermark.redshift_state.load_epoch
+    name = loading.target_name
+    if difference := target_difference(manifests, ledger, held, name, load_epoch=load_epoch):
         differences.append(difference)
         reset = f"floodmark watermark reset -t {table} --load-only, then sync"
         hints = (*hints, f"load it again: {reset}")

@@ -268,7 +268,7 @@ class SqlTarget(SqlBackend):
         self._check_fit(table)
         if batch.reload:
             self._execute(f"DELETE FROM {self._name(table.name)}")  # noqa: S608
-        elif not table.primary_key and self._begins_anew(batch):
+        elif not table.primary_key and not batch.goes_on and self._begins_anew(batch):
             self._execute(f"DELETE FROM {self._name(table.name)}")  # noqa: S608
             # What was loaded before then is no longer there, should a restore go back to it.
             self._execute(
