@@ -53,10 +53,7 @@ def find_archive(java: str, environment: dict[str, str]) -> ClassArchive | None:
     """Name the archive for this Java and this Spark; None where it could not be written."""
     cache = environment.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     folder = os.path.join(cache, "floodmark")
-    facts = os.stat(java)
-    made_of = (os.path.realpath(java), facts.st_mtime_ns, pyspark.__file__, pyspark.__version__)
-    mark = " ".join(map(str, (*made_of, "core")))
-    path = os.path.join(folder, f"spark-{sha256(mark.encode()).hexdigest()[:16]}.jsa")
+    path = os.path.join(folder, f"spark-{_mark(java)}.jsa")
     if " " in path:  # Spark splits Java's options at spaces
         return None
     try:
@@ -67,6 +64,15 @@ def find_archive(java: str, environment: dict[str, str]) -> ClassArchive | None:
     if not os.access(folder, os.W_OK) and not os.path.exists(path):
         return None
     return ClassArchive(path, f"{path}.{os.getpid()}.{token_hex(4)}")
+
+
+def _mark(java: str) -> str:
+    """What an archive fits to: this Java, the archive of its own classes, and this Spark's core."""
+    program = os.path.realpath(java)
+    own_classes = os.path.join(os.path.dirname(program), "..", "lib", "server", "classes.jsa")
+    made = [os.stat(path).st_mtime_ns for path in (program, own_classes) if os.path.exists(path)]
+    facts = f"{program} {made} {pyspark.__file__} {pyspark.__version__} core"
+    return sha256(facts.encode()).hexdigest()[:16]
 
 
 def _remove_leftovers(path: str) -> None:
