@@ -30,7 +30,6 @@ story: setup ## Run the demo, and write what it prints into the README
 bench: setup ## Measure speed against others in one run (FLOODMARK_BENCH_ROWS for less)
 	scripts/bench-peers
 	$(bin)/python bench/startup.py
-	$(bin)/python bench/extraction.py
 	PYTHONPATH=tests:bench $(bin)/python bench/run.py
 	$(bin)/python bench/report.py
 	.peers/bin/python bench/plot.py

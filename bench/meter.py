@@ -78,7 +78,7 @@ class Server:
     def ask(self, request: object) -> tuple[Cost, dict[str, Any]]:
         """Send a request, and return what it took and the answer."""
         assert self._process.stdin is not None
-        before, began = _tree_cpu(self._process.pid), time.monotonic()
+        before, began = tree_cpu(self._process.pid), time.monotonic()
         with _watched(self._process.pid) as seen:
             self._process.stdin.write(json.dumps(request) + "\n")
             self._process.stdin.flush()
@@ -86,7 +86,7 @@ class Server:
             wall = time.monotonic() - began
         if answer["code"] != 0:
             raise CommandFailed(str(answer))
-        cpu = _tree_cpu(self._process.pid) - before
+        cpu = tree_cpu(self._process.pid) - before
         return Cost(wall=wall, cpu=cpu, memory=seen.memory), answer
 
     def stop(self) -> None:
@@ -175,7 +175,7 @@ def _resident(pid: int) -> int:
     return int(fields[21]) * _PAGE if fields else 0
 
 
-def _tree_cpu(pid: int) -> float:
+def tree_cpu(pid: int) -> float:
     """CPU time of a process, its descendants, and those of them that have ended."""
     ticks = 0
     for one in _tree(pid):

@@ -28,6 +28,8 @@ pipelines:
       bench.wide: {{cursor: [update_at, id]}}
       bench.small: {{cursor: [update_at, id]}}
       bench.large: {{cursor: [update_at, id]}}
+      bench.small_keyless: {{cursor: none}}
+      bench.large_keyless: {{cursor: none}}
 """
 
 
@@ -66,6 +68,11 @@ class Place(Struct, frozen=True, kw_only=True):
             (folder / "floodmark.yml").write_text(text)
         return folder
 
+    def rows_noted(self, schema: str, note: str) -> int:
+        """How many rows of a schema's wide table carry a note."""
+        found = self.target.execute(f"SELECT count(*) FROM {schema}.wide WHERE note = %s", [note])
+        return int(found[0][0])
+
     def empty(self, name: str) -> Path:
         """A new folder."""
         folder = self.folder / name
@@ -75,11 +82,11 @@ class Place(Struct, frozen=True, kw_only=True):
 
 @contextmanager
 def open_place(folder: Path) -> Iterator[Place]:
-    """Start both servers, with enough memory to hold the tables."""
+    """Start both servers, with enough memory to hold the tables of all contenders."""
     with (
         PrivateMariaDB(folder / "mariadb", {"innodb_buffer_pool_size": "3G"}) as source,
         PrivatePostgres(
-            folder / "postgres", {"shared_buffers": "512MB", "max_wal_size": "4GB"}
+            folder / "postgres", {"shared_buffers": "4GB", "max_wal_size": "4GB"}
         ) as target,
     ):
         yield Place(folder=folder, source=source, target=target)

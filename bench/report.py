@@ -40,6 +40,10 @@ def report(results: dict[str, Any]) -> str:
             parts += [f"### {title}", costs(results[name])]
     if "narrow" in results:
         parts += ["### Ten times the rows", sizes(results["narrow"])]
+    if "memory" in results:
+        parts += ["### Memory at ten times the rows", memory(results["memory"])]
+    if "start" in results:
+        parts += ["### A start of Spark", steps(results["start"])]
     if "everyday" in results:
         parts += ["### Everyday costs", everyday(results["everyday"])]
     parts += ["### Against the targets", targets(results)]
@@ -79,12 +83,42 @@ def sizes(found: dict[str, Any]) -> str:
     )
 
 
+def memory(found: dict[str, Any]) -> str:
+    """What driver and workers hold at two sizes."""
+    return table(
+        ("table", "rows", "seconds", "driver's Python, MB", "a worker, MB"),
+        (
+            (
+                what,
+                f"{cost['rows']:,}",
+                f"{cost['seconds']:.1f}",
+                f"{cost['driver'] / 1e6:.0f}",
+                f"{cost['worker'] / 1e6:.0f}",
+            )
+            for what, sizes in found.items()
+            for cost in sizes.values()
+        ),
+    )
+
+
+def steps(found: dict[str, Any]) -> str:
+    """What each step of a start takes."""
+    return table(
+        ("step", "wall s", "CPU s"),
+        ((name, f"{cost['wall']:.2f}", f"{cost['cpu']:.2f}") for name, cost in found.items()),
+    )
+
+
 def everyday(found: dict[str, Any]) -> str:
     """Lists, commits, watermarks."""
     listing, watermark = found["listing"], found["watermark"]
     lines = [
         (f"`watermark list` of {listing['tables']:,} tables", f"{listing['wall']:.1f} s"),
-        *((f"size of a watermark, {what}", f"{size:,}") for what, size in watermark.items()),
+        *(
+            (f"a watermark {when} manifests, {what}", f"{size:,}")
+            for when, sizes in watermark.items()
+            for what, size in sizes.items()
+        ),
     ]
     for where, cost in found["commit"].items():
         lines.append((f"a commit, {where}", f"{cost['seconds'] * 1000:.0f} ms"))
@@ -131,14 +165,22 @@ def targets(results: dict[str, Any]) -> str:
         ours = {name: cost(later, f"{changed}: Floodmark, {name}") for name in ("cold", "warm")}
         faster(f"{changed}, cold, than {peer}", ours["cold"], other, 1)
         faster(f"{changed}, warm, than {peer}", ours["warm"], other, 3)
+        faster(f"incremental with merge, warm, than {peer}", ours["warm"], other, 2)
     nothing = cost(later, "nothing new: Floodmark, cold")
     slower("nothing new, against Sling", nothing, cost(later, "nothing new: Sling"), 2)
     if narrow := results.get("narrow"):
         row = {name: found["wall"] / found["rows"] for name, found in narrow.items()}
         at_most("cost of a row at ten times the rows", row["large"], row["small"], 1.1)
+    for what, sizes in results.get("memory", {}).items():
+        for who in ("driver", "worker"):
+            most = sizes["large"][who]
+            at_most(
+                f"memory of a {who} at ten times the rows, {what}", most, sizes["small"][who], 1.1
+            )
+            at_most(f"memory of a {who}, {what}, in units of 500 MB", most, 500e6, 1)
     if everyday := results.get("everyday"):
-        few, many = everyday["watermark"].values()
-        at_most("size of a watermark after 10,000 manifests against 10", many, few, 1.01)
+        few, many = (found["bytes but digits"] for found in everyday["watermark"].values())
+        at_most("a watermark after 10,000 manifests against 10, but for digits", many, few, 1)
     return table(("target", "to reach", "measured", "reached", "by CPU"), rows)
 
 

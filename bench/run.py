@@ -1,8 +1,7 @@
 """`make bench`: every contender on the same tables in one run, interleaved, medians of each.
 
 FLOODMARK_BENCH_ROWS is the number of rows of the wide table (2,000,000), FLOODMARK_BENCH_ROUNDS how
-often everything is measured (3), FLOODMARK_BENCH_PARTS which parts are (all), and
-FLOODMARK_BENCH_WITHOUT names contenders to leave out, with semicolons between them. Everything
+often everything is measured (3), and FLOODMARK_BENCH_PARTS which parts are (all). Everything
 measured goes to bench/results.json; `report.py` makes the table of it, `plot.py` the picture.
 """
 
@@ -16,7 +15,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import structs
 
@@ -30,9 +29,10 @@ from place import PEERS, Place, open_place
 ROWS = int(os.environ.get("FLOODMARK_BENCH_ROWS", "2000000"))
 ROUNDS = int(os.environ.get("FLOODMARK_BENCH_ROUNDS", "3"))
 RESULTS = Path(__file__).with_name("results.json")
-WITHOUT = os.environ.get("FLOODMARK_BENCH_WITHOUT", "").split(";")
 CHANGED = ROWS // 20
 FEW = 1000
+
+_TENTH = ", a tenth of the rows"  # for those that would take all day
 
 Contender = Callable[[int], Cost]
 
@@ -45,6 +45,8 @@ def main() -> None:
         "first load": first_load,
         "changes": changes,
         "narrow": narrow,
+        "memory": memory,
+        "start": start,
         "everyday": everyday,
     }
     wanted = os.environ.get("FLOODMARK_BENCH_PARTS", ",".join(parts)).split(",")
@@ -76,13 +78,16 @@ def stage_one(place: Place) -> dict[str, Any]:
             "Spark JDBC, warm": lambda n: jdbc.run(place.folder / f"jdbc_{n}"),
         }
         if PEERS.exists():
+            tables.create(place.source, "tenth", tables.WIDE, ROWS // 10)
             contenders |= {
                 "dlt, connectorx": lambda n: runs.dlt(
                     place, place.empty(f"dltx_{n}"), "files", "connectorx", "replace"
                 ),
-                "Sling, CSV": lambda n: runs.sling(place, place.empty(f"slingc_{n}"), "files"),
-                "dlt, default": lambda n: runs.dlt(
-                    place, place.empty(f"dlts_{n}"), "files", "sqlalchemy", "replace"
+                f"Sling, CSV{_TENTH}": lambda n: runs.sling(
+                    place, place.empty(f"slingc_{n}"), "files", "tenth"
+                ),
+                f"dlt, default{_TENTH}": lambda n: runs.dlt(
+                    place, place.empty(f"dlts_{n}"), "files", "sqlalchemy", "replace", "tenth"
                 ),
             }
         # Both warm ones have run once before they are measured.
@@ -125,24 +130,35 @@ def changes(place: Place) -> dict[str, Any]:
             "Floodmark, cold": lambda _: runs.floodmark(cold_folder, *words),
             "Floodmark, warm": lambda _: warm.run(warm_folder, *words)[0],
         }
+        schemas = {"Floodmark, cold": "fm_0", "Floodmark, warm": "fm_warm"}
         if PEERS.exists():
-            peers = {name: place.folder / name for name in ("dlt_0", "sling_0")}
-            for folder in peers.values():
-                folder.mkdir(exist_ok=True)
+            schemas |= {"dlt": "dlt_0", "Sling": "sling_0"}
+            dlt, sling = (place.folder / schemas[name] for name in ("dlt", "Sling"))
             contenders |= {
-                "dlt": lambda _: runs.dlt(place, peers["dlt_0"], "postgres", "connectorx", "merge"),
-                "Sling": lambda _: runs.sling(place, peers["sling_0"], "postgres"),
+                "dlt": lambda _: runs.dlt(place, dlt, "postgres", "connectorx", "merge"),
+                "Sling": lambda _: runs.sling(place, sling, "postgres"),
             }
-            for name in ("dlt", "Sling"):
+            for name, folder in (("dlt", dlt), ("Sling", sling)):
+                folder.mkdir(exist_ok=True)
                 contenders[name](0)
         days = iter(range(1000))
+        changed = Changed("", 0)
 
         def change(rows: int) -> Callable[[], None]:
-            return lambda: tables.change(place.source, "wide", rows, ROWS, next(days))
+            def now() -> None:
+                nonlocal changed
+                note = tables.change(place.source, "wide", rows, ROWS, next(days))
+                changed = Changed(note, rows)
+
+            return now
+
+        def check(name: str) -> None:
+            found = place.rows_noted(schemas[name], changed.note)
+            assert found == changed.rows, f"{name} brought {found} of {changed}"
 
         measured = {
-            f"{CHANGED:,} changed": interleaved(contenders, before=change(CHANGED)),
-            f"{FEW:,} changed": interleaved(contenders, before=change(FEW)),
+            f"{CHANGED:,} changed": interleaved(contenders, before=change(CHANGED), after=check),
+            f"{FEW:,} changed": interleaved(contenders, before=change(FEW), after=check),
             "nothing new": interleaved(contenders),
         }
         return {
@@ -150,12 +166,16 @@ def changes(place: Place) -> dict[str, Any]:
         }
 
 
+class Changed(NamedTuple):
+    """The last change: the note that its rows carry, and how many they are."""
+
+    note: str
+    rows: int
+
+
 def narrow(place: Place) -> dict[str, Any]:
     """Stage 1 of narrow rows at two sizes: the cost of a row."""
-    sizes = {"small": ROWS // 2, "large": ROWS * 5}
-    for table, rows in sizes.items():
-        say(f"making a narrow table of {rows:,} rows")
-        tables.create(place.source, table, tables.NARROW, rows)
+    sizes = make_narrow(place)
     warm = runs.WarmFloodmark(place)
     found: dict[str, Any] = {table: [] for table in sizes}
     try:
@@ -174,6 +194,37 @@ def narrow(place: Place) -> dict[str, Any]:
     return {table: middle(costs) for table, costs in found.items()}
 
 
+def memory(place: Place) -> dict[str, Any]:
+    """What a driver and a worker hold at two sizes, with keys and streamed without."""
+    make_narrow(place)
+    make_narrow(place, suffix="_keyless", keys="")
+    made = {"with keys": "", "without a key, streamed": "_keyless"}
+    found: dict[str, Any] = {}
+    for what, suffix in made.items():
+        folder = place.floodmark(f"memory{suffix}")
+        found[what] = {size: runs.memory(folder, f"{size}{suffix}") for size in ("small", "large")}
+    return found
+
+
+def make_narrow(place: Place, suffix: str = "", **options: str) -> dict[str, int]:
+    """Make two narrow tables, one of ten times the rows of the other, unless they are there."""
+    sizes = {f"small{suffix}": ROWS // 2, f"large{suffix}": ROWS * 5}
+    for table, rows in sizes.items():
+        if not place.source.execute(f"SHOW TABLES FROM bench LIKE '{table}'"):
+            say(f"making a narrow table of {rows:,} rows")
+            tables.create(place.source, table, tables.NARROW, rows, **options)
+    return sizes
+
+
+def start(_: Place) -> dict[str, Any]:
+    """A start of Spark, step by step."""
+    found = [runs.cold_start() for _ in range(ROUNDS)]
+    return {
+        step: {kind: statistics.median(one[step][kind] for one in found) for kind in costs}
+        for step, costs in found[0].items()
+    }
+
+
 def everyday(place: Place) -> dict[str, Any]:
     """Lists, commits, and what a watermark weighs after many of them."""
     return {
@@ -187,10 +238,10 @@ def interleaved(
     contenders: dict[str, Contender],
     *,
     before: Callable[[], None] = lambda: None,
+    after: Callable[[str], None] = lambda _: None,
     unmeasured: tuple[str, ...] = (),
 ) -> dict[str, Any]:
     """Let all run one after another, round by round, and return the middle of each."""
-    contenders = {name: run for name, run in contenders.items() if name not in WITHOUT}
     for name in unmeasured:
         contenders[name](ROUNDS)
     costs: dict[str, list[dict[str, Any]]] = {name: [] for name in contenders}
@@ -198,6 +249,7 @@ def interleaved(
         before()
         for name, run in contenders.items():
             cost = run(number)
+            after(name)
             costs[name].append(structs.asdict(cost))
             say(f"{name}: {cost.wall:.1f} s, {cost.cpu:.1f} s of CPU")
     return {name: middle(found) for name, found in costs.items()}

@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -72,20 +73,42 @@ class WarmJdbc:
         return structs.replace(cost, bytes=meter.bytes_below(folder))
 
 
-def dlt(place: Place, folder: Path, to: str, backend: str, mode: str) -> Cost:
+def cold_start() -> dict[str, Any]:
+    """The steps of a start of Spark, and what each took."""
+    command = [sys.executable, str(_HERE / "cold_start.py")]
+    printed = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
+    return dict(json.loads(printed))
+
+
+def memory(folder: Path, table: str) -> dict[str, float]:
+    """Stage 1 of a table by the real command, and the most that its processes held."""
+    words = ["sync", "-t", f"bench.{table}", "--backup-only", "--json"]
+    command = [sys.executable, "-m", "floodmark", *words]
+    printed = subprocess.run(command, cwd=folder, check=True, stdout=subprocess.PIPE).stdout
+    found = json.loads(printed)
+    result = found["tables"][0]
+    return {
+        "rows": result["rows"],
+        "seconds": result["seconds"],
+        "worker": result["worker_peak_bytes"],
+        "driver": found["driver_peak_bytes"],
+    }
+
+
+def dlt(place: Place, folder: Path, to: str, backend: str, mode: str, table: str = "wide") -> Cost:
     """dlt, to a folder of files or to PostgreSQL; `folder` is where it keeps its state."""
     source = place.source_url.replace("mysql:", "mysql+pymysql:")
     destination = place.target_url if to == "postgres" else str(folder / "files")
-    command = [str(PEERS / "bin/python"), str(_HERE / "dlt_peer.py"), source, "wide"]
+    command = [str(PEERS / "bin/python"), str(_HERE / "dlt_peer.py"), source, table]
     cost = meter.run([*command, destination, backend, mode, folder.name], folder, _PEER)
     files = folder / "files"
     return structs.replace(cost, bytes=meter.bytes_below(files) if files.exists() else 0)
 
 
-def sling(place: Place, folder: Path, to: str) -> Cost:
+def sling(place: Place, folder: Path, to: str, table: str = "wide") -> Cost:
     """Sling, to a CSV file or, merging by key, to PostgreSQL."""
     (binary,) = PEERS.glob("lib/python*/site-packages/sling_linux_amd64/bin/sling-linux-amd64")
-    command = [str(binary), "run", "--src-conn", "BENCH_SOURCE", "--src-stream", "bench.wide"]
+    command = [str(binary), "run", "--src-conn", "BENCH_SOURCE", "--src-stream", f"bench.{table}"]
     file = folder / "wide.csv"
     if to == "postgres":
         command += ["--tgt-conn", "BENCH_TARGET", "--tgt-object", f"{folder.name}.wide"]

@@ -57,13 +57,21 @@ class Source(Protocol):
         """Run a statement."""
 
 
-def create(source: Source, name: str, columns: tuple[tuple[str, str, str], ...], rows: int) -> None:
+_KEYS = ", PRIMARY KEY (id), KEY by_change (update_at, id)"
+
+
+def create(
+    source: Source,
+    name: str,
+    columns: tuple[tuple[str, str, str], ...],
+    rows: int,
+    *,
+    keys: str = _KEYS,
+) -> None:
     """Make a table of so many rows, with an index along its changes."""
     source.execute("CREATE DATABASE IF NOT EXISTS bench")
     defined = ", ".join(f"{column} {kind}" for column, kind, _ in columns)
-    source.execute(
-        f"CREATE TABLE bench.{name} ({defined}, PRIMARY KEY (id), KEY by_change (update_at, id))"
-    )
+    source.execute(f"CREATE TABLE bench.{name} ({defined}{keys})")
     values = ", ".join(value for *_, value in columns)
     for first in range(1, rows + 1, _ROWS_AT_ONCE):
         last = min(first + _ROWS_AT_ONCE - 1, rows)
@@ -74,11 +82,16 @@ def create(source: Source, name: str, columns: tuple[tuple[str, str, str], ...],
     source.execute(f"ANALYZE TABLE bench.{name}")
 
 
-def change(source: Source, name: str, rows: int, of: int, day: int) -> None:
-    """Change so many rows, spread over the table, on a day later than all others."""
+def change(source: Source, name: str, rows: int, of: int, day: int) -> str:
+    """Change so many rows, spread over the table, on a day later than all others.
+
+    Return the note that they now carry.
+    """
+    note = f"changed on day {day}"
     every = max(1, of // rows)
     source.execute(
-        f"UPDATE bench.{name} SET price = price + 1, note = 'changed on day {day}',"
+        f"UPDATE bench.{name} SET price = price + 1, note = '{note}',"
         f" update_at = '2026-01-01' + INTERVAL {day} DAY + INTERVAL id MOD 3600 SECOND"
         f" WHERE id MOD {every} = 0 AND id <= {every * rows}"
     )
+    return note
