@@ -283,7 +283,8 @@ def test_the_server_restarted_during_a_sync(
     assert ended.code == 1
     assert "ended the connection" in ended.out
     assert it.watermark().mysql_state.status == "failed"
-    assert it.ids() == dict.fromkeys(range(1, 61), 1)
+    # The next chunk may have been found before the connection was lost.
+    assert it.ids() in [dict.fromkeys(range(1, last + 1), 1) for last in (60, 80)]
     it.check_tracking()
     it.synced()
     assert it.watermark().mysql_state.status == "success"

@@ -32,6 +32,7 @@ from floodmark.planning.reached import position_after
 from floodmark.sources.connection import MysqlSession, connect
 from floodmark.state.lease import Lease
 from floodmark.state.watermarks import WatermarkStore
+from floodmark.sync.ahead import one_ahead
 from floodmark.sync.clear_text import clear_text_left
 from floodmark.sync.plan import TablePlan, chunks_of, lake_columns, plan_table
 from floodmark.sync.receipts import check_receipts
@@ -181,7 +182,7 @@ class _TableRun:
             windows_per_chunk=extraction.settings.windows_at_once(extraction.strategy),
             limit=limit,
         )
-        for chunk in chunks:
+        for chunk in one_ahead(chunks):
             self._read(chunk)
         return plan
 
