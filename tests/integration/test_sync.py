@@ -205,6 +205,13 @@ def test_full_reloads(pipeline: New, key: str) -> None:
     assert [(chunk.reload, chunk.rows) for chunk in (first, second)] == [(True, 10), (True, 9)]
     assert it.newest()[5]["v"] == 1
     it.check_tracking()
+    name = ("-t", f"{it.schema}.t")
+    every_time = "Will start from: the start, as the whole table is read each time"
+    assert every_time in it.call("watermark", "get", *name).out
+    assert it.call("watermark", "reset", *name).code == 0
+    assert (
+        "Will start from: 2025-01-01 00:00:00 (default)" in it.call("watermark", "get", *name).out
+    )
 
 
 def test_a_reload_of_a_table_that_was_emptied(pipeline: New) -> None:

@@ -225,6 +225,8 @@ def _get_system(app: App) -> None:
 def _as_text(app: App, table: TableName, watermark: Watermark | None) -> str:
     if watermark is not None and not watermark.position.is_start:
         start = str(watermark.position)
+    elif watermark is not None and watermark.mysql_state.chunk_count:
+        start = "the start, as the whole table is read each time"
     else:
         moment, source = app.start_of_new_tables()
         if watermark is None:

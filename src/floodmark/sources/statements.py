@@ -178,7 +178,10 @@ def cursor_values(cursor: Cursor, position: Position) -> Values:
     """A position as values of the cursor's columns, fewer if it stands behind many rows."""
     key = () if position.id is None else identity_values(position.id)
     if len(key) > len(cursor.key) and cursor.kind != "none":
-        raise UsageError(f"position {position} does not fit the cursor {cursor}")
+        raise UsageError(
+            f"position {position} does not fit the cursor {cursor}",
+            hint="set one that does: watermark set --timestamp TS",
+        )
     match cursor.kind:
         case "none":
             return ()
