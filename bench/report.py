@@ -102,10 +102,13 @@ def memory(found: dict[str, Any]) -> str:
 
 
 def steps(found: dict[str, Any]) -> str:
-    """What each step of a start takes."""
+    """What each step of a start takes. Whoever has ended takes its CPU time along."""
     return table(
         ("step", "wall s", "CPU s"),
-        ((name, f"{cost['wall']:.2f}", f"{cost['cpu']:.2f}") for name, cost in found.items()),
+        (
+            (name, f"{cost['wall']:.2f}", f"{cost['cpu']:.2f}" if name != "stop" else "")
+            for name, cost in found.items()
+        ),
     )
 
 

@@ -39,13 +39,11 @@ def work(number: int) -> str:
 
 def main() -> None:
     """Start, run tasks twice, and stop."""
-    from pyspark.core import context
-
-    from floodmark.engine.session import spark_session
+    from floodmark.engine import session
 
     done("import PySpark")
-    vars(context)["launch_gateway"] = telling("start Java", vars(context)["launch_gateway"])
-    with spark_session(log_file=os.devnull) as spark:
+    vars(session)["start_java"] = telling("start Java", vars(session)["start_java"])
+    with session.spark_session(log_file=os.devnull) as spark:
         done("start Spark")
         spark.run("first", work, 2, None)
         done("first tasks: daemon, workers, imports")

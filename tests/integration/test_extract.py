@@ -17,8 +17,9 @@ import pytest
 from floodmark.config.models import LakeSettings, MysqlConnection, RetrySettings
 from floodmark.config.secret import Secret
 from floodmark.embedded.mariadb import PrivateMariaDB
-from floodmark.engine.archive import find_archive, find_java
+from floodmark.engine.archive import find_archive
 from floodmark.engine.extract import extract
+from floodmark.engine.java import find_java
 from floodmark.engine.job import ExtractionJob
 from floodmark.engine.reading import connectorx_url
 from floodmark.engine.session import spark_session
@@ -331,11 +332,13 @@ def test_the_class_archive_is_kept_only_when_it_is_whole(tmp_path: Path) -> None
     archive = find_archive(java, {"XDG_CACHE_HOME": str(tmp_path)})
     assert archive is not None
     assert f"ArchiveClassesAtExit={archive.unfinished}" in archive.options
-    archive.keep()  # Java wrote nothing
+    archive.keep(["-cp", "here"])  # Java wrote nothing
     assert not archive.exists
+    assert archive.words is None
     Path(archive.unfinished).write_bytes(b"classes")
-    archive.keep()
+    archive.keep(["-cp", "here"])
     assert f"SharedArchiveFile={archive.path}" in archive.options
+    assert archive.words == ["-cp", "here"]
     other = find_archive(java, {"XDG_CACHE_HOME": str(tmp_path)})
     assert other is not None
     assert (other.path, other.unfinished == archive.unfinished) == (archive.path, False)

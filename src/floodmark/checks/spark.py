@@ -21,7 +21,7 @@ _SECONDS = 10
 def check_spark(settings: SparkSettings, *, start: bool) -> Iterator[Check]:
     """Look for what Spark needs; with `start`, start it and have every worker answer."""
     try:
-        from floodmark.engine.archive import find_java
+        from floodmark.engine.java import find_java
     except ImportError as error:
         hint = "pip install pyspark"
         yield Check(subject="Spark", state="failed", finding=f"no PySpark: {error}", hint=hint)

@@ -1,11 +1,11 @@
 """A class-data archive: Spark's thousands of classes, ready to be mapped instead of loaded.
 
 With it Spark starts in less than half the time. The Java process that runs Spark writes it when it
-ends; a later one that finds it unfit (another Java, other jars) ignores it.
+ends; a later one that finds it unfit (another Java, other jars) ignores it. Beside it lie the words
+that this Java was started with.
 """
 
 import os
-import shutil
 import time
 from contextlib import suppress
 from glob import escape as glob_escape
@@ -14,7 +14,7 @@ from hashlib import sha256
 from secrets import token_hex
 
 import pyspark
-from msgspec import Struct
+from msgspec import DecodeError, Struct, json
 
 _QUIET = "-Xlog:disable -Xlog:all=off"
 _LEFTOVER_SECONDS = 3600.0
@@ -38,10 +38,24 @@ class ClassArchive(Struct, frozen=True):
             return f"-XX:SharedArchiveFile={self.path} -Xshare:auto {_QUIET}"
         return f"-XX:ArchiveClassesAtExit={self.unfinished} {_QUIET}"
 
-    def keep(self) -> None:
-        """Take what Java wrote into use, if it wrote anything."""
+    @property
+    def words(self) -> list[str] | None:
+        """What the Java was told that left the archive, if that is known."""
+        with suppress(OSError, DecodeError), open(self._words_path, "rb") as file:
+            return json.decode(file.read(), type=list[str])
+        return None
+
+    def keep(self, words: list[str]) -> None:
+        """Take what Java wrote into use, if it wrote anything, and what it was told."""
         with suppress(OSError):
             os.replace(self.unfinished, self.path)
+            with open(self.unfinished, "wb") as file:
+                file.write(json.encode(words))
+            os.replace(self.unfinished, self._words_path)
+
+    @property
+    def _words_path(self) -> str:
+        return f"{self.path.removesuffix('.jsa')}.json"
 
     def discard(self) -> None:
         """Remove what Java may have begun to write."""
@@ -81,12 +95,3 @@ def _remove_leftovers(path: str) -> None:
         with suppress(OSError):
             if time.time() - os.stat(leftover).st_mtime > _LEFTOVER_SECONDS:
                 os.unlink(leftover)
-
-
-def find_java(environment: dict[str, str]) -> str | None:
-    """Find the Java that Spark will run."""
-    home = environment.get("JAVA_HOME")
-    if home:
-        path = os.path.join(home, "bin", "java")
-        return path if os.access(path, os.X_OK) else None
-    return shutil.which("java", path=environment.get("PATH"))

@@ -14,8 +14,9 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 
-from floodmark.engine.archive import ClassArchive, find_archive, find_java
+from floodmark.engine.archive import ClassArchive, find_archive
 from floodmark.engine.classic import ClassicSpark, reason
+from floodmark.engine.java import find_java, is_plain, start_java, words_of
 from floodmark.engine.tasks import Spark
 from floodmark.errors import FloodmarkError
 
@@ -23,6 +24,7 @@ Started = TypeVar("Started")
 
 LOCAL_MASTER = "local[*,4]"
 _LOOPBACK = "127.0.0.1"
+_DRIVER_MEMORY = "1g"  # as Spark has it
 # No rows ever pass through it, and nobody watches its loggers.
 _SMALL_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dlog4j2.disable.jmx=true"
 _ARCHIVING_SECONDS = 60.0
@@ -91,6 +93,8 @@ def _classic(
         os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
     wanted = SparkConf().setAppName(name).setMaster(master).setAll(list(settings.items()))
     with _stderr_to(log_file):
+        if archive and archive.words and not options and is_plain(environment):
+            _start_quickly(java, archive, memory)
         context = _start(lambda: SparkContext.getOrCreate(wanted))
     # It would write a traceback when Java dies, which whoever waits for Spark hears of anyway.
     context._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]  # noqa: SLF001
@@ -98,6 +102,13 @@ def _classic(
         yield ClassicSpark(context)
     finally:
         _stop(context, archive)
+
+
+def _start_quickly(java: str, archive: ClassArchive, memory: str | None) -> None:
+    """Start Java for PySpark to find, as it was started before; if it cannot, PySpark will."""
+    words = [*(archive.words or ()), *_SMALL_JAVA.split(), *archive.options.split()]
+    if gateway := start_java(java, [*words, f"-Xmx{memory or _DRIVER_MEMORY}"]):
+        SparkContext._gateway, SparkContext._jvm = gateway, gateway.jvm  # noqa: SLF001
 
 
 def _check_answers(remote: str) -> None:
@@ -159,7 +170,10 @@ def _stop(context: SparkContext, archive: ClassArchive | None) -> None:
     if gateway is None or process is None or process.stdin is None:
         context.stop()
         return  # its Java is not ours
+    archiving = archive is not None and not archive.exists
+    words: list[str] = []
     with suppress(Exception):  # a Java that is gone cannot be stopped in order
+        words = words_of(gateway) if archiving else []
         context._jsc.stop()  # noqa: SLF001
     with suppress(Exception):
         gateway.shutdown()
@@ -167,7 +181,6 @@ def _stop(context: SparkContext, archive: ClassArchive | None) -> None:
     # It would have us wait for a second, until it looks whether anything came.
     Thread(target=context._accumulatorServer.shutdown, daemon=True).start()  # noqa: SLF001
     SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None  # noqa: SLF001
-    archiving = archive is not None and not archive.exists
     try:
         process.wait(_ARCHIVING_SECONDS if archiving else _ENDING_SECONDS)
     except subprocess.TimeoutExpired:
@@ -177,7 +190,7 @@ def _stop(context: SparkContext, archive: ClassArchive | None) -> None:
             archive.discard()
     else:
         if archive and archiving:  # it is written when Java ends
-            archive.keep()
+            archive.keep(words)
 
 
 @contextmanager

@@ -1,0 +1,58 @@
+"""How Spark's Java is started: the first time, later, and when that goes wrong."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from floodmark.engine.java import is_plain
+
+START = """
+from pathlib import Path
+from pyspark import SparkContext
+from floodmark.engine.session import spark_session
+
+with spark_session(log_file="spark.log", options=%s) as spark:
+    java = SparkContext._gateway.proc.pid
+    print(Path(f"/proc/{java}/cmdline").read_text().replace("\\0", " "))
+    print(spark.run("test", lambda number: str(number * 2), 3, None))
+"""
+BY_SCRIPT, DIRECTLY = "org.apache.spark.deploy.SparkSubmit", "PythonGatewayServer"
+
+
+def start(folder: Path, options: str = "{}") -> str:
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_"))}
+    ended = subprocess.run(
+        [sys.executable, "-c", START % options],
+        env={**environment, "XDG_CACHE_HOME": str(folder)},
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        timeout=300,
+    )
+    assert "['0', '2', '4']" in ended.stdout
+    return ended.stdout
+
+
+def test_java_is_started_without_scripts_once_it_is_known_how(tmp_path: Path) -> None:
+    first = start(tmp_path)
+    assert BY_SCRIPT in first
+    assert "ArchiveClassesAtExit" in first
+    second = start(tmp_path)
+    assert DIRECTLY in second
+    assert BY_SCRIPT not in second
+    assert "SharedArchiveFile" in second
+    # Whoever has wishes of his own gets what Spark's scripts make of them.
+    assert BY_SCRIPT in start(tmp_path, '{"spark.test": "1"}')
+    (words,) = (tmp_path / "floodmark").glob("*.json")
+    words.write_text(json.dumps(["-cp", "/nowhere"]))
+    assert BY_SCRIPT in start(tmp_path)
+
+
+def test_settings_for_spark_in_the_environment_are_heeded() -> None:
+    assert is_plain({"PATH": "/bin", "PYSPARK_PYTHON": "python3", "SPARK_LOCAL_IP": "127.0.0.1"})
+    assert not is_plain({"SPARK_CONF_DIR": "/etc/spark"})
+    assert not is_plain({"PYSPARK_SUBMIT_ARGS": "--jars a.jar pyspark-shell"})
+    assert not is_plain({"HADOOP_CONF_DIR": "/etc/hadoop"})
