@@ -68,7 +68,7 @@ def batches(
     return list(
         batches_of(
             pending,
-            [m.head for m in manifests if not isinstance(m.change, Chunk)],
+            [m.head for m in manifests if m in known or not isinstance(m.change, Chunk)],
             target_name="t",
             load_epoch=3,
             session_id="session",
@@ -84,7 +84,7 @@ def numbers(found: Sequence[LoadBatch]) -> list[list[int]]:
 
 def test_what_the_ledger_knows_is_not_pending() -> None:
     manifests = log(chunk(), chunk(), chunk())
-    assert numbers(batches(manifests, known=manifests[1:2])) == [[1, 3]]
+    assert numbers(batches(manifests, known=manifests[:1])) == [[2, 3]]
     assert batches(manifests, known=manifests) == []
     assert batches([]) == []
 
@@ -107,6 +107,11 @@ def test_a_reload_makes_what_came_before_needless() -> None:
 def test_a_batch_ends_where_an_operator_moved_the_position() -> None:
     for move in MOVES:
         assert numbers(batches(log(chunk(), chunk(), move, chunk()))) == [[1, 2], [4]]
+
+
+def test_what_comes_late_is_loaded_by_itself() -> None:
+    manifests = log(*[chunk()] * 6)
+    assert numbers(batches(manifests, known=manifests[2:3])) == [[1, 2], [4, 5, 6]]
 
 
 def test_a_batch_ends_where_the_schema_changes() -> None:

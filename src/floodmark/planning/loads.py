@@ -1,5 +1,6 @@
 """Which manifests to load, and which of them together."""
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 
@@ -61,7 +62,7 @@ def loaded_through(manifests: Iterable[Manifest], pending: Iterable[Manifest], s
 
 def batches_of(
     pending: Sequence[Manifest],
-    steered: Iterable[Head],
+    borders: Iterable[Head],
     *,
     target_name: str,
     load_epoch: int,
@@ -71,14 +72,15 @@ def batches_of(
 ) -> Iterator[LoadBatch]:
     """Group manifests into transactions of some size.
 
-    A batch never crosses a manifest by which an operator moved the position (`steered`): behind
-    such a one, rows may come again. Nor does it cross a change of the schema, or a full reload; and
-    what was adopted is loaded by itself.
+    A batch never crosses one of the `borders`: a manifest by which an operator moved the position,
+    as rows may come again behind it; or one that is loaded already, as what lies before it comes
+    late. Nor does it cross a change of the schema, or a full reload; and what was adopted is loaded
+    by itself.
     """
-    moves = sorted(steered)
+    between = sorted(borders)
     batch: list[Manifest] = []
     for manifest in pending:
-        if batch and not _together(batch, manifest, moves, most_bytes):
+        if batch and not _together(batch, manifest, between, most_bytes):
             yield _batch(batch, target_name, load_epoch, session_id, manifest_key)
             batch = []
         batch.append(manifest)
@@ -87,15 +89,15 @@ def batches_of(
 
 
 def _together(
-    batch: list[Manifest], manifest: Manifest, moves: list[Head], most_bytes: int
+    batch: list[Manifest], manifest: Manifest, borders: list[Head], most_bytes: int
 ) -> bool:
     last, new = batch[-1].change, manifest.change
     assert isinstance(last, Chunk)
     assert isinstance(new, Chunk)
-    moved = any(batch[-1].head < move < manifest.head for move in moves)
+    crosses = bisect_right(borders, batch[-1].head) != bisect_left(borders, manifest.head)
     size = sum(m.change.bytes for m in batch if isinstance(m.change, Chunk)) + new.bytes
     return (
-        not moved
+        not crosses
         and not (last.reload or new.reload or last.adopted or new.adopted)
         and size <= most_bytes
         and _shape(last) == _shape(new)

@@ -232,7 +232,7 @@ def _load(
 
     batches = batches_of(
         pending,
-        [m.head for m in selection.manifests if not isinstance(m.change, Chunk)],
+        [*ledger, *(m.head for m in selection.manifests if not isinstance(m.change, Chunk))],
         target_name=loading.target_name,
         load_epoch=load_epoch,
         session_id=loading.session_id,
