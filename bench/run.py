@@ -11,6 +11,7 @@ import platform
 import statistics
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import UTC, datetime
@@ -241,14 +242,19 @@ def interleaved(
     after: Callable[[str], None] = lambda _: None,
     unmeasured: tuple[str, ...] = (),
 ) -> dict[str, Any]:
-    """Let all run one after another, round by round, and return the middle of each."""
+    """Let all run one after another, round by round, and return the middle of each.
+
+    Each round begins with another one: whoever comes first may find caches cold.
+    """
     for name in unmeasured:
         contenders[name](ROUNDS)
     costs: dict[str, list[dict[str, Any]]] = {name: [] for name in contenders}
     for number in range(ROUNDS):
         before()
-        for name, run in contenders.items():
-            cost = run(number)
+        order = deque(contenders)
+        order.rotate(-number)
+        for name in order:
+            cost = contenders[name](number)
             after(name)
             costs[name].append(structs.asdict(cost))
             say(f"{name}: {cost.wall:.1f} s, {cost.cpu:.1f} s of CPU")

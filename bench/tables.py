@@ -1,8 +1,12 @@
 """The tables that are measured: a wide one of mixed types, and a narrow one."""
 
-from typing import Protocol
+import time
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 _ROWS_AT_ONCE = 500_000
+_SETTLING_SECONDS = 30.0
+_FEW_VERSIONS = 100
 
 # Name, type, and the value of row `seq`; `a` and `b` are numbers that look random, and are not.
 WIDE = (
@@ -53,7 +57,7 @@ NARROW = (
 class Source(Protocol):
     """A MySQL server that runs statements."""
 
-    def execute(self, sql: str) -> object:
+    def execute(self, sql: str) -> Sequence[Sequence[Any]]:
         """Run a statement."""
 
 
@@ -94,4 +98,15 @@ def change(source: Source, name: str, rows: int, of: int, day: int) -> str:
         f" update_at = '2026-01-01' + INTERVAL {day} DAY + INTERVAL id MOD 3600 SECOND"
         f" WHERE id MOD {every} = 0 AND id <= {every * rows}"
     )
+    _settle(source)
     return note
+
+
+def _settle(source: Source) -> None:
+    """Wait until the server has cleared up behind a change, which it does in its own time."""
+    deadline = time.monotonic() + _SETTLING_SECONDS
+    while time.monotonic() < deadline:
+        found = source.execute("SHOW GLOBAL STATUS LIKE 'Innodb_history_list_length'")
+        if int(found[0][1]) < _FEW_VERSIONS:
+            return
+        time.sleep(0.1)

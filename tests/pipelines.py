@@ -77,6 +77,9 @@ class DirectEngine(SparkEngine):
 
     attempts = count()
 
+    def prepare(self) -> None:
+        """There is nothing to start."""
+
     def extract(
         self, job: ExtractionJob, windows: Sequence[Window], progress: Callable[[int], None]
     ) -> list[Receipt]:

@@ -3,7 +3,6 @@
 import json
 import os
 import time
-from collections.abc import Callable
 from typing import Any
 
 from meter import tree_cpu
@@ -19,17 +18,6 @@ def done(step: str) -> None:
     _last.update(now)
 
 
-def telling(step: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """The same function, noted when it is through."""
-
-    def told(*words: Any, **named: Any) -> Any:
-        result = function(*words, **named)
-        done(step)
-        return result
-
-    return told
-
-
 def work(number: int) -> str:
     """What a worker has to import before it can read."""
     import floodmark.engine.task  # noqa: F401
@@ -39,11 +27,19 @@ def work(number: int) -> str:
 
 def main() -> None:
     """Start, run tasks twice, and stop."""
-    from floodmark.engine import session
+    from floodmark.engine.java import StartingJava
+    from floodmark.engine.session import spark_session
 
-    done("import PySpark")
-    vars(session)["start_java"] = telling("start Java", vars(session)["start_java"])
-    with session.spark_session(log_file=os.devnull) as spark:
+    reach = StartingJava.reach
+
+    def reached(starting: StartingJava) -> Any:
+        done("start Java, import PySpark meanwhile")
+        gateway = reach(starting)
+        done("wait for Java")
+        return gateway
+
+    StartingJava.reach = reached  # type: ignore[assignment, method-assign]
+    with spark_session(log_file=os.devnull) as spark:
         done("start Spark")
         spark.run("first", work, 2, None)
         done("first tasks: daemon, workers, imports")

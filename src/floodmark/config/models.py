@@ -226,7 +226,7 @@ class SparkSettings(Struct, frozen=True, kw_only=True):
 class ExtractionSettings(Struct, frozen=True, kw_only=True):
     """How tables are cut into windows, chunks and files, and how far they are read."""
 
-    window_rows: Rows = 250_000
+    window_rows: Rows = 150_000
     """Rows that one Spark task reads, at most."""
     window_mb: Rows = 64
     """And what they take in MySQL, at most, by its own estimate: a task may hold a whole window in

@@ -32,7 +32,7 @@ _TUNNEL = """\
 _REST = """\
 # What may be set, with its default:
 # default_start: 2025-01-01             # where tables with a time cursor begin without a watermark
-# extraction: {window_rows: 250000, windows_per_chunk: 8, file_mb: 192}
+# extraction: {window_rows: 150000, windows_per_chunk: 8, file_mb: 192}
 # spark: {master: "local[*,4]", memory: 1g}    # or spark://host:7077
 # presets: {cutover: 2025-08-04}        # for 'floodmark watermark set cutover --force'
 """

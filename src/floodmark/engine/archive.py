@@ -11,9 +11,10 @@ from contextlib import suppress
 from glob import escape as glob_escape
 from glob import glob
 from hashlib import sha256
+from importlib.metadata import version
+from importlib.util import find_spec
 from secrets import token_hex
 
-import pyspark
 from msgspec import DecodeError, Struct, json
 
 _QUIET = "-Xlog:disable -Xlog:all=off"
@@ -85,7 +86,8 @@ def _mark(java: str) -> str:
     program = os.path.realpath(java)
     own_classes = os.path.join(os.path.dirname(program), "..", "lib", "server", "classes.jsa")
     made = [os.stat(path).st_mtime_ns for path in (program, own_classes) if os.path.exists(path)]
-    facts = f"{program} {made} {pyspark.__file__} {pyspark.__version__} core"
+    spark = find_spec("pyspark")
+    facts = f"{program} {made} {spark and spark.origin} {version('pyspark')} core"
     return sha256(facts.encode()).hexdigest()[:16]
 
 

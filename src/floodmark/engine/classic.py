@@ -4,19 +4,49 @@ Only Spark's core is started. Tasks need neither its SQL nor its Arrow, and thes
 time and the memory of a start.
 """
 
+import subprocess
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from secrets import token_hex
 
-from py4j.protocol import Py4JJavaError
-from pyspark import SparkContext
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
 
-from floodmark.engine.tasks import Progress, SparkFailure
+from floodmark.engine.archive import ClassArchive
+from floodmark.engine.java import StartingJava, words_of
+from floodmark.engine.tasks import Progress, SparkFailure, cannot_start
 
+_ARCHIVING_SECONDS = 60.0
+_ENDING_SECONDS = 5.0
 _POLL_SECONDS = 0.5
 _WORKERS_WORDS = "Traceback (most recent call last):"
 _JAVAS_WORDS = "\n\tat "
+
+
+@contextmanager
+def classic_spark(
+    settings: Mapping[str, str], starting: StartingJava | None, archive: ClassArchive | None
+) -> Iterator["ClassicSpark"]:
+    """Start Spark in a Java that is already starting, or in one that PySpark starts; and stop it.
+
+    If no `archive` of classes is there yet, its Java leaves one.
+    """
+    if starting and (gateway := starting.reach()):
+        SparkContext._gateway, SparkContext._jvm = gateway, gateway.jvm  # noqa: SLF001
+    try:
+        context = SparkContext.getOrCreate(SparkConf().setAll(list(settings.items())))
+    except Py4JJavaError as error:
+        raise cannot_start(reason(error)) from error
+    except (Py4JError, PySparkException) as error:
+        raise cannot_start(str(error).strip() or type(error).__name__) from error
+    # It would write a traceback when Java dies, which whoever waits for Spark hears of anyway.
+    context._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]  # noqa: SLF001
+    try:
+        yield ClassicSpark(context)
+    finally:
+        _stop(context, archive)
 
 
 class ClassicSpark:
@@ -81,3 +111,33 @@ def _watch(context: SparkContext, group: str, progress: Progress, over: threadin
             jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
             stages = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
             progress(sum(stage.numCompletedTasks for stage in stages if stage))
+
+
+def _stop(context: SparkContext, archive: ClassArchive | None) -> None:
+    """Stop Spark and end its Java, so that a later start begins from nothing."""
+    gateway = SparkContext._gateway  # noqa: SLF001
+    process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
+    if gateway is None or process is None or process.stdin is None:
+        context.stop()
+        return  # its Java is not ours
+    archiving = archive is not None and not archive.exists
+    words: list[str] = []
+    with suppress(Exception):  # a Java that is gone cannot be stopped in order
+        words = words_of(gateway) if archiving else []
+        context._jsc.stop()  # noqa: SLF001
+    with suppress(Exception):
+        gateway.shutdown()
+    process.stdin.close()
+    # It would have us wait for a second, until it looks whether anything came.
+    threading.Thread(target=context._accumulatorServer.shutdown, daemon=True).start()  # noqa: SLF001
+    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None  # noqa: SLF001
+    try:
+        process.wait(_ARCHIVING_SECONDS if archiving else _ENDING_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+        if archive and archiving:
+            archive.discard()
+    else:
+        if archive and archiving:  # it is written when Java ends
+            archive.keep(words)

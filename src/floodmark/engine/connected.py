@@ -1,24 +1,46 @@
 """Spark that runs elsewhere, reached through Spark Connect."""
 
-from collections.abc import Callable, Iterator
+import socket
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from secrets import token_hex
-from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 from pyspark.errors import PySparkException, PythonException
+from pyspark.sql import SparkSession
 from pyspark.sql.pandas.functions import arrow_udf
 
-from floodmark.engine.tasks import Progress, SparkFailure
+from floodmark.engine.tasks import Progress, SparkFailure, cannot_start
+from floodmark.errors import FloodmarkError
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+_PORT = 15002
+_ANSWER_SECONDS = 10.0
+
+
+@contextmanager
+def connected_spark(
+    remote: str, options: Mapping[str, str], name: str
+) -> Iterator["ConnectedSpark"]:
+    """Begin a session on a server that runs, and end it."""
+    _check_answers(remote)
+    builder = SparkSession.builder.appName(name).remote(remote)
+    for key, value in options.items():
+        builder = builder.config(key, value)
+    try:
+        session = builder.getOrCreate()
+    except PySparkException as error:
+        raise cannot_start(_reason(error)) from error
+    try:
+        yield ConnectedSpark(session)
+    finally:
+        session.stop()
 
 
 class ConnectedSpark:
     """Runs tasks as the rows of a DataFrame: Spark Connect knows nothing else."""
 
-    def __init__(self, session: "SparkSession") -> None:
+    def __init__(self, session: SparkSession) -> None:
         self._session = session
 
     def run(
@@ -53,6 +75,21 @@ class ConnectedSpark:
             raise
         finally:
             self._session.removeTag(tag)
+
+
+def _check_answers(remote: str) -> None:
+    """Raise FloodmarkError if nobody answers there; PySpark would try again for ten minutes."""
+    place = urlsplit(remote)
+    if place.scheme != "sc":  # a server that starts with the client
+        return
+    try:
+        address = (place.hostname or "", place.port or _PORT)
+        socket.create_connection(address, _ANSWER_SECONDS).close()
+    except (OSError, ValueError) as error:
+        raise FloodmarkError(
+            f"Spark Connect at {place.hostname} does not answer: {error}",
+            hint="check 'spark.remote', and that the server runs",
+        ) from error
 
 
 def _reason(error: PySparkException) -> str:

@@ -7,13 +7,15 @@ the Java that left the class archive, the words that it had for it are known, an
 import os
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
-from py4j.java_gateway import JavaGateway
-from pyspark.java_gateway import launch_gateway
+if TYPE_CHECKING:
+    from py4j.java_gateway import JavaGateway
 
 # What PySpark's own start talks of: where Java is to say how it is reached, and where it was found.
 _INFO = "_PYSPARK_DRIVER_CONN_INFO_PATH"
@@ -38,38 +40,52 @@ def is_plain(environment: Mapping[str, str]) -> bool:
     return not any(name.startswith(known) for name in environment.keys() - _OURS)
 
 
-def words_of(gateway: JavaGateway) -> list[str]:
+def runs_already() -> bool:
+    """Whether PySpark has a Java in this process."""
+    context = sys.modules.get("pyspark.core.context")
+    return context is not None and context.SparkContext._gateway is not None  # noqa: SLF001
+
+
+def words_of(gateway: "JavaGateway") -> list[str]:
     """What a Java was told that runs Spark, and what the next one is to be told as well."""
     jvm = gateway.jvm
     modules = jvm.org.apache.spark.launcher.JavaModuleOptions.defaultModuleOptionArray()
     return ["-cp", jvm.System.getProperty("java.class.path"), *modules]
 
 
-def start_java(java: str, words: Sequence[str]) -> JavaGateway | None:
-    """Start a Java with these words, and reach it; None if it ends at once.
+class StartingJava:
+    """A Java that has just been started; PySpark can be imported meanwhile.
 
     It ends with us: its stdin is a pipe. Ctrl-C is not for it, so it has a group of its own.
     """
-    with TemporaryDirectory() as folder:
-        info = os.path.join(folder, "info")
-        process = subprocess.Popen(  # noqa: S603 - Java, and what Spark told it
+
+    def __init__(self, java: str, words: Sequence[str]) -> None:
+        self._folder = TemporaryDirectory()
+        self._info = os.path.join(self._folder.name, "info")
+        self._process = subprocess.Popen(  # noqa: S603 - Java, and what Spark told it
             [java, *words, _SERVER],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
-            env={**os.environ, _INFO: info},
+            env={**os.environ, _INFO: self._info},
             process_group=0,
         )
-        while not os.path.exists(info):
-            if process.poll() is not None:
-                return None
-            time.sleep(_POLL_SECONDS)
-        with open(info, "rb") as file:
-            port = int.from_bytes(file.read(4))
-            secret = file.read(int.from_bytes(file.read(4))).decode()
-    with _environment({_PORT: str(port), _SECRET: secret}):
-        gateway = launch_gateway()  # type: ignore[no-untyped-call]
-    gateway.proc = process
-    return gateway
+
+    def reach(self) -> "JavaGateway | None":
+        """Wait until it answers; None if it has ended."""
+        from pyspark.java_gateway import launch_gateway
+
+        with self._folder:
+            while not os.path.exists(self._info):
+                if self._process.poll() is not None:
+                    return None
+                time.sleep(_POLL_SECONDS)
+            with open(self._info, "rb") as file:
+                port = int.from_bytes(file.read(4))
+                secret = file.read(int.from_bytes(file.read(4))).decode()
+        with _environment({_PORT: str(port), _SECRET: secret}):
+            gateway = launch_gateway()  # type: ignore[no-untyped-call]
+        gateway.proc = self._process
+        return gateway
 
 
 @contextmanager

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Protocol
 
 from msgspec import Struct
-from pyspark.taskcontext import TaskContext
 
 from floodmark.errors import FloodmarkError
 
@@ -13,6 +12,13 @@ Progress = Callable[[int], None]
 
 class SparkFailure(Exception):
     """Spark could not run tasks, for a reason of its own or of theirs."""
+
+
+def cannot_start(why: str) -> FloodmarkError:
+    """Spark's own words for why it does not start, the first line of them."""
+    return FloodmarkError(
+        f"Spark does not start: {why.splitlines()[0]}", hint="check the settings under 'spark:'"
+    )
 
 
 class Spark(Protocol):
@@ -61,6 +67,8 @@ def run_tasks(
 
 
 def _attempt() -> Attempt:
+    from pyspark.taskcontext import TaskContext  # not before Java starts
+
     context = TaskContext.get()
     assert context is not None
     return Attempt(context.taskAttemptId(), context.attemptNumber())

@@ -74,7 +74,10 @@ class Progress(Struct, frozen=True, kw_only=True):
 
 
 class Engine(Protocol):
-    """Whatever reads windows into the lake. It starts when the first window is to be read."""
+    """Whatever reads windows into the lake. It starts when there is something to read."""
+
+    def prepare(self) -> None:
+        """Begin to start: there is."""
 
     def job(
         self, extraction: "Extraction", plan: TablePlan, table: TableName, sequence: int
@@ -181,6 +184,7 @@ class _TableRun:
             extraction.settings,
             windows_per_chunk=extraction.settings.windows_at_once(extraction.strategy),
             limit=limit,
+            found=extraction.engine.prepare,
         )
         for chunk in one_ahead(chunks):
             self._read(chunk)

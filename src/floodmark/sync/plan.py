@@ -159,19 +159,30 @@ def chunks_of(
     *,
     windows_per_chunk: int,
     limit: int | None,
+    found: Callable[[], None] = lambda: None,
 ) -> Iterator[ChunkPlan]:
-    """Cut what a plan reads into chunks of windows, found one after another as they are needed."""
+    """Cut what a plan reads into chunks of windows, found one after another as they are needed.
+
+    `found` is called as soon as it is certain that there will be one.
+    """
     if plan.bound is None:
         return iter(())
     most_rows = window_rows(plan.source, settings)
     stride = even_rows(plan.expected_rows, most_rows=most_rows, windows_per_chunk=windows_per_chunk)
     return plan_chunks(
         plan.start,
-        _edges(session, plan, min(stride, limit or stride), limit),
+        _telling(_edges(session, plan, min(stride, limit or stride), limit), found),
         windows_per_chunk=windows_per_chunk if plan.route.chunked else None,
         most_rows=most_rows,
         predicate=partial(window_predicate, plan.source, plan.choice.cursor),
     )
+
+
+def _telling(edges: Iterator[Edge], found: Callable[[], None]) -> Iterator[Edge]:
+    for number, edge in enumerate(edges):
+        if number == 0:
+            found()
+        yield edge
 
 
 def window_rows(source: SourceTable, settings: ExtractionSettings) -> int:

@@ -3,8 +3,8 @@
 import os
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from threading import Lock
+from contextlib import ExitStack, suppress
+from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from floodmark.config.models import SparkSettings
@@ -29,7 +29,7 @@ OLDEST_SECONDS = 86_400.0
 
 
 class SparkEngine:
-    """Starts Spark at the first chunk of the first table, and stops it with the run.
+    """Starts Spark when the first table has something to read, and stops it with the run.
 
     Over many rounds the session stays warm. One that has died is replaced when it is next needed.
     """
@@ -44,6 +44,11 @@ class SparkEngine:
         self._began = self._used = 0.0
         self._failed = False
         self._stopped = False
+
+    def prepare(self) -> None:
+        """Begin to start Spark: it will be needed soon."""
+        if self._session is None:
+            Thread(target=self._start_ahead, daemon=True).start()
 
     def job(
         self, extraction: Extraction, plan: TablePlan, table: TableName, sequence: int
@@ -135,6 +140,10 @@ class SparkEngine:
             self._running.close()
         except Exception as error:  # noqa: BLE001 - a Spark that is gone cannot be stopped
             self._report(Notice("debug", f"Spark did not stop in order: {error}"))
+
+    def _start_ahead(self) -> None:
+        with suppress(Exception):  # whoever needs it tries again, and hears why it does not start
+            self._started()
 
     def _started(self) -> Any:
         with self._lock:
