@@ -9,6 +9,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from floodmark.embedded.mariadb import PrivateMariaDB
+from meter import tree_cpu
 from servers.postgres import PrivatePostgres
 
 ROOT = Path(__file__).parents[1]
@@ -67,6 +68,10 @@ class Place(Struct, frozen=True, kw_only=True):
             text = _CONFIG.format(source=self.source, target=targets[target])
             (folder / "floodmark.yml").write_text(text)
         return folder
+
+    def databases_cpu(self) -> float:
+        """The CPU seconds that both servers have taken so far."""
+        return sum(tree_cpu(pid) for server in (self.source, self.target) if (pid := server.pid))
 
     def rows_noted(self, schema: str, note: str) -> int:
         """How many rows of a schema's wide table carry a note."""

@@ -53,13 +53,14 @@ def report(results: dict[str, Any]) -> str:
 def costs(found: dict[str, Any]) -> str:
     """One line a contender."""
     return table(
-        ("contender", "wall s", "all runs", "CPU s", "peak MB", "MB written"),
+        ("contender", "wall s", "all runs", "CPU s", "databases' CPU s", "peak MB", "MB written"),
         (
             (
                 name,
                 f"{cost['wall']:.1f}",
                 ", ".join(f"{wall:.1f}" for wall in cost["walls"]),
                 f"{cost['cpu']:.1f}",
+                f"{cost['databases']:.1f}",
                 f"{cost['memory'] / 1e6:,.0f}",
                 f"{cost['bytes'] / 1e6:,.0f}" if cost["bytes"] else "",
             )

@@ -92,7 +92,7 @@ def stage_one(place: Place) -> dict[str, Any]:
                 ),
             }
         # Both warm ones have run once before they are measured.
-        return interleaved(contenders, unmeasured=("Floodmark, warm", "Spark JDBC, warm"))
+        return interleaved(place, contenders, unmeasured=("Floodmark, warm", "Spark JDBC, warm"))
 
 
 def first_load(place: Place) -> dict[str, Any]:
@@ -114,7 +114,7 @@ def first_load(place: Place) -> dict[str, Any]:
                 place, place.empty(f"sling_{n}"), "postgres"
             ),
         }
-    return interleaved(contenders)
+    return interleaved(place, contenders)
 
 
 def changes(place: Place) -> dict[str, Any]:
@@ -158,9 +158,11 @@ def changes(place: Place) -> dict[str, Any]:
             assert found == changed.rows, f"{name} brought {found} of {changed}"
 
         measured = {
-            f"{CHANGED:,} changed": interleaved(contenders, before=change(CHANGED), after=check),
-            f"{FEW:,} changed": interleaved(contenders, before=change(FEW), after=check),
-            "nothing new": interleaved(contenders),
+            f"{CHANGED:,} changed": interleaved(
+                place, contenders, before=change(CHANGED), after=check
+            ),
+            f"{FEW:,} changed": interleaved(place, contenders, before=change(FEW), after=check),
+            "nothing new": interleaved(place, contenders),
         }
         return {
             f"{what}: {who}": found for what, one in measured.items() for who, found in one.items()
@@ -236,6 +238,7 @@ def everyday(place: Place) -> dict[str, Any]:
 
 
 def interleaved(
+    place: Place,
     contenders: dict[str, Contender],
     *,
     before: Callable[[], None] = lambda: None,
@@ -254,10 +257,12 @@ def interleaved(
         order = deque(contenders)
         order.rotate(-number)
         for name in order:
+            spent = place.databases_cpu()
             cost = contenders[name](number)
+            databases = place.databases_cpu() - spent
             after(name)
-            costs[name].append(structs.asdict(cost))
-            say(f"{name}: {cost.wall:.1f} s, {cost.cpu:.1f} s of CPU")
+            costs[name].append({**structs.asdict(cost), "databases": databases})
+            say(f"{name}: {cost.wall:.1f} s, {cost.cpu:.1f} s of CPU, databases {databases:.1f} s")
     return {name: middle(found) for name, found in costs.items()}
 
 

@@ -1,5 +1,6 @@
 """Servers that tests share: each starts when first asked for and ends with the session."""
 
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,6 +18,9 @@ from servers.seaweedfs import SeaweedFS
 if TYPE_CHECKING:
     from pipelines import Pipeline
     from warehouses import Warehouse
+
+# What a shell runs in the background ignores Ctrl-C, and so would all that tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
