@@ -332,11 +332,12 @@ def test_the_class_archive_is_kept_only_when_it_is_whole(tmp_path: Path) -> None
     archive = find_archive(java, {"XDG_CACHE_HOME": str(tmp_path)})
     assert archive is not None
     assert f"ArchiveClassesAtExit={archive.unfinished}" in archive.options
-    archive.keep(["-cp", "here"])  # Java wrote nothing
+    archive.keep()  # Java wrote nothing
     assert not archive.exists
     assert archive.words is None
     Path(archive.unfinished).write_bytes(b"classes")
-    archive.keep(["-cp", "here"])
+    archive.keep()
+    archive.note(["-cp", "here"])
     assert f"SharedArchiveFile={archive.path}" in archive.options
     assert archive.words == ["-cp", "here"]
     other = find_archive(java, {"XDG_CACHE_HOME": str(tmp_path)})

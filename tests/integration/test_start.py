@@ -51,6 +51,37 @@ def test_java_is_started_without_scripts_once_it_is_known_how(tmp_path: Path) ->
     assert BY_SCRIPT in start(tmp_path)
 
 
+def test_what_is_said_while_spark_starts_is_heard(tmp_path: Path) -> None:
+    """Its own words go to a log; ours must not, though it is started in a thread."""
+    talk = """
+import sys, threading, time
+from floodmark.engine.session import spark_session
+
+def work():
+    with spark_session(log_file="spark.log"):
+        pass
+
+spark = threading.Thread(target=work)
+spark.start()
+while spark.is_alive():
+    print("heard", file=sys.stderr, flush=True)
+    said = globals().get("said", 0) + 1
+    time.sleep(0.05)
+print(said)
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", talk],
+        env={**os.environ, "XDG_CACHE_HOME": str(tmp_path)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
+    )
+    assert ended.stderr == "heard\n" * int(ended.stdout)
+    assert "heard" not in (tmp_path / "spark.log").read_text()
+
+
 def test_settings_for_spark_in_the_environment_are_heeded() -> None:
     assert is_plain({"PATH": "/bin", "PYSPARK_PYTHON": "python3", "SPARK_LOCAL_IP": "127.0.0.1"})
     assert not is_plain({"SPARK_CONF_DIR": "/etc/spark"})

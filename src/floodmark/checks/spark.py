@@ -5,7 +5,7 @@ import re
 import socket
 import subprocess
 from collections.abc import Iterator
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from urllib.parse import urlsplit
 
 from floodmark.checks.check import Check, failed
@@ -20,18 +20,20 @@ _SECONDS = 10
 
 def check_spark(settings: SparkSettings, *, start: bool) -> Iterator[Check]:
     """Look for what Spark needs; with `start`, start it and have every worker answer."""
+    from floodmark.engine.java import find_java
+
     try:
-        from floodmark.engine.java import find_java
-    except ImportError as error:
+        installed = version("pyspark")
+    except PackageNotFoundError:
         hint = "pip install pyspark"
-        yield Check(subject="Spark", state="failed", finding=f"no PySpark: {error}", hint=hint)
+        yield Check(subject="Spark", state="failed", finding="there is no PySpark", hint=hint)
         return
     remote = settings.options.get("spark.remote", settings.remote)
     master = settings.options.get("spark.master", settings.master)
     if not remote:  # there the server has a Java of its own
         yield _check_java(find_java(dict(os.environ)))
     place = "Spark Connect" if remote else master  # an address may hold a token
-    yield Check(subject="Spark", finding=f"PySpark {version('pyspark')}, runs on {place}")
+    yield Check(subject="Spark", finding=f"PySpark {installed}, runs on {place}")
     if remote or master.startswith("spark://"):
         yield _check_addresses(_addresses(remote or master))
     if start:

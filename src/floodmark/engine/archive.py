@@ -46,10 +46,14 @@ class ClassArchive(Struct, frozen=True):
             return json.decode(file.read(), type=list[str])
         return None
 
-    def keep(self, words: list[str]) -> None:
-        """Take what Java wrote into use, if it wrote anything, and what it was told."""
+    def keep(self) -> None:
+        """Take what Java wrote into use, if it wrote anything."""
         with suppress(OSError):
             os.replace(self.unfinished, self.path)
+
+    def note(self, words: list[str]) -> None:
+        """Remember what a Java was told."""
+        with suppress(OSError):
             with open(self.unfinished, "wb") as file:
                 file.write(json.encode(words))
             os.replace(self.unfinished, self._words_path)

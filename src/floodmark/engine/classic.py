@@ -13,6 +13,7 @@ from secrets import token_hex
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
+from pyspark.java_gateway import launch_gateway
 
 from floodmark.engine.archive import ClassArchive
 from floodmark.engine.java import StartingJava, words_of
@@ -27,16 +28,25 @@ _JAVAS_WORDS = "\n\tat "
 
 @contextmanager
 def classic_spark(
-    settings: Mapping[str, str], starting: StartingJava | None, archive: ClassArchive | None
+    settings: Mapping[str, str],
+    starting: StartingJava | None,
+    archive: ClassArchive | None,
+    *,
+    plain: bool,
+    log: int | None,
 ) -> Iterator["ClassicSpark"]:
     """Start Spark in a Java that is already starting, or in one that PySpark starts; and stop it.
 
-    If no `archive` of classes is there yet, its Java leaves one.
+    If no `archive` of classes is there yet, its Java leaves one; and if it was started in a `plain`
+    way, the words for that. What Java and the workers write to stderr goes to `log`.
     """
-    if starting and (gateway := starting.reach()):
-        SparkContext._gateway, SparkContext._jvm = gateway, gateway.jvm  # noqa: SLF001
+    wanted = SparkConf().setAll(list(settings.items()))
     try:
-        context = SparkContext.getOrCreate(SparkConf().setAll(list(settings.items())))
+        if SparkContext._gateway is None:  # noqa: SLF001
+            gateway = starting.reach() if starting else None
+            gateway = gateway or launch_gateway(wanted, {"stderr": log})  # type: ignore[no-untyped-call]
+            SparkContext._gateway, SparkContext._jvm = gateway, gateway.jvm  # noqa: SLF001
+        context = SparkContext.getOrCreate(wanted)
     except Py4JJavaError as error:
         raise cannot_start(reason(error)) from error
     except (Py4JError, PySparkException) as error:
@@ -46,7 +56,7 @@ def classic_spark(
     try:
         yield ClassicSpark(context)
     finally:
-        _stop(context, archive)
+        _stop(context, archive, plain=plain)
 
 
 class ClassicSpark:
@@ -113,7 +123,7 @@ def _watch(context: SparkContext, group: str, progress: Progress, over: threadin
             progress(sum(stage.numCompletedTasks for stage in stages if stage))
 
 
-def _stop(context: SparkContext, archive: ClassArchive | None) -> None:
+def _stop(context: SparkContext, archive: ClassArchive | None, *, plain: bool) -> None:
     """Stop Spark and end its Java, so that a later start begins from nothing."""
     gateway = SparkContext._gateway  # noqa: SLF001
     process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
@@ -123,7 +133,7 @@ def _stop(context: SparkContext, archive: ClassArchive | None) -> None:
     archiving = archive is not None and not archive.exists
     words: list[str] = []
     with suppress(Exception):  # a Java that is gone cannot be stopped in order
-        words = words_of(gateway) if archiving else []
+        words = words_of(gateway) if plain and archive and archive.words is None else []
         context._jsc.stop()  # noqa: SLF001
     with suppress(Exception):
         gateway.shutdown()
@@ -140,4 +150,6 @@ def _stop(context: SparkContext, archive: ClassArchive | None) -> None:
             archive.discard()
     else:
         if archive and archiving:  # it is written when Java ends
-            archive.keep(words)
+            archive.keep()
+        if archive and words:
+            archive.note(words)

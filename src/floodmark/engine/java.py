@@ -59,13 +59,14 @@ class StartingJava:
     It ends with us: its stdin is a pipe. Ctrl-C is not for it, so it has a group of its own.
     """
 
-    def __init__(self, java: str, words: Sequence[str]) -> None:
+    def __init__(self, java: str, words: Sequence[str], log: int | None) -> None:
         self._folder = TemporaryDirectory()
         self._info = os.path.join(self._folder.name, "info")
         self._process = subprocess.Popen(  # noqa: S603 - Java, and what Spark told it
             [java, *words, _SERVER],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
+            stderr=log,
             env={**os.environ, _INFO: self._info},
             process_group=0,
         )

@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 
 from floodmark.engine.archive import ClassArchive, find_archive
 from floodmark.engine.java import StartingJava, find_java, is_plain, runs_already
@@ -61,17 +61,17 @@ def _own(
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if local:
         os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
-    with ExitStack() as running:
-        with _stderr_to(log_file):
-            starting = None
-            if archive and archive.words and not options and is_plain(environment):
-                words = (*archive.words, *_SMALL_JAVA.split(), *archive.options.split())
-                starting = StartingJava(java, [*words, f"-Xmx{memory or _DRIVER_MEMORY}"])
-            from floodmark.engine.classic import classic_spark
+    plain = not options and is_plain(environment)
+    with _opened(log_file) as log:
+        starting = None
+        if plain and archive and archive.words:
+            words = (*archive.words, *_SMALL_JAVA.split(), *archive.options.split())
+            starting = StartingJava(java, [*words, f"-Xmx{memory or _DRIVER_MEMORY}"], log)
+        from floodmark.engine.classic import classic_spark
 
-            settings |= {"spark.app.name": name, "spark.master": master}
-            spark = running.enter_context(classic_spark(settings, starting, archive))
-        yield spark
+        settings |= {"spark.app.name": name, "spark.master": master}
+        with classic_spark(settings, starting, archive, plain=plain, log=log) as spark:
+            yield spark
 
 
 def _settings(local: bool, memory: str | None, archive: ClassArchive | None) -> dict[str, str]:
@@ -97,21 +97,16 @@ def _settings(local: bool, memory: str | None, archive: ClassArchive | None) -> 
 
 
 @contextmanager
-def _stderr_to(path: str | None) -> Iterator[None]:
-    """Let processes that are started meanwhile write their stderr to a file."""
+def _opened(path: str | None) -> Iterator[int | None]:
+    """Open a log for what others write; None if they are to write where we do."""
     if path is None:
-        yield
+        yield None
         return
     try:
         log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     except OSError as error:
         raise FloodmarkError(f"cannot write Spark's log to {path}: {error.strerror}") from error
-    sys.stderr.flush()
-    terminal = os.dup(2)
     try:
-        os.dup2(log, 2)
-        yield
+        yield log
     finally:
-        os.dup2(terminal, 2)
-        os.close(terminal)
         os.close(log)
