@@ -22,7 +22,7 @@ from floodmark.planning.windows import check_tiling, plan_chunks
 from floodmark.sources.catalog import read_table
 from floodmark.sources.connection import MysqlSession, connect
 from floodmark.sources.counts import count_unusable, estimate_rows
-from floodmark.sources.edges import cursor_edges, key_edges, limited_bound
+from floodmark.sources.edges import cursor_edges, key_edges, limited_bound, read_numbers
 from floodmark.sources.statements import relation, window_predicate
 
 NOON = datetime(2025, 8, 4, 12, tzinfo=UTC)
@@ -339,6 +339,28 @@ def test_an_interrupted_walk_goes_on_and_hands_over_to_the_cursor(connection: My
     chunks = plan(table, choice, position, edges)
     later = [n for window in windows_of(chunks) for n in read(connection, table, window, "id")]
     assert sorted(later) == [-1, 10, 500, *range(900, 1001)]
+
+
+@pytest.mark.parametrize(
+    ("columns", "key", "values", "found"),
+    [
+        ("id BIGINT", "id", "(-3), (9)", range(-3, 10)),
+        ("id BIGINT UNSIGNED", "id", "(1), (18446744073709551615)", range(1, 2**64)),
+        ("id DECIMAL(30, 0)", "id", "(5)", range(5, 6)),
+        ("id INT", "id", "", None),
+        ("id VARCHAR(9)", "id", "('1')", None),
+        ("id DECIMAL(9, 2)", "id", "(1.5)", None),
+        ("a INT, b INT", "a, b", "(1, 2)", None),
+    ],
+)
+def test_the_numbers_of_a_key(
+    connection: MysqlSession, columns: str, key: str, values: str, found: range | None
+) -> None:
+    run(connection, f"CREATE TABLE t ({columns}, PRIMARY KEY ({key}))")
+    if values:
+        run(connection, f"INSERT INTO t VALUES {values}")
+    table = read_table(connection, TableName("S", "edges", "t"))
+    assert read_numbers(connection, table) == found
 
 
 def test_rows_without_a_usable_cursor_are_counted_and_not_read(connection: MysqlSession) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 from floodmark.engine.java import is_plain
 
 START = """
+import os
 from pathlib import Path
 from pyspark import SparkContext
 from floodmark.engine.session import spark_session
@@ -17,15 +19,18 @@ with spark_session(log_file="spark.log", options=%s) as spark:
     java = SparkContext._gateway.proc.pid
     print(Path(f"/proc/{java}/cmdline").read_text().replace("\\0", " "))
     print(spark.run("test", lambda number: str(number * 2), 3, None))
+    print("sockets:", SparkContext._active_spark_context.getConf().get(
+        "spark.python.unix.domain.socket.dir", "none"))
+    print("tunables:", spark.run("test", lambda _: os.environ.get("GLIBC_TUNABLES"), 1, None))
 """
 BY_SCRIPT, DIRECTLY = "org.apache.spark.deploy.SparkSubmit", "PythonGatewayServer"
 
 
-def start(folder: Path, options: str = "{}") -> str:
+def start(folder: Path, options: str = "{}", **variables: str) -> str:
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_"))}
     ended = subprocess.run(
         [sys.executable, "-c", START % options],
-        env={**environment, "XDG_CACHE_HOME": str(folder)},
+        env={**environment, "XDG_CACHE_HOME": str(folder), **variables},
         cwd=folder,
         stdout=subprocess.PIPE,
         text=True,
@@ -49,6 +54,18 @@ def test_java_is_started_without_scripts_once_it_is_known_how(tmp_path: Path) ->
     (words,) = (tmp_path / "floodmark").glob("*.json")
     words.write_text(json.dumps(["-cp", "/nowhere"]))
     assert BY_SCRIPT in start(tmp_path)
+
+
+def test_java_and_workers_talk_through_files_of_their_own(tmp_path: Path) -> None:
+    said = start(tmp_path, TMPDIR="/tmp")
+    (folder,) = re.findall("sockets: (.*)", said)
+    assert folder.startswith("/tmp/floodmark-")
+    assert not Path(folder).exists()  # it goes with the session
+    assert "tunables: ['glibc.malloc.tcache_count=512']" in said
+    # No socket's path may be long, and where a folder's is, they talk as ever.
+    deep = tmp_path / ("x" * 60)
+    deep.mkdir()
+    assert "sockets: none" in start(tmp_path, TMPDIR=str(deep))
 
 
 def test_what_is_said_while_spark_starts_is_heard(tmp_path: Path) -> None:

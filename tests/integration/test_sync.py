@@ -338,6 +338,29 @@ def test_along_the_key_the_position_comes_from_the_rows_written(pipeline: New, i
     it.check_tracking()
 
 
+@pytest.mark.parametrize("cursor", ["[update_at, id]", "none"], ids=["walk", "reload"])
+@pytest.mark.parametrize(
+    ("kept", "about"), [("id % 10 < 7", True), ("id % 10 < 1", False)], ids=["dense", "sparse"]
+)
+def test_keys_with_gaps(pipeline: New, cursor: str, kept: str, about: bool) -> None:
+    """Where few numbers are left out, windows are cut by number; else by rows, counted."""
+    it = pipeline({"t": f"{{cursor: {cursor}}}"}, settings=f"{FOURS[:-1]}, walk_from_rows: 1}}")
+    create(it)
+    fill(it, 1, 200)
+    ask_once(it, f"DELETE FROM t WHERE id BETWEEN 50 AND 60 OR NOT {kept}")
+    ask_once(it, "INSERT INTO t (id, update_at) VALUES (-3, '2025-06-01')")
+    ask_once(it, "ANALYZE TABLE t")
+    told = it.sync("--dry-run", engine=NoEngine)
+    rows = [identity for (identity,) in ask_once(it, "SELECT id FROM t")]
+    assert ("read about " in told.out) == about
+    if not about:
+        assert f"read {len(rows)} rows" in told.out
+    assert it.synced()["rows"] == len(rows)
+    assert it.ids() == dict.fromkeys(rows, 1)
+    assert max(file.rows for chunk in it.chunks() for file in chunk.files) <= 4
+    it.check_tracking()
+
+
 def test_null_cursors_are_counted_and_reported(pipeline: New) -> None:
     it = pipeline({"t": "{cursor: [update_at, id]}"}, settings=FOURS)
     create(it, "id INT PRIMARY KEY, update_at DATETIME NULL, KEY (update_at, id)")

@@ -20,7 +20,7 @@ def at(second: int, key: Identity | None = None) -> Position:
 
 
 def chunk(end: Position, start: Position = START) -> ChunkPlan:
-    return ChunkPlan(start=start, end=end, windows=(), rows=1, final=end.walk is None)
+    return ChunkPlan(start=start, end=end, windows=(), rows=1, counted=True, final=end.walk is None)
 
 
 def wrote(*newest: Position, aside: bool = False) -> Receipt:

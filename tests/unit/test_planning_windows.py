@@ -4,6 +4,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from math import ceil
 
 import msgspec
@@ -18,10 +19,11 @@ from floodmark.model.extraction import Edge
 from floodmark.model.position import START, Position, Walk
 from floodmark.model.schema import SourceColumn, SourceTable
 from floodmark.model.table import TableName
-from floodmark.planning.windows import check_tiling, even_rows, plan_chunks
+from floodmark.planning.windows import check_tiling, even_edges, even_rows, is_dense, plan_chunks
 from floodmark.sources.statements import window_predicate
 
 NOON = datetime(2025, 8, 4, 12, tzinfo=UTC)
+BOUND = Position(NOON)
 CURSOR = Cursor(kind="timestamp", timestamp="update_at", key=("shop", "id"))
 TABLE = SourceTable(
     name=TableName("S", "a", "b"),
@@ -172,19 +174,53 @@ def test_windows_are_alike_and_never_too_large(rows: int, most: int, per_chunk: 
     assert 1 <= each <= most
     assert each >= min(most, 50_000)
     if each > 50_000:  # there are no more chunks than full windows would need
-        windows = ceil(rows * 9 / 8 / each)
-        assert ceil(windows / per_chunk) == ceil(rows * 9 / 8 / (most * per_chunk))
+        windows = ceil(rows / each)
+        assert ceil(windows / per_chunk) == ceil(rows / (most * per_chunk))
 
 
 def test_two_windows_share_what_one_could_hold() -> None:
     assert even_rows(100_000, most_rows=250_000, windows_per_chunk=8) == 50_000
-    assert even_rows(2_000_000, most_rows=226_000, windows_per_chunk=8) == 140_625
+    assert even_rows(2_000_000, most_rows=226_000, windows_per_chunk=8) == 125_000
     assert even_rows(10, most_rows=250_000, windows_per_chunk=8) == 50_000
+    assert even_rows(0, most_rows=250_000, windows_per_chunk=8) == 50_000
+
+
+# Keys that are whole numbers
+
+
+@given(
+    first=st.integers(-(2**63), 2**64 - 1),
+    count=st.integers(1, 3000),
+    share=st.floats(0.5, 2),
+    stride=st.integers(1, 500),
+    read=st.integers(0, 3200),
+)
+def test_numbers_are_cut_evenly(
+    first: int, count: int, share: float, stride: int, read: int
+) -> None:
+    """Every number lies in one window, none has more than a stride, and only the last has less."""
+    numbers = range(first, first + count)
+    base = Position(NOON - timedelta(1), 5)
+    start = structs.replace(base, walk=Walk(first + read - 1, BOUND)) if read else base
+    edges = list(even_edges(numbers, round(count * share), start, BOUND, stride=stride))
+    assert edges[-1].end == BOUND
+    assert not any(edge.counted or edge.may_exceed(stride) for edge in edges)
+    walked = [edge.end for edge in edges[:-1]]
+    assert all(end.base == base and end.walk and end.walk.bound == BOUND for end in walked)
+    reached = [first + read - 1, *(end.walk.key for end in walked if end.walk)]
+    assert [int(b) - int(a) for a, b in pairwise(reached)] == [stride] * len(walked)  # type: ignore[arg-type]
+    left = max(0, numbers[-1] - int(reached[-1]))  # type: ignore[arg-type]
+    assert edges[-1].most == left <= stride
+    assert left or read >= count
+
+
+def test_numbers_are_cut_only_where_few_are_left_out() -> None:
+    assert is_dense(range(1, 101), 50)
+    assert not is_dense(range(1, 101), 49)
+    assert not is_dense(range(-(2**63), 2**64), 10**12)
 
 
 # Positions on a walk
-
-BOUND = Position(NOON)
 
 
 def test_a_walk_lies_between_its_start_and_its_bound() -> None:
@@ -208,8 +244,11 @@ def test_what_a_worker_may_not_be_able_to_hold_is_streamed() -> None:
         Edge(Position(id=1), 100),
         Edge(Position(id=2), 101),  # more than wanted, because they tie
         Edge(Position(id=3), 5, counted=False),
+        Edge(Position(id=4), 5, counted=False, most=100),
+        Edge(Position(id=5), 5, counted=False, most=101),
     ]
     (chunk,) = plan_chunks(
         START, edges, windows_per_chunk=None, most_rows=100, predicate=lambda _a, _b: ""
     )
-    assert [window.streamed for window in chunk.windows] == [False, True, True]
+    assert [window.streamed for window in chunk.windows] == [False, True, True, False, True]
+    assert not chunk.counted

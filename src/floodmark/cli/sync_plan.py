@@ -106,7 +106,8 @@ def _reading(
     how = f"{plan.route.why}, cursor {plan.choice.cursor}"
     begin = since(plan.start)
     if chunks:
-        lines = [f"read {counted(rows, 'row')} in {size}, {how}", f"from {begin} to {end}"]
+        about = "" if all(chunk.counted for chunk in chunks) else "about "
+        lines = [f"read {about}{counted(rows, 'row')} in {size}, {how}", f"from {begin} to {end}"]
     else:
         lines = [f"read nothing: there is nothing new since {begin}, {how}"]
     if held_by:

@@ -123,6 +123,11 @@ def _watch(context: SparkContext, group: str, progress: Progress, over: threadin
             progress(sum(stage.numCompletedTasks for stage in stages if stage))
 
 
+def _close_accumulators(context: SparkContext) -> None:
+    with suppress(OSError):  # its socket may be gone already
+        context._accumulatorServer.shutdown()  # noqa: SLF001
+
+
 def _stop(context: SparkContext, archive: ClassArchive | None, *, plain: bool) -> None:
     """Stop Spark and end its Java, so that a later start begins from nothing."""
     gateway = SparkContext._gateway  # noqa: SLF001
@@ -139,7 +144,7 @@ def _stop(context: SparkContext, archive: ClassArchive | None, *, plain: bool) -
         gateway.shutdown()
     process.stdin.close()
     # It would have us wait for a second, until it looks whether anything came.
-    threading.Thread(target=context._accumulatorServer.shutdown, daemon=True).start()  # noqa: SLF001
+    threading.Thread(target=_close_accumulators, args=[context], daemon=True).start()
     SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None  # noqa: SLF001
     try:
         process.wait(_ARCHIVING_SECONDS if archiving else _ENDING_SECONDS)

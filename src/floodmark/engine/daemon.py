@@ -6,6 +6,7 @@ instead. What all workers need is imported once, before they are forked; but not
 thread when it is imported, as pyarrow does: a fork would leave it behind.
 """
 
+import gc
 import os
 import sys
 
@@ -31,4 +32,5 @@ if __name__ == "__main__":
 
     import floodmark.engine.job  # noqa: F401
 
+    gc.freeze()  # PySpark collects garbage after each task, and all of this is none
     manager()

@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from tempfile import TemporaryDirectory
 
 from floodmark.engine.archive import ClassArchive, find_archive
 from floodmark.engine.java import StartingJava, find_java, is_plain, runs_already
@@ -13,6 +14,7 @@ from floodmark.errors import FloodmarkError
 LOCAL_MASTER = "local[*,4]"
 _LOOPBACK = "127.0.0.1"
 _DRIVER_MEMORY = "1g"  # as Spark has it
+_LONGEST_FOLDER = 60  # a socket's name has 42 characters more, and its path at most 103
 # No rows ever pass through it, and nobody watches its loggers.
 _SMALL_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dlog4j2.disable.jmx=true"
 
@@ -57,19 +59,21 @@ def _own(
         )
     local = master.startswith("local")
     archive = find_archive(java, environment) if local and not runs_already() else None
-    settings = _settings(local, memory, archive) | dict(options)
+    settings = _settings(local, memory, archive)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if local:
         os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
     plain = not options and is_plain(environment)
-    with _opened(log_file) as log:
+    with _opened(log_file) as log, TemporaryDirectory(prefix="floodmark-") as sockets:
+        if local and len(sockets) <= _LONGEST_FOLDER:
+            settings |= _talking_through(sockets)
         starting = None
         if plain and archive and archive.words:
             words = (*archive.words, *_SMALL_JAVA.split(), *archive.options.split())
             starting = StartingJava(java, [*words, f"-Xmx{memory or _DRIVER_MEMORY}"], log)
         from floodmark.engine.classic import classic_spark
 
-        settings |= {"spark.app.name": name, "spark.master": master}
+        settings |= {**options, "spark.app.name": name, "spark.master": master}
         with classic_spark(settings, starting, archive, plain=plain, log=log) as spark:
             yield spark
 
@@ -81,6 +85,8 @@ def _settings(local: bool, memory: str | None, archive: ClassArchive | None) -> 
         "spark.log.level": "ERROR",
         # connectorx starts threads anew for each window; with an arena each, memory would creep up.
         "spark.executorEnv.MALLOC_ARENA_MAX": "2",
+        # It makes a string of each text it reads, too many for the seven that a thread keeps ready.
+        "spark.executorEnv.GLIBC_TUNABLES": "glibc.malloc.tcache_count=512",
         "spark.python.daemon.module": "floodmark.engine.daemon",
         # A session may run for days, and nobody looks back at what it did.
         "spark.ui.retainedJobs": "10",
@@ -94,6 +100,17 @@ def _settings(local: bool, memory: str | None, archive: ClassArchive | None) -> 
         java = " ".join(filter(None, (_SMALL_JAVA, archive.options if archive else "")))
         settings["spark.driver.defaultJavaOptions"] = java
     return settings
+
+
+def _talking_through(folder: str) -> dict[str, str]:
+    """Have Java and its workers talk through files that only we can open.
+
+    On TCP each of their small packets waits for the one before it to be acknowledged.
+    """
+    return {
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.python.unix.domain.socket.dir": folder,
+    }
 
 
 @contextmanager

@@ -39,21 +39,31 @@ class Window(Struct, frozen=True, kw_only=True):
 class Edge(Struct, frozen=True):
     """Where a window may end, and how many rows lay between the edge before it and this one.
 
-    Rows that were not `counted` are the server's guess, which may be wrong by any factor.
+    Rows that were not `counted` are a guess: then there are at `most` so many, or nobody knows.
     """
 
     end: Position
     rows: int
     counted: bool = True
+    most: int | None = None
+
+    def may_exceed(self, rows: int) -> bool:
+        """Whether there may be more rows than that."""
+        most = self.rows if self.counted else self.most
+        return most is None or most > rows
 
 
 class ChunkPlan(Struct, frozen=True, kw_only=True):
-    """Windows that tile `(start, end]`, to be read and committed together; `final` if the last."""
+    """Windows that tile `(start, end]`, to be read and committed together; `final` if the last.
+
+    Their rows were `counted`, or are a guess.
+    """
 
     start: Position
     end: Position
     windows: tuple[Window, ...]
     rows: int
+    counted: bool
     final: bool
 
 

@@ -14,7 +14,7 @@ class Walk(Struct, frozen=True, omit_defaults=True):
     """A first load on its way along the primary key: rows up to `bound` with a key up to `key`."""
 
     key: Identity
-    """The last key that was read."""
+    """The key up to which it has read."""
     bound: "Position"
     """The bound that filters the rows."""
     newest: "Position | None" = None

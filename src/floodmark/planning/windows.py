@@ -6,24 +6,45 @@ from math import ceil
 
 from floodmark.errors import IllegalTransition
 from floodmark.model.extraction import ChunkPlan, Edge, Window
-from floodmark.model.position import Position
+from floodmark.model.position import Position, Walk
 
 Predicate = Callable[[Position, Position], str]
 
 _FEWEST_ROWS = 50_000  # below, a task costs more than it brings
-_MARGIN = (
-    9 / 8
-)  # for estimates that fall short: a chunk of one window would keep all others waiting
+_DENSE = 0.5  # rows a number: below, cutting by numbers would make many small windows
 
 
-def even_rows(expected: int, *, most_rows: int, windows_per_chunk: int) -> int:
+def even_rows(rows: int, *, most_rows: int, windows_per_chunk: int) -> int:
     """How many rows a window gets, so that the windows of all chunks are alike.
 
     Those that read beside each other then end together, also where full windows would be few.
     """
-    wanted = max(1, ceil(expected * _MARGIN))
-    chunks = ceil(wanted / (most_rows * windows_per_chunk))
-    return min(most_rows, max(_FEWEST_ROWS, ceil(wanted / (chunks * windows_per_chunk))))
+    chunks = max(1, ceil(rows / (most_rows * windows_per_chunk)))
+    return min(most_rows, max(_FEWEST_ROWS, ceil(rows / (chunks * windows_per_chunk))))
+
+
+def is_dense(numbers: range, rows: int) -> bool:
+    """Whether keys that are whole numbers leave few of them out."""
+    return rows >= _DENSE * (numbers.stop - numbers.start)  # len() is not for 2**63 and more
+
+
+def even_edges(
+    numbers: range, rows: int, start: Position, bound: Position, *, stride: int
+) -> Iterator[Edge]:
+    """Cut a walk along keys that are whole numbers every `stride` of them; it ends at its bound.
+
+    Nothing is looked for: a window has at most as many rows as numbers, and shares the `rows` of
+    the table by them. Goes on where the walk of `start` stopped.
+    """
+    share = min(1, rows / len(numbers))
+    reached = start.walk.key if start.walk else numbers[0] - 1
+    assert isinstance(reached, int)
+    for key in range(reached + stride, numbers[-1], stride):
+        end = Position(start.timestamp, start.id, Walk(key, bound))
+        yield Edge(end, round(stride * share), counted=False, most=stride)
+        reached = key
+    left = max(0, numbers[-1] - reached)
+    yield Edge(bound, round(left * share), counted=False, most=left)
 
 
 def plan_chunks(
@@ -36,7 +57,7 @@ def plan_chunks(
 ) -> Iterator[ChunkPlan]:
     """Cut the way from `start` along the edges into chunks of so many windows, or into one chunk.
 
-    A window that was not counted, or has more than `most_rows` because they tie, is streamed.
+    A window that may have more than `most_rows`, because they tie or nobody knows, is streamed.
 
     Edges are asked for as chunks are, and one more: a long way is not walked to its end before
     the first chunk can be read. No edges, no chunks.
@@ -61,14 +82,20 @@ def _plan_chunk(
             start=begin,
             end=edge.end,
             predicate=predicate(begin, edge.end),
-            streamed=not edge.counted or edge.rows > most_rows,
+            streamed=edge.may_exceed(most_rows),
         )
         for part, (begin, edge) in enumerate(zip(starts, edges, strict=False), start=1)
     )
     end = edges[-1].end
     check_tiling(start, end, windows)
-    rows = sum(edge.rows for edge in edges)
-    return ChunkPlan(start=start, end=end, windows=windows, rows=rows, final=final)
+    return ChunkPlan(
+        start=start,
+        end=end,
+        windows=windows,
+        rows=sum(edge.rows for edge in edges),
+        counted=all(edge.counted for edge in edges),
+        final=final,
+    )
 
 
 def check_tiling(start: Position, end: Position, windows: Iterable[Window]) -> None:

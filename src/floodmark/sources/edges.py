@@ -3,17 +3,21 @@
 Each edge is found by skipping over so many entries of an index, from the edge before it; together
 that reads the range once, in the index alone. Edges are positions of rows that were there; should
 such a row move away before it is read, the position still divides all others.
+
+Along a primary key, which holds the rows themselves, that is to read the table twice. Where keys
+are whole numbers with few left out, `planning.windows` can cut it without reading any.
 """
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from floodmark.errors import FloodmarkError
-from floodmark.model.cursor import Cursor
+from floodmark.model.cursor import Cursor, key_kind
 from floodmark.model.extraction import Edge
 from floodmark.model.position import Identity, Position, Walk
 from floodmark.model.schema import SourceTable
 from floodmark.sources.connection import MysqlSession
+from floodmark.sources.projection import quote_name
 from floodmark.sources.statements import (
     cursor_columns,
     cursor_predicate,
@@ -22,7 +26,7 @@ from floodmark.sources.statements import (
     key_columns,
     relation,
 )
-from floodmark.sources.strides import Found, Scan, strides
+from floodmark.sources.strides import Found, Scan, query, strides
 
 
 def cursor_edges(
@@ -87,6 +91,17 @@ def key_edges(
         yield last
     elif last or start.walk:
         yield Edge(bound, last.rows if last else 0)
+
+
+def read_numbers(session: MysqlSession, table: SourceTable) -> range | None:
+    """The numbers from the least to the greatest primary key, where that is a whole number."""
+    key = key_columns(table)
+    if [key_kind(column) for column in key] != ["integer"]:
+        return None
+    name = quote_name(key[0].name)
+    found = query(session, f"SELECT MIN({name}), MAX({name}) FROM {relation(table, 'PRIMARY')}")  # noqa: S608
+    first, last = found[0]
+    return None if first is None else range(int(first), int(last) + 1)
 
 
 def limited_bound(

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta, tzinfo
 from functools import partial
+from math import ceil
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from msgspec import Struct
@@ -22,14 +23,17 @@ from floodmark.planning.columns import check_choices
 from floodmark.planning.cursor import choose_cursor
 from floodmark.planning.route import choose_route, walk_bound
 from floodmark.planning.unusable import judge_unusable
-from floodmark.planning.windows import even_rows, plan_chunks
+from floodmark.planning.windows import even_edges, even_rows, is_dense, plan_chunks
 from floodmark.sources.bounds import read_activity, read_ceiling, read_first_gap, read_next_id
 from floodmark.sources.catalog import read_table
 from floodmark.sources.connection import MysqlSession
 from floodmark.sources.counts import count_unusable, estimate_rows
-from floodmark.sources.edges import cursor_edges, key_edges, limited_bound
+from floodmark.sources.edges import cursor_edges, key_edges, limited_bound, read_numbers
 from floodmark.sources.projection import plan_columns
 from floodmark.sources.statements import window_predicate
+
+# For estimates that fall short: a chunk of one window would keep all others waiting.
+_MARGIN = 9 / 8
 
 
 class TablePlan(Struct, frozen=True, kw_only=True):
@@ -168,10 +172,10 @@ def chunks_of(
     if plan.bound is None:
         return iter(())
     most_rows = window_rows(plan.source, settings)
-    stride = even_rows(plan.expected_rows, most_rows=most_rows, windows_per_chunk=windows_per_chunk)
+    share = partial(even_rows, most_rows=most_rows, windows_per_chunk=windows_per_chunk)
     return plan_chunks(
         plan.start,
-        _telling(_edges(session, plan, min(stride, limit or stride), limit), found),
+        _telling(_edges(session, plan, share, limit), found),
         windows_per_chunk=windows_per_chunk if plan.route.chunked else None,
         most_rows=most_rows,
         predicate=partial(window_predicate, plan.source, plan.choice.cursor),
@@ -192,13 +196,19 @@ def window_rows(source: SourceTable, settings: ExtractionSettings) -> int:
 
 
 def _edges(
-    session: MysqlSession, plan: TablePlan, stride: int, limit: int | None
+    session: MysqlSession, plan: TablePlan, share: Callable[[int], int], limit: int | None
 ) -> Iterator[Edge]:
     assert plan.bound is not None
     cursor, bound = plan.choice.cursor, plan.bound.position
+    rows = plan.source.estimated_rows
+    if limit is None and (numbers := _numbers(session, plan)) and is_dense(numbers, rows):
+        yield from even_edges(numbers, rows, plan.start, bound, stride=share(len(numbers)))
+        return
+    stride = share(ceil(plan.expected_rows * _MARGIN))
     if cursor.kind == "none":
         yield from _reload_edges(session, plan, bound, stride)
         return
+    stride = min(stride, limit or stride)
     if plan.route.by == "cursor":
         yield from cursor_edges(
             session,
@@ -217,6 +227,14 @@ def _edges(
     yield from key_edges(
         session, plan.source, cursor, plan.start, bound, stride=stride, limit=limit
     )
+
+
+def _numbers(session: MysqlSession, plan: TablePlan) -> range | None:
+    """The keys to walk along, if they are whole numbers and there are rows for certain."""
+    if not plan.walked and plan.choice.cursor.kind != "none":
+        return None
+    walk = plan.start.walk
+    return None if walk and not isinstance(walk.key, int) else read_numbers(session, plan.source)
 
 
 def _reload_edges(
