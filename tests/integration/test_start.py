@@ -61,7 +61,7 @@ def test_java_and_workers_talk_through_files_of_their_own(tmp_path: Path) -> Non
     (folder,) = re.findall("sockets: (.*)", said)
     assert folder.startswith("/tmp/floodmark-")
     assert not Path(folder).exists()  # it goes with the session
-    assert "tunables: ['glibc.malloc.tcache_count=512']" in said
+    assert "tunables: ['glibc.malloc.tcache_count=512:" in said
     # No socket's path may be long, and where a folder's is, they talk as ever.
     deep = tmp_path / ("x" * 60)
     deep.mkdir()

@@ -156,6 +156,7 @@ class PrivateMariaDB:
             _find("mariadb-install-db"),
             "--no-defaults",
             f"--datadir={unfinished}",
+            f"--tmpdir={self._socket.parent}",
             "--auth-root-authentication-method=normal",
             "--skip-name-resolve",
             "--skip-test-db",
@@ -179,7 +180,6 @@ class PrivateMariaDB:
             "pid-file": str(self.folder / "mariadb.pid"),
             "port": str(self.port),
             "socket": str(self._socket),
-            # A server that starts removes the temporary tables that it finds, whosever they are.
             "tmpdir": str(self._socket.parent),
             **self._options,
         }

@@ -14,6 +14,13 @@ from floodmark.errors import FloodmarkError
 LOCAL_MASTER = "local[*,4]"
 _LOOPBACK = "127.0.0.1"
 _DRIVER_MEMORY = "1g"  # as Spark has it
+# connectorx makes a string of each text it reads, and unless told to, a thread keeps no more than
+# seven of a size ready. It starts threads anew for each window; with an arena each, and blocks that
+# are large among small ones, memory would creep up from window to window.
+_ALLOCATION = (
+    "glibc.malloc.tcache_count=512:glibc.malloc.arena_max=2"
+    ":glibc.malloc.mmap_threshold=4194304:glibc.malloc.trim_threshold=4194304"
+)
 _LONGEST_FOLDER = 60  # a socket's name has 42 characters more, and its path at most 103
 # No rows ever pass through it, and nobody watches its loggers.
 _SMALL_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dlog4j2.disable.jmx=true"
@@ -83,10 +90,8 @@ def _settings(local: bool, memory: str | None, archive: ClassArchive | None) -> 
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
-        # connectorx starts threads anew for each window; with an arena each, memory would creep up.
-        "spark.executorEnv.MALLOC_ARENA_MAX": "2",
-        # It makes a string of each text it reads, too many for the seven that a thread keeps ready.
-        "spark.executorEnv.GLIBC_TUNABLES": "glibc.malloc.tcache_count=512",
+        "spark.executorEnv.GLIBC_TUNABLES": _ALLOCATION,
+        "spark.executorEnv.ARROW_DEFAULT_MEMORY_POOL": "jemalloc",  # it keeps the least for later
         "spark.python.daemon.module": "floodmark.engine.daemon",
         # A session may run for days, and nobody looks back at what it did.
         "spark.ui.retainedJobs": "10",
