@@ -1,5 +1,6 @@
 """The program `floodmark`."""
 
+import gc
 import os
 import re
 import signal
@@ -56,7 +57,9 @@ def cli() -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the program and end the process with its exit code."""
-    sys.exit(run(arguments))
+    code = run(arguments)
+    gc.freeze()  # all that is left goes with the process, and need not be looked at once more
+    sys.exit(code)
 
 
 def run(arguments: list[str] | None = None) -> int:

@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from threading import Thread
 from typing import Literal
 
 from msgspec import Struct, structs
@@ -28,6 +29,7 @@ from floodmark.sync.strategies import run_tables
 from floodmark.sync.tunnels import open_tunnels
 from floodmark.sync.verification import verify_after
 from floodmark.tunnels.tunnel import Tunnels
+from floodmark.warehouse.opening import import_kind
 
 
 class Syncing(Struct, frozen=True, kw_only=True):
@@ -68,7 +70,7 @@ class Syncing(Struct, frozen=True, kw_only=True):
                 result = TableResult(table_name=str(table))
                 if not self.load_only:
                     with tunnels.through(self.sources[table]) as connection:
-                        extraction = self._extraction(connection, start, progress, sessions)
+                        extraction = self._extraction(table, connection, start, progress, sessions)
                         result = extract_table(extraction, table, app.table_settings(table))
                 elif self.adoption is None:
                     mention_foreign_files(app, table)
@@ -132,6 +134,7 @@ class Syncing(Struct, frozen=True, kw_only=True):
 
     def _extraction(
         self,
+        table: TableName,
         connection: MysqlConnection,
         start: Position,
         progress: ProgressLine,
@@ -144,6 +147,7 @@ class Syncing(Struct, frozen=True, kw_only=True):
             settings=app.config.settings.extraction,
             lake=app.config.lake,
             engine=self.engine,
+            prepare=partial(self._prepare, table),
             strategy=self.strategy,
             session_id=app.run.session_id,
             default_start=start,
@@ -152,6 +156,12 @@ class Syncing(Struct, frozen=True, kw_only=True):
             progress=progress.show,
             report=app.report,
         )
+
+    def _prepare(self, table: TableName) -> None:
+        """Start Spark, and import meanwhile what will load the rows that it reads."""
+        self.engine.prepare()
+        if table in self.targets:
+            Thread(target=import_kind, args=[self.targets[table]], daemon=True).start()
 
     def _loading(self, table: TableName, tunnels: Tunnels) -> Loading:
         loading = loading_of(self.app, table, tunnels, self.engine, load_only=self.load_only)

@@ -74,10 +74,7 @@ class Progress(Struct, frozen=True, kw_only=True):
 
 
 class Engine(Protocol):
-    """Whatever reads windows into the lake. It starts when there is something to read."""
-
-    def prepare(self) -> None:
-        """Begin to start: there is."""
+    """Whatever reads windows into the lake."""
 
     def job(
         self, extraction: "Extraction", plan: TablePlan, table: TableName, sequence: int
@@ -94,7 +91,7 @@ class Engine(Protocol):
 
 
 class Extraction(Struct, frozen=True, kw_only=True):
-    """How tables are extracted in this run."""
+    """How tables are extracted in this run; `prepare` is called when there is something to read."""
 
     store: WatermarkStore
     connection: MysqlConnection
@@ -105,6 +102,7 @@ class Extraction(Struct, frozen=True, kw_only=True):
     session_id: str
     default_start: Position
     limit: int | None = None
+    prepare: Callable[[], None] = lambda: None
     connect: Callable[[MysqlConnection], AbstractContextManager[MysqlSession]] = connect
     progress: Callable[[TableName, Progress], None] = lambda _table, _progress: None
     report: Report = lambda _notice: None
@@ -184,7 +182,7 @@ class _TableRun:
             extraction.settings,
             windows_per_chunk=extraction.settings.windows_at_once(extraction.strategy),
             limit=limit,
-            found=extraction.engine.prepare,
+            found=extraction.prepare,
         )
         for chunk in one_ahead(chunks):
             self._read(chunk)

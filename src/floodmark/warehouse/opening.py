@@ -58,6 +58,16 @@ def open_target(
     )
 
 
+def import_kind(connection: Connection) -> None:
+    """Import what `open_target` will need of a target, which takes a while."""
+    if isinstance(connection, DuckdbConnection):
+        import floodmark.warehouse.duckdb
+    elif isinstance(connection, PostgresConnection):
+        import floodmark.warehouse.postgres_spread
+    elif isinstance(connection, RedshiftConnection):
+        import floodmark.warehouse.redshift  # noqa: F401
+
+
 def surely_missing(connection: Connection) -> bool:
     """Whether a target is gone, as far as that is seen without opening it."""
     return isinstance(connection, DuckdbConnection) and not os.path.exists(connection.path)
