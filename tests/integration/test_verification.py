@@ -370,6 +370,8 @@ def test_every_kind_of_cursor(pipeline: New, settings: str, columns: str) -> Non
     assert ended.table["verification"]["rows"] == 20
     state = it.watermark().verified_state
     assert (state.position, state.head) == (it.watermark().position, it.watermark().loaded_head)
+    told = it.call("watermark", "get", "-t", f"{it.schema}.t").out
+    assert ("Equal Up To: the end" in told) == ("none" in settings)
     in_target(it, "UPDATE t SET v = -1 WHERE id = 15", "DELETE FROM t WHERE id = 9")
     found = compare_all(it)
     if "KEY" in columns and "PRIMARY" in columns:

@@ -69,11 +69,13 @@ def show_watermark(
     if load.error:
         lines.append(f"      Error: {load.error}")
     if compared != VerifiedState():
+        # A table that is read whole each time has no positions.
+        whole = compared.status == "success" and compared.position.is_start
         lines += [
             "",
             "   🔎 Source and Target Compared:",
             f"      Status: {show_status(compared.status)}",
-            f"      Equal Up To: {compared.position}",
+            f"      Equal Up To: {'the end' if whole else compared.position}",
             f"      Last Verified Time: {_moment(compared.last_verified_time, now)}",
         ]
     if compared.error:
