@@ -3,11 +3,15 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
-from floodmark.engine.java import is_plain
+import pytest
+
+from floodmark.engine.java import StartingJava, is_plain
+from floodmark.errors import FloodmarkError
 
 START = """
 import os
@@ -66,6 +70,23 @@ def test_java_and_workers_talk_through_files_of_their_own(tmp_path: Path) -> Non
     deep = tmp_path / ("x" * 60)
     deep.mkdir()
     assert "sockets: none" in start(tmp_path, TMPDIR=str(deep))
+    short = "/tmp/Ж"
+    os.makedirs(short, exist_ok=True)
+    try:
+        assert "sockets: none" in start(tmp_path, TMPDIR=short, LC_ALL="C.UTF-8")
+    finally:
+        os.rmdir(short)
+    assert "tunables: ['glibc.malloc.arena_max=1']" in start(
+        tmp_path, GLIBC_TUNABLES="glibc.malloc.arena_max=1"
+    )
+
+
+def test_a_java_that_does_not_answer_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("floodmark.engine.java._PATIENCE_SECONDS", 0.2)
+    java = StartingJava("/bin/sh", ["-c", "exec sleep 60"], None)
+    with pytest.raises(FloodmarkError, match="does not answer"):
+        java.reach()
+    assert java._process.returncode == -signal.SIGKILL
 
 
 def test_what_is_said_while_spark_starts_is_heard(tmp_path: Path) -> None:

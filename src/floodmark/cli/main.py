@@ -1,6 +1,5 @@
 """The program `floodmark`."""
 
-import gc
 import os
 import re
 import signal
@@ -57,9 +56,7 @@ def cli() -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the program and end the process with its exit code."""
-    code = run(arguments)
-    gc.freeze()  # all that is left goes with the process, and need not be looked at once more
-    sys.exit(code)
+    sys.exit(run(arguments))
 
 
 def run(arguments: list[str] | None = None) -> int:

@@ -99,6 +99,7 @@ def _reading(
             )
         )
     rows = sum(chunk.rows for chunk in chunks)
+    exact = all(chunk.counted for chunk in chunks)
     windows = sum(len(chunk.windows) for chunk in chunks)
     end = chunks[-1].end if chunks else plan.start
     held_by = plan.bound.held_by if plan.bound else None
@@ -106,7 +107,7 @@ def _reading(
     how = f"{plan.route.why}, cursor {plan.choice.cursor}"
     begin = since(plan.start)
     if chunks:
-        about = "" if all(chunk.counted for chunk in chunks) else "about "
+        about = "" if exact else "about "
         lines = [f"read {about}{counted(rows, 'row')} in {size}, {how}", f"from {begin} to {end}"]
     else:
         lines = [f"read nothing: there is nothing new since {begin}, {how}"]
@@ -118,6 +119,7 @@ def _reading(
         "start": plan.start,
         "end": end,
         "rows": rows,
+        "counted": exact,
         "windows": windows,
         "chunks": len(chunks),
         "held_by": held_by,

@@ -49,7 +49,7 @@ def classic_spark(
         context = SparkContext.getOrCreate(wanted)
     except Py4JJavaError as error:
         raise cannot_start(reason(error)) from error
-    except (Py4JError, PySparkException) as error:
+    except (Py4JError, PySparkException, OSError) as error:
         raise cannot_start(str(error).strip() or type(error).__name__) from error
     # It would write a traceback when Java dies, which whoever waits for Spark hears of anyway.
     context._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]  # noqa: SLF001

@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from floodmark.engine.tasks import cannot_start
+
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway
 
@@ -23,6 +25,7 @@ _PORT, _SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
 _SERVER = "org.apache.spark.api.python.PythonGatewayServer"
 _OURS = {"PYSPARK_PYTHON", "SPARK_LOCAL_IP"}
 _POLL_SECONDS = 0.01
+_PATIENCE_SECONDS = 120.0
 
 
 def find_java(environment: Mapping[str, str]) -> str | None:
@@ -72,13 +75,18 @@ class StartingJava:
         )
 
     def reach(self) -> "JavaGateway | None":
-        """Wait until it answers; None if it has ended."""
+        """Wait until it answers; None if it has ended, FloodmarkError if it does neither."""
         from pyspark.java_gateway import launch_gateway
 
         with self._folder:
+            began = time.monotonic()
             while not os.path.exists(self._info):
                 if self._process.poll() is not None:
                     return None
+                if time.monotonic() - began > _PATIENCE_SECONDS:
+                    with self._process:
+                        self._process.kill()
+                    raise cannot_start("Java runs, but does not answer")
                 time.sleep(_POLL_SECONDS)
             with open(self._info, "rb") as file:
                 port = int.from_bytes(file.read(4))

@@ -17,10 +17,12 @@ _DRIVER_MEMORY = "1g"  # as Spark has it
 # connectorx makes a string of each text it reads, and unless told to, a thread keeps no more than
 # seven of a size ready. It starts threads anew for each window; with an arena each, and blocks that
 # are large among small ones, memory would creep up from window to window.
-_ALLOCATION = (
-    "glibc.malloc.tcache_count=512:glibc.malloc.arena_max=2"
-    ":glibc.malloc.mmap_threshold=4194304:glibc.malloc.trim_threshold=4194304"
-)
+# Of Arrow's allocators, jemalloc keeps the least for later.
+_ALLOCATION = {
+    "GLIBC_TUNABLES": "glibc.malloc.tcache_count=512:glibc.malloc.arena_max=2"
+    ":glibc.malloc.mmap_threshold=4194304:glibc.malloc.trim_threshold=4194304",
+    "ARROW_DEFAULT_MEMORY_POOL": "jemalloc",
+}
 _LONGEST_FOLDER = 60  # a socket's name has 42 characters more, and its path at most 103
 # No rows ever pass through it, and nobody watches its loggers.
 _SMALL_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dlog4j2.disable.jmx=true"
@@ -72,7 +74,7 @@ def _own(
         os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
     plain = not options and is_plain(environment)
     with _opened(log_file) as log, TemporaryDirectory(prefix="floodmark-") as sockets:
-        if local and len(sockets) <= _LONGEST_FOLDER:
+        if local:
             settings |= _talking_through(sockets)
         starting = None
         if plain and archive and archive.words:
@@ -90,13 +92,16 @@ def _settings(local: bool, memory: str | None, archive: ClassArchive | None) -> 
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
-        "spark.executorEnv.GLIBC_TUNABLES": _ALLOCATION,
-        "spark.executorEnv.ARROW_DEFAULT_MEMORY_POOL": "jemalloc",  # it keeps the least for later
         "spark.python.daemon.module": "floodmark.engine.daemon",
         # A session may run for days, and nobody looks back at what it did.
         "spark.ui.retainedJobs": "10",
         "spark.ui.retainedStages": "10",
         "spark.ui.retainedTasks": "10",
+    }
+    settings |= {
+        f"spark.executorEnv.{name}": value
+        for name, value in _ALLOCATION.items()
+        if name not in os.environ
     }
     if memory:
         settings["spark.driver.memory" if local else "spark.executor.memory"] = memory
@@ -108,10 +113,12 @@ def _settings(local: bool, memory: str | None, archive: ClassArchive | None) -> 
 
 
 def _talking_through(folder: str) -> dict[str, str]:
-    """Have Java and its workers talk through files that only we can open.
+    """Have Java and its workers talk through files that only we can open, if their names permit.
 
     On TCP each of their small packets waits for the one before it to be acknowledged.
     """
+    if len(folder) > _LONGEST_FOLDER or not folder.isascii():
+        return {}
     return {
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.python.unix.domain.socket.dir": folder,

@@ -37,8 +37,10 @@ def even_edges(
     the table by them. Goes on where the walk of `start` stopped.
     """
     share = min(1, rows / len(numbers))
-    reached = start.walk.key if start.walk else numbers[0] - 1
-    assert isinstance(reached, int)
+    reached = numbers[0] - 1
+    if start.walk:
+        assert isinstance(start.walk.key, int)
+        reached = max(reached, start.walk.key)  # what it has yet to read may have moved far away
     for key in range(reached + stride, numbers[-1], stride):
         end = Position(start.timestamp, start.id, Walk(key, bound))
         yield Edge(end, round(stride * share), counted=False, most=stride)

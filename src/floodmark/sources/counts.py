@@ -19,6 +19,20 @@ def count_unusable(session: MysqlSession, table: SourceTable, cursor: Cursor) ->
     return int(found[0][0])
 
 
+def has_rows(
+    session: MysqlSession,
+    table: SourceTable,
+    cursor: Cursor,
+    start: Position,
+    bound: Position,
+    *,
+    index: str | None,
+) -> bool:
+    """Whether there is any row in `(start, bound]`."""
+    where = cursor_predicate(table, cursor, start, bound)
+    return bool(query(session, f"SELECT 1 FROM {relation(table, index)} WHERE {where} LIMIT 1"))  # noqa: S608
+
+
 def estimate_rows(
     session: MysqlSession,
     table: SourceTable,

@@ -27,7 +27,7 @@ from floodmark.planning.windows import even_edges, even_rows, is_dense, plan_chu
 from floodmark.sources.bounds import read_activity, read_ceiling, read_first_gap, read_next_id
 from floodmark.sources.catalog import read_table
 from floodmark.sources.connection import MysqlSession
-from floodmark.sources.counts import count_unusable, estimate_rows
+from floodmark.sources.counts import count_unusable, estimate_rows, has_rows
 from floodmark.sources.edges import cursor_edges, key_edges, limited_bound, read_numbers
 from floodmark.sources.projection import plan_columns
 from floodmark.sources.statements import window_predicate
@@ -200,9 +200,10 @@ def _edges(
 ) -> Iterator[Edge]:
     assert plan.bound is not None
     cursor, bound = plan.choice.cursor, plan.bound.position
-    rows = plan.source.estimated_rows
-    if limit is None and (numbers := _numbers(session, plan)) and is_dense(numbers, rows):
-        yield from even_edges(numbers, rows, plan.start, bound, stride=share(len(numbers)))
+    numbers = _numbers(session, plan, bound) if limit is None else None
+    if numbers and is_dense(numbers, plan.source.estimated_rows):
+        rows, stride = plan.expected_rows, share(len(numbers))
+        yield from even_edges(numbers, rows, plan.start, bound, stride=stride)
         return
     stride = share(ceil(plan.expected_rows * _MARGIN))
     if cursor.kind == "none":
@@ -229,12 +230,16 @@ def _edges(
     )
 
 
-def _numbers(session: MysqlSession, plan: TablePlan) -> range | None:
-    """The keys to walk along, if they are whole numbers and there are rows for certain."""
-    if not plan.walked and plan.choice.cursor.kind != "none":
+def _numbers(session: MysqlSession, plan: TablePlan, bound: Position) -> range | None:
+    """The keys to walk along, if they are whole numbers and there is something to read."""
+    source, start, choice = plan.source, plan.start, plan.choice
+    if choice.cursor.kind == "none":
+        return read_numbers(session, source)
+    if not plan.walked or (start.walk and not isinstance(start.walk.key, int)):
         return None
-    walk = plan.start.walk
-    return None if walk and not isinstance(walk.key, int) else read_numbers(session, plan.source)
+    if start.walk or has_rows(session, source, choice.cursor, start, bound, index=choice.index):
+        return read_numbers(session, source)
+    return None
 
 
 def _reload_edges(

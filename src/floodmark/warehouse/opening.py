@@ -1,6 +1,7 @@
 """From the configuration to a target."""
 
 import os
+from contextlib import suppress
 
 from floodmark.config.models import (
     Connection,
@@ -59,13 +60,14 @@ def open_target(
 
 
 def import_kind(connection: Connection) -> None:
-    """Import what `open_target` will need of a target, which takes a while."""
-    if isinstance(connection, DuckdbConnection):
-        import floodmark.warehouse.duckdb
-    elif isinstance(connection, PostgresConnection):
-        import floodmark.warehouse.postgres_spread
-    elif isinstance(connection, RedshiftConnection):
-        import floodmark.warehouse.redshift  # noqa: F401
+    """Import what `open_target` will need of a target, which takes a while; it will say if not."""
+    with suppress(Exception):
+        if isinstance(connection, DuckdbConnection):
+            import floodmark.warehouse.duckdb
+        elif isinstance(connection, PostgresConnection):
+            import floodmark.warehouse.postgres_spread
+        elif isinstance(connection, RedshiftConnection):
+            import floodmark.warehouse.redshift  # noqa: F401
 
 
 def surely_missing(connection: Connection) -> bool:
