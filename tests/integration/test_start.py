@@ -7,11 +7,13 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
 from floodmark.engine.java import StartingJava, is_plain
 from floodmark.errors import FloodmarkError
+from pipelines import wait_until
 
 START = """
 import os
@@ -79,6 +81,24 @@ def test_java_and_workers_talk_through_files_of_their_own(tmp_path: Path) -> Non
     assert "tunables: ['glibc.malloc.arena_max=1']" in start(
         tmp_path, GLIBC_TUNABLES="glibc.malloc.arena_max=1"
     )
+
+
+def test_a_killed_run_leaves_no_folder() -> None:
+    """Java ends when it is left alone, and takes the folder with it."""
+    stay = (
+        "import time\nfrom floodmark.engine.session import spark_session\n"
+        "with spark_session(log_file='/dev/null'):\n"
+        "    print('up', flush=True)\n    time.sleep(60)\n"
+    )
+    with TemporaryDirectory(dir="/tmp") as folder:  # no socket's path may be long
+        command = [sys.executable, "-c", stay]
+        environment = {**os.environ, "TMPDIR": folder}
+        with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as process:
+            assert process.stdout
+            assert process.stdout.readline() == b"up\n"
+            assert os.listdir(folder)
+            process.kill()
+        wait_until(lambda: not os.listdir(folder))
 
 
 def test_a_java_that_does_not_answer_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:

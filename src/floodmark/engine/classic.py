@@ -33,16 +33,19 @@ def classic_spark(
     archive: ClassArchive | None,
     *,
     plain: bool,
+    folder: str,
     log: int | None,
 ) -> Iterator["ClassicSpark"]:
     """Start Spark in a Java that is already starting, or in one that PySpark starts; and stop it.
 
     If no `archive` of classes is there yet, its Java leaves one; and if it was started in a `plain`
-    way, the words for that. What Java and the workers write to stderr goes to `log`.
+    way, the words for that. The temporary `folder` goes with Java, at the latest. What Java and the
+    workers write to stderr goes to `log`.
     """
     wanted = SparkConf().setAll(list(settings.items()))
     try:
-        if SparkContext._gateway is None:  # noqa: SLF001
+        gateway = SparkContext._gateway  # noqa: SLF001
+        if gateway is None:
             gateway = starting.reach() if starting else None
             gateway = gateway or launch_gateway(wanted, {"stderr": log})  # type: ignore[no-untyped-call]
             SparkContext._gateway, SparkContext._jvm = gateway, gateway.jvm  # noqa: SLF001
@@ -51,6 +54,9 @@ def classic_spark(
         raise cannot_start(reason(error)) from error
     except (Py4JError, PySparkException, OSError) as error:
         raise cannot_start(str(error).strip() or type(error).__name__) from error
+    with suppress(Py4JError):  # if we are killed, Java still ends in order
+        hooks = gateway.jvm.org.apache.spark.util.ShutdownHookManager
+        hooks.registerShutdownDeleteDir(gateway.jvm.java.io.File(folder))
     # It would write a traceback when Java dies, which whoever waits for Spark hears of anyway.
     context._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]  # noqa: SLF001
     try:

@@ -73,9 +73,12 @@ def _own(
     if local:
         os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
     plain = not options and is_plain(environment)
-    with _opened(log_file) as log, TemporaryDirectory(prefix="floodmark-") as sockets:
+    with (
+        _opened(log_file) as log,
+        TemporaryDirectory(prefix="floodmark-", ignore_cleanup_errors=True) as folder,
+    ):
         if local:
-            settings |= _talking_through(sockets)
+            settings |= _talking_through(folder)
         starting = None
         if plain and archive and archive.words:
             words = (*archive.words, *_SMALL_JAVA.split(), *archive.options.split())
@@ -83,7 +86,9 @@ def _own(
         from floodmark.engine.classic import classic_spark
 
         settings |= {**options, "spark.app.name": name, "spark.master": master}
-        with classic_spark(settings, starting, archive, plain=plain, log=log) as spark:
+        with classic_spark(
+            settings, starting, archive, plain=plain, folder=folder, log=log
+        ) as spark:
             yield spark
 
 
