@@ -183,8 +183,8 @@ def targets(results: dict[str, Any]) -> str:
             )
             at_most(f"memory of a {who}, {what}, in units of 500 MB", most, 500e6, 1)
     if everyday := results.get("everyday"):
-        few, many = (found["bytes but digits"] for found in everyday["watermark"].values())
-        at_most("a watermark after 10,000 manifests against 10, but for digits", many, few, 1)
+        few, many = (found["bytes but numbers"] for found in everyday["watermark"].values())
+        at_most("a watermark after 10,000 manifests against 10, but for numbers", many, few, 1)
     return table(("target", "to reach", "measured", "reached", "by CPU"), rows)
 
 
