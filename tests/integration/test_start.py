@@ -21,7 +21,7 @@ from pathlib import Path
 from pyspark import SparkContext
 from floodmark.engine.session import spark_session
 
-with spark_session(log_file="spark.log", options=%s) as spark:
+with spark_session(log_file=os.environ.get("LOG", "spark.log"), options=%s) as spark:
     java = SparkContext._gateway.proc.pid
     print(Path(f"/proc/{java}/cmdline").read_text().replace("\\0", " "))
     print(spark.run("test", lambda number: str(number * 2), 3, None))
@@ -55,6 +55,8 @@ def test_java_is_started_without_scripts_once_it_is_known_how(tmp_path: Path) ->
     assert DIRECTLY in second
     assert BY_SCRIPT not in second
     assert "SharedArchiveFile" in second
+    assert "NOP_FallbackServiceProvider" not in second
+    assert "NOP_FallbackServiceProvider" in start(tmp_path, LOG=os.devnull)
     # Whoever has wishes of his own gets what Spark's scripts make of them.
     assert BY_SCRIPT in start(tmp_path, '{"spark.test": "1"}')
     (words,) = (tmp_path / "floodmark").glob("*.json")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from tempfile import TemporaryDirectory
 
-from floodmark.engine.archive import ClassArchive, find_archive
+from floodmark.engine.archive import find_archive
 from floodmark.engine.java import StartingJava, find_java, is_plain, runs_already
 from floodmark.engine.tasks import Spark
 from floodmark.errors import FloodmarkError
@@ -26,6 +26,8 @@ _ALLOCATION = {
 _LONGEST_FOLDER = 60  # a socket's name has 42 characters more, and its path at most 103
 # No rows ever pass through it, and nobody watches its loggers.
 _SMALL_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dlog4j2.disable.jmx=true"
+# It takes a quarter of a second to make ready to log.
+_SILENT_JAVA = f"{_SMALL_JAVA} -Dslf4j.provider=org.slf4j.helpers.NOP_FallbackServiceProvider"
 
 
 @contextmanager
@@ -68,7 +70,10 @@ def _own(
         )
     local = master.startswith("local")
     archive = find_archive(java, environment) if local and not runs_already() else None
-    settings = _settings(local, memory, archive)
+    silent = local and log_file == os.devnull
+    java_options = (_SILENT_JAVA if silent else _SMALL_JAVA).split()
+    java_options += archive.options.split() if archive else []
+    settings = _settings(memory, java_options, local=local, silent=silent)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if local:
         os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
@@ -81,8 +86,8 @@ def _own(
             settings |= _talking_through(folder)
         starting = None
         if plain and archive and archive.words:
-            words = (*archive.words, *_SMALL_JAVA.split(), *archive.options.split())
-            starting = StartingJava(java, [*words, f"-Xmx{memory or _DRIVER_MEMORY}"], log)
+            words = (*archive.words, *java_options, f"-Xmx{memory or _DRIVER_MEMORY}")
+            starting = StartingJava(java, words, log)
         from floodmark.engine.classic import classic_spark
 
         settings |= {**options, "spark.app.name": name, "spark.master": master}
@@ -92,11 +97,12 @@ def _own(
             yield spark
 
 
-def _settings(local: bool, memory: str | None, archive: ClassArchive | None) -> dict[str, str]:
+def _settings(
+    memory: str | None, java_options: list[str], *, local: bool, silent: bool
+) -> dict[str, str]:
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "ERROR",
         "spark.python.daemon.module": "floodmark.engine.daemon",
         # A session may run for days, and nobody looks back at what it did.
         "spark.ui.retainedJobs": "10",
@@ -110,10 +116,11 @@ def _settings(local: bool, memory: str | None, archive: ClassArchive | None) -> 
     }
     if memory:
         settings["spark.driver.memory" if local else "spark.executor.memory"] = memory
+    if not silent:  # to be told so, the one that does not log would begin to
+        settings["spark.log.level"] = "ERROR"
     if local:
         settings["spark.driver.host"] = settings["spark.driver.bindAddress"] = _LOOPBACK
-        java = " ".join(filter(None, (_SMALL_JAVA, archive.options if archive else "")))
-        settings["spark.driver.defaultJavaOptions"] = java
+        settings["spark.driver.defaultJavaOptions"] = " ".join(java_options)
     return settings
 
 
