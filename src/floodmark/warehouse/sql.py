@@ -7,8 +7,6 @@ is not newer in the target → insert → ledger → commit
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from threading import Timer
 from typing import TypeVar, final
 
 import pyarrow as pa
@@ -23,6 +21,7 @@ from floodmark.warehouse.backend import LEDGER, NEWEST, STAGING, PassingConflict
 from floodmark.warehouse.misfits import Misfit, may_be_null, open_keys
 from floodmark.warehouse.reading import within
 from floodmark.warehouse.target import SchemaConflict, TargetFacts, Unrepresentable
+from floodmark.warehouse.waiting import telling_of_a_wait
 
 _RANK = "floodmark_rank"
 
@@ -226,9 +225,14 @@ class SqlTarget(SqlBackend):
         return work()
 
     def _load_once(self, batch: LoadBatch) -> int:
+        message = (
+            f"{batch.table_name}: waiting for {LEDGER} in the target, which another load or session"
+            " has locked"
+        )
+        notice = Notice("info", message, "waiting", batch.table_name)
         self._begin()
         try:
-            with self._telling_of_a_wait(batch.table_name):
+            with telling_of_a_wait(self.report, notice, self.silent_seconds):
                 self._lock_ledger()
             known = self._in_ledger(batch)
             chunks = unknown(batch, known)
@@ -242,22 +246,6 @@ class SqlTarget(SqlBackend):
             self._rollback()
             raise
         return rows
-
-    @contextmanager
-    def _telling_of_a_wait(self, table_name: str) -> Iterator[None]:
-        """Say what is waited for, if it takes long; the wait itself stays as it is."""
-        message = (
-            f"{table_name}: waiting for {LEDGER} in the target, which another load or session has"
-            " locked"
-        )
-        notice = Notice("info", message, "waiting", table_name)
-        timer = Timer(self.silent_seconds, self.report, [notice])
-        timer.daemon = True
-        timer.start()
-        try:
-            yield
-        finally:
-            timer.cancel()
 
     def _in_ledger(self, batch: LoadBatch) -> dict[Head, LedgerEntry]:
         """What the ledger has of a batch's table."""
