@@ -156,6 +156,7 @@ class PrivateMariaDB:
             _find("mariadb-install-db"),
             "--no-defaults",
             f"--datadir={unfinished}",
+            # A server that starts removes the temporary tables that it finds, whosever they are.
             f"--tmpdir={self._socket.parent}",
             "--auth-root-authentication-method=normal",
             "--skip-name-resolve",
