@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ import pytest
 
 from floodmark.checks.check import check_clock
 from floodmark.checks.lake import check_lake
+from floodmark.checks.spark import check_spark
 from floodmark.children import LOOPBACK
+from floodmark.config.models import SparkSettings
 from floodmark.embedded.mariadb import PrivateMariaDB
 from floodmark.embedded.process import free_ports
 from floodmark.model.timestamps import utc_now
@@ -257,3 +260,16 @@ def test_a_held_lease_is_shown_and_broken(one: Pipeline) -> None:
         assert str(os.getpid()) in held[0]["finding"]
         after = examine(one, "-t", str(one.table()), "--break-lease")
         assert after[-1]["finding"] == "none is held: nobody is at work"
+
+
+def test_a_missing_pyspark_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr("floodmark.checks.spark.version", missing)
+    (check,) = check_spark(SparkSettings(), start=False)
+    assert (check.state, check.finding, check.hint) == (
+        "failed",
+        "there is no PySpark",
+        "pip install pyspark",
+    )
