@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check docs story bench storm volume airflow clean
+.PHONY: help setup mysql demo test check docs story bench storm volume airflow clean
 bin := .venv/bin
 
 help: ## Show this help
@@ -8,10 +8,14 @@ help: ## Show this help
 setup: ## Install what is missing and make the virtual environment
 	@scripts/setup
 
+mysql: setup ## Unpack a real MySQL server for the tests, where it can be had
+	@[ -e .mysql/template/auto.cnf ] || { echo 'setup: unpacking MySQL'; scripts/get-mysql .mysql; } || \
+	echo 'setup: MySQL cannot be had here; the tests on it are skipped' >&2
+
 demo: setup ## See the main job on embedded parts
 	@$(bin)/floodmark demo
 
-test: check ## Run all tests
+test: check mysql ## Run all tests
 	$(bin)/python -m pytest -n 3 --dist loadfile --durations=15 || { echo 'once more, alone: what failed'; \
 	$(bin)/python -m pytest --last-failed --last-failed-no-failures none; }
 
@@ -34,7 +38,7 @@ bench: setup ## Measure speed against others in one run (FLOODMARK_BENCH_ROWS fo
 	$(bin)/python bench/report.py
 	.peers/bin/python bench/plot.py
 
-storm: setup ## Run the random storms for longer
+storm: setup mysql ## Run the random storms for longer
 	FLOODMARK_STORM_ROUNDS=30 $(bin)/python -m pytest -s tests/faults/test_load_storm.py
 
 volume: setup ## Sync 5.5 million rows in 110 files, and check every count
@@ -45,4 +49,4 @@ airflow: setup ## Check the example for Airflow against Airflow itself, installe
 	$(bin)/python -m pytest tests/unit/test_examples.py
 
 clean: ## Remove the virtual environment and caches
-	rm -rf .venv .venv-airflow .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-airflow .mysql .mypy_cache .pytest_cache .ruff_cache .hypothesis

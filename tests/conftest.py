@@ -11,6 +11,7 @@ from hypothesis import settings
 
 from floodmark.embedded.mariadb import PrivateMariaDB
 from servers.ministack import Ministack
+from servers.mysql import MISSING, PrivateMySQL
 from servers.postgres import PrivatePostgres
 from servers.redshift import RedshiftStandIn
 from servers.seaweedfs import SeaweedFS
@@ -30,6 +31,21 @@ settings.load_profile("untimed")
 def mariadb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateMariaDB]:
     with PrivateMariaDB(tmp_path_factory.mktemp("mariadb")) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def mysql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateMySQL]:
+    if not PrivateMySQL.is_available():
+        pytest.skip(MISSING)
+    with PrivateMySQL(tmp_path_factory.mktemp("mysql")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session", params=["mariadb", "mysql"])
+def server(request: pytest.FixtureRequest) -> PrivateMariaDB:
+    """A source of each kind; a test that needs one kind asks for that by its own name."""
+    found: PrivateMariaDB = request.getfixturevalue(request.param)
+    return found
 
 
 @pytest.fixture(scope="session")

@@ -163,7 +163,7 @@ class PrivateMariaDB:
             "--skip-test-db",
             "--innodb-flush-log-at-trx-commit=0",
             "--innodb-log-file-size=16M",
-            *_user_option(),
+            *user_option(),
         ]
         done = subprocess.run(  # noqa: S603 - the command is ours
             command, capture_output=True, text=True, check=False
@@ -185,22 +185,25 @@ class PrivateMariaDB:
             **self._options,
         }
         settings = [f"--{name}={value}" for name, value in options.items()]
-        return [_find("mariadbd"), "--no-defaults", *settings, *_user_option()]
+        return [_find("mariadbd"), "--no-defaults", *settings, *user_option()]
 
     def _write_first_statements(self) -> Path:
         """Statements that the server runs before it lets anybody in; harmless when repeated."""
         account = f"'{_USER}'@'{LOOPBACK}'"
         path = self.folder / "first.sql"
         path.touch(mode=0o600)
-        statements = (
+        statements = self._account_statements(account)
+        path.write_text("".join(f"{statement};\n" for statement in statements))
+        return path
+
+    def _account_statements(self, account: str) -> tuple[str, ...]:
+        return (
             # Root has no password, so it must only come in through the socket.
             "DELETE FROM mysql.global_priv WHERE User IN ('', 'root') AND Host <> 'localhost'",
             "FLUSH PRIVILEGES",
             f"CREATE USER IF NOT EXISTS {account} IDENTIFIED BY '{self.password}'",
             f"GRANT ALL PRIVILEGES ON *.* TO {account} WITH GRANT OPTION",
         )
-        path.write_text("".join(f"{statement};\n" for statement in statements))
-        return path
 
     def _is_ready(self) -> bool:
         # PyMySQL leaks its socket when nobody listens, so look with one of our own first.
@@ -223,6 +226,6 @@ def _find(program: str) -> str:
     return path
 
 
-def _user_option() -> list[str]:
-    # Without being told so in words, the server refuses to run as root.
+def user_option() -> list[str]:
+    """Name the user to run as: without it, the server refuses to run as root."""
     return [f"--user={getpass.getuser()}"] if os.geteuid() == 0 else []
