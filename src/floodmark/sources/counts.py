@@ -42,9 +42,16 @@ def estimate_rows(
     *,
     index: str,
 ) -> int:
-    """How many rows the optimizer expects in `(start, bound]`, without reading them."""
+    """How many rows the optimizer expects in `(start, bound]`, without reading them.
+
+    MySQL prints a tree unless asked for a table, and under FORCE INDEX expects a plain SELECT to
+    find one row; a COUNT is estimated properly.
+    """
     where = cursor_predicate(table, cursor, start, bound)
     with session.cursor(pymysql.cursors.DictCursor) as reader:
-        reader.execute(f"EXPLAIN SELECT 1 FROM {relation(table, index)} WHERE {where}")  # noqa: S608
+        reader.execute(
+            "EXPLAIN FORMAT=TRADITIONAL"
+            f" SELECT COUNT(*) FROM {relation(table, index)} WHERE {where}"  # noqa: S608
+        )
         row = reader.fetchone()
     return int(row["rows"] or 0) if row else 0
