@@ -3,7 +3,7 @@
 import pytest
 
 from floodmark.errors import ConfigError
-from floodmark.model.cursor import Cursor
+from floodmark.model.cursor import Cursor, CursorChoice
 from floodmark.model.schema import SourceColumn, SourceIndex, SourceTable
 from floodmark.model.table import TableName
 from floodmark.planning.cursor import choose_cursor
@@ -36,14 +36,19 @@ UPDATE_AT = column("update_at", "datetime", on_update=True, fraction=0)
 
 
 def table(
-    *columns: SourceColumn, key: tuple[str, ...] = (), indexes: tuple[tuple[str, ...], ...] = ()
+    *columns: SourceColumn,
+    key: tuple[str, ...] = (),
+    indexes: tuple[tuple[str, ...], ...] = (),
+    ordered: bool = True,
 ) -> SourceTable:
+    primary = (SourceIndex(name="PRIMARY", columns=key, unique=True),) if key and ordered else ()
     return SourceTable(
         name=TableName("S", "shop", "orders"),
         columns=columns,
         primary_key=key,
-        indexes=tuple(
-            SourceIndex(name="_".join(names), columns=names, unique=False) for names in indexes
+        indexes=(
+            *(SourceIndex(name="_".join(names), columns=names, unique=False) for names in indexes),
+            *primary,
         ),
     )
 
@@ -139,3 +144,17 @@ def test_secondary_indexes_end_with_the_primary_key() -> None:
     wide = table(ID, CODE, UPDATE_AT, key=("id",), indexes=(("update_at", "code"),))
     assert serving_index(wide, ("update_at", "id")) is None
     assert serving_index(wide, ("update_at",)) == "update_at_code"
+
+
+def test_a_descending_key_breaks_no_ties_where_an_index_serves_the_time_alone() -> None:
+    def choose(*indexes: tuple[str, ...]) -> CursorChoice:
+        descending = table(ID, UPDATE_AT, key=("id",), indexes=indexes, ordered=False)
+        return choose_cursor(descending, ("update_at",))
+
+    choice = choose(("update_at",))
+    assert (choice.cursor.columns, choice.index) == (("update_at",), "update_at")
+    assert "its index is not ascending" in choice.warnings[0]
+    choice = choose(("update_at", "id"))
+    assert (choice.cursor.columns, choice.index) == (("update_at", "id"), "update_at_id")
+    assert choose().cursor.columns == ("update_at", "id")
+    assert choose().cursor.unique

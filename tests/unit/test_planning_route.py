@@ -24,11 +24,15 @@ LARGE = SourceTable(
         for name, kind in (("id", "bigint"), ("update_at", "datetime"))
     ),
     primary_key=("id",),
-    indexes=(SourceIndex(name="u", columns=("update_at",), unique=False),),
+    indexes=(
+        SourceIndex(name="PRIMARY", columns=("id",), unique=True),
+        SourceIndex(name="u", columns=("update_at",), unique=False),
+    ),
     estimated_rows=5_000_000,
 )
 SMALL = structs.replace(LARGE, estimated_rows=5_000)
-BARE = structs.replace(LARGE, indexes=())
+BARE = structs.replace(LARGE, indexes=LARGE.indexes[:1])
+DESCENDING = structs.replace(LARGE, indexes=LARGE.indexes[1:])
 KEYLESS = structs.replace(LARGE, primary_key=(), indexes=())
 
 
@@ -44,6 +48,14 @@ def test_the_first_load_of_a_large_table_walks_the_primary_key() -> None:
     # The default start is no reason to follow the cursor, if most rows lie above it.
     assert choose_route(LARGE, BY_TIME, LATER, rows_in_range=4_000_000).by == "key"
     assert choose_route(LARGE, BY_TIME, LATER, rows_in_range=400_000).by == "cursor"
+
+
+def test_a_key_that_has_no_order_is_not_walked() -> None:
+    time_alone = Cursor(kind="timestamp", timestamp="update_at", unique=False)
+    assert choose_route(DESCENDING, time_alone, START).index == "u"
+    assert choose_route(DESCENDING, BY_TIME, START).index is None
+    assert choose_route(DESCENDING, BY_ID, START).index is None
+    assert choose_route(DESCENDING, Cursor(kind="none"), START).by == "cursor"
 
 
 def test_a_limit_and_an_id_cursor_leave_nothing_to_gain() -> None:

@@ -8,7 +8,7 @@ from floodmark.model.cursor import Cursor
 from floodmark.model.extraction import Window
 from floodmark.model.manifest import Chunk
 from floodmark.model.position import START, Position, Walk
-from floodmark.model.schema import SourceColumn, SourceTable
+from floodmark.model.schema import SourceColumn, SourceIndex, SourceTable
 from floodmark.model.table import TableName
 from floodmark.model.verification import Checksum, Comparison, Extent, SyncedRange
 from floodmark.planning.verification import (
@@ -106,7 +106,7 @@ def table(key: dict[str, str]) -> SourceTable:
             for name, kind in columns.items()
         ),
         primary_key=tuple(key),
-        indexes=(),
+        indexes=(SourceIndex(name="PRIMARY", columns=tuple(key), unique=True),),
     )
 
 

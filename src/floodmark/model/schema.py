@@ -4,6 +4,9 @@ from msgspec import Struct
 
 from floodmark.model.table import TableName
 
+PRIMARY = "PRIMARY"
+"""What MySQL calls the index of a primary key."""
+
 
 class SourceColumn(Struct, frozen=True, kw_only=True):
     """A column of a MySQL table.
@@ -41,7 +44,11 @@ class SourceIndex(Struct, frozen=True, kw_only=True):
 
 
 class SourceTable(Struct, frozen=True, kw_only=True):
-    """A MySQL table: its columns in order, its primary key and its indexes."""
+    """A MySQL table: its columns in order, its primary key and the indexes that have an order.
+
+    The primary key is that of the table's definition. Its index is among `indexes` only if it can
+    be read in order: not if a part of it is descending, or a prefix of a column.
+    """
 
     name: TableName
     columns: tuple[SourceColumn, ...]
@@ -49,6 +56,11 @@ class SourceTable(Struct, frozen=True, kw_only=True):
     indexes: tuple[SourceIndex, ...]
     estimated_rows: int = 0
     average_row_bytes: int = 0
+
+    @property
+    def has_ordered_key(self) -> bool:
+        """Whether the table can be read in the order of its primary key."""
+        return any(index.name == PRIMARY for index in self.indexes)
 
     def column(self, name: str) -> SourceColumn:
         """A column by its name; KeyError if there is none."""

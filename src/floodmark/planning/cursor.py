@@ -76,11 +76,17 @@ def _by_time(
     reasons, warnings = [reason], []
     if not key:
         key = tuple(table.column(name) for name in table.primary_key if name != time.name)
-        if key and all(map(key_kind, key)):
-            reasons.append(f"the primary key ({_names(key)}) breaks ties")
-        elif key:
+        if key and not all(map(key_kind, key)):
             warnings.append(f"the primary key ({_names(key)}) cannot break ties: {_types(key)}")
             key = ()
+        elif key and _only_time_is_served(table, time, key):
+            warnings.append(
+                f"the primary key ({_names(key)}) cannot break ties: its index is not ascending"
+                " over whole columns"
+            )
+            key = ()
+        elif key:
+            reasons.append(f"the primary key ({_names(key)}) breaks ties")
     for column in key:
         _check_key(table, column)
     columns = (time.name, *(column.name for column in key))
@@ -100,6 +106,14 @@ def _by_time(
     if not time.fraction:
         reasons.append(f"{time.name} counts whole seconds: rows wait until theirs is over")
     return _choice(table, cursor, reasons, warnings)
+
+
+def _only_time_is_served(
+    table: SourceTable, time: SourceColumn, key: tuple[SourceColumn, ...]
+) -> bool:
+    """Whether an index serves the time alone: with the key, every read would be sorted."""
+    columns = (time.name, *(column.name for column in key))
+    return serving_index(table, columns) is None and serving_index(table, columns[:1]) is not None
 
 
 def _by_id(table: SourceTable, column: SourceColumn, reason: str) -> CursorChoice:

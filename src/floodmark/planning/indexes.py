@@ -1,19 +1,16 @@
 """Which index can be read in a given order."""
 
-from floodmark.model.schema import SourceTable
-
-PRIMARY = "PRIMARY"
+from floodmark.model.schema import PRIMARY, SourceTable
 
 
 def serving_index(table: SourceTable, columns: tuple[str, ...]) -> str | None:
     """Name an index whose entries come in the order of these columns; None if there is none."""
     if not columns:
         return None
-    if table.primary_key[: len(columns)] == columns:
-        return PRIMARY
-    for index in table.indexes:
-        # InnoDB ends every entry of a secondary index with the rest of the primary key.
-        rest = tuple(name for name in table.primary_key if name not in index.columns)
+    # InnoDB ends every entry of a secondary index with the rest of the primary key, in its order.
+    key = table.primary_key if table.has_ordered_key else ()
+    for index in sorted(table.indexes, key=lambda index: index.name != PRIMARY):
+        rest = tuple(name for name in key if name not in index.columns)
         if (index.columns + rest)[: len(columns)] == columns:
             return index.name
     return None

@@ -12,8 +12,8 @@ cursor once the walk is over and the position is that of the newest row it read.
 from floodmark.model.cursor import Cursor, key_kind
 from floodmark.model.extraction import Route
 from floodmark.model.position import Position
-from floodmark.model.schema import SourceTable
-from floodmark.planning.indexes import PRIMARY, serving_index
+from floodmark.model.schema import PRIMARY, SourceTable
+from floodmark.planning.indexes import serving_index
 
 LARGE_TABLE_ROWS = 1_000_000
 MOST_OF_A_TABLE = 0.5
@@ -70,7 +70,7 @@ def walk_bound(start: Position) -> Position | None:
 def has_walkable_key(table: SourceTable) -> bool:
     """Whether the table has a primary key that can be walked along."""
     key = [table.column(name) for name in table.primary_key]
-    return bool(key) and all(map(key_kind, key))
+    return table.has_ordered_key and all(map(key_kind, key))
 
 
 def _by_key(*, chunked: bool, why: str) -> Route:

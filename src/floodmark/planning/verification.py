@@ -73,7 +73,7 @@ def compared_position(table: SourceTable, cursor: Cursor, position: Position) ->
 def can_split_by_key(table: SourceTable) -> bool:
     """Whether ranges of the primary key hold the same rows in source and target."""
     key = [table.column(name) for name in table.primary_key]
-    return bool(key) and all(key_kind(column) == "integer" for column in key)
+    return table.has_ordered_key and all(key_kind(column) == "integer" for column in key)
 
 
 def target_extents(table: SourceTable, cursor: Cursor, window: Window) -> tuple[Extent, ...]:

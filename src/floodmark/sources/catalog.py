@@ -8,7 +8,7 @@ from typing import Any
 from pymysql.cursors import DictCursor
 
 from floodmark.errors import UsageError
-from floodmark.model.schema import SourceColumn, SourceIndex, SourceTable
+from floodmark.model.schema import PRIMARY, SourceColumn, SourceIndex, SourceTable
 from floodmark.model.table import TableName
 from floodmark.sources.connection import MysqlSession
 
@@ -35,11 +35,19 @@ def read_table(session: MysqlSession, name: TableName) -> SourceTable:
         (name.schema, stored),
     )
     indexes = _indexes(session, name.schema, stored)
+    usable = {name: parts for name, parts in indexes.items() if all(map(_is_usable, parts))}
     return SourceTable(
         name=name,
         columns=tuple(_column(row, json_columns) for row in columns),
-        primary_key=next((i.columns for i in indexes if i.name == "PRIMARY"), ()),
-        indexes=indexes,
+        primary_key=tuple(row["COLUMN_NAME"] for row in indexes.get(PRIMARY, ())),
+        indexes=tuple(
+            SourceIndex(
+                name=index,
+                columns=tuple(row["COLUMN_NAME"] for row in parts),
+                unique=not parts[0]["NON_UNIQUE"],
+            )
+            for index, parts in usable.items()
+        ),
         estimated_rows=int(facts["estimated_rows"] or 0),
         average_row_bytes=int(facts["average_row_bytes"] or 0),
     )
@@ -110,8 +118,8 @@ def _json_columns(session: MysqlSession, schema: str, table: str) -> set[str]:
     return {match[1].replace("``", "`") for match in found if match}
 
 
-def _indexes(session: MysqlSession, schema: str, table: str) -> tuple[SourceIndex, ...]:
-    """The indexes that can serve a range over whole values, in ascending order."""
+def _indexes(session: MysqlSession, schema: str, table: str) -> dict[str, list[dict[str, Any]]]:
+    """Return the parts of every index, in their order, by the name of the index."""
     rows = _query(
         session,
         "SELECT * FROM information_schema.statistics"
@@ -121,18 +129,11 @@ def _indexes(session: MysqlSession, schema: str, table: str) -> tuple[SourceInde
     parts: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         parts.setdefault(row["INDEX_NAME"], []).append(row)
-    return tuple(
-        SourceIndex(
-            name=name,
-            columns=tuple(row["COLUMN_NAME"] for row in rows),
-            unique=not rows[0]["NON_UNIQUE"],
-        )
-        for name, rows in parts.items()
-        if all(_is_usable(row) for row in rows)
-    )
+    return parts
 
 
 def _is_usable(row: dict[str, Any]) -> bool:
+    """Whether this part of an index can serve a range over whole values, in ascending order."""
     return (
         row["INDEX_TYPE"] == "BTREE"
         and row["SUB_PART"] is None  # else it orders only the beginnings of values

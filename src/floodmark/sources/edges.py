@@ -15,7 +15,7 @@ from floodmark.errors import FloodmarkError
 from floodmark.model.cursor import Cursor, key_kind
 from floodmark.model.extraction import Edge
 from floodmark.model.position import Identity, Position, Walk
-from floodmark.model.schema import SourceTable
+from floodmark.model.schema import PRIMARY, SourceTable
 from floodmark.sources.connection import MysqlSession
 from floodmark.sources.projection import quote_name
 from floodmark.sources.statements import (
@@ -74,7 +74,7 @@ def key_edges(
     ends the walk before. No edges if there are no rows and no walk to bring to its end.
     """
     scan = Scan(
-        relation=relation(table, "PRIMARY"),
+        relation=relation(table, PRIMARY),
         columns=key_columns(table),
         where=cursor_predicate(table, cursor, start.base, bound),
         unique=True,
@@ -94,12 +94,15 @@ def key_edges(
 
 
 def read_numbers(session: MysqlSession, table: SourceTable) -> range | None:
-    """The numbers from the least to the greatest primary key, where that is a whole number."""
+    """The numbers from the least to the greatest primary key, where that is a whole number.
+
+    None if the key cannot be walked along.
+    """
     key = key_columns(table)
-    if [key_kind(column) for column in key] != ["integer"]:
+    if not table.has_ordered_key or [key_kind(column) for column in key] != ["integer"]:
         return None
     name = quote_name(key[0].name)
-    found = query(session, f"SELECT MIN({name}), MAX({name}) FROM {relation(table, 'PRIMARY')}")  # noqa: S608
+    found = query(session, f"SELECT MIN({name}), MAX({name}) FROM {relation(table, PRIMARY)}")  # noqa: S608
     first, last = found[0]
     return None if first is None else range(int(first), int(last) + 1)
 

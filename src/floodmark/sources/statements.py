@@ -76,7 +76,7 @@ def literal(column: SourceColumn, value: Value) -> str:
             return str(int(value))
         case "decimal":
             return format(Decimal(value), "f")
-        case "binary":
+        case kind if kind == "binary" or column.data_type.endswith("blob"):
             return f"X'{bytes.fromhex(str(value).removeprefix('0x')).hex()}'"
         case _:
             text = str(value)

@@ -21,6 +21,7 @@ from floodmark.model.extraction import Edge, Route
 from floodmark.model.load import TargetTable
 from floodmark.model.manifest import Chunk, Column
 from floodmark.model.position import START, Position
+from floodmark.model.schema import PRIMARY
 from floodmark.model.standing import Head
 from floodmark.model.table import TableName
 from floodmark.model.transitions import differs, verified
@@ -165,7 +166,7 @@ def _plan(
         columns=tuple(column for column in columns if column.name in held),
         route=Route(
             by="key" if by_key else "cursor",
-            index="PRIMARY" if by_key else choice.index,
+            index=PRIMARY if by_key else choice.index,
             chunked=not by_key,
             why="",
         ),
