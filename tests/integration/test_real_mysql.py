@@ -1,22 +1,36 @@
 """What differs between MySQL and MariaDB, or is set otherwise on a server: a sync of each."""
 
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import duckdb
+import pymysql
 import pytest
+from msgspec import structs
 
-from floodmark.config.models import MysqlConnection
+from floodmark.config.models import LakeSettings, MysqlConnection, TlsSettings
 from floodmark.config.secret import Secret
 from floodmark.embedded.mariadb import PrivateMariaDB
-from floodmark.model.position import Position
+from floodmark.engine.arrow import Conversion
+from floodmark.engine.job import ExtractionJob
+from floodmark.engine.reading import read_batches
+from floodmark.model.cursor import Cursor
+from floodmark.model.extraction import Window
+from floodmark.model.position import START, Position
+from floodmark.model.table import TableName
 from floodmark.planning.cursor import choose_cursor
 from floodmark.planning.route import choose_route
 from floodmark.sources.catalog import read_table
 from floodmark.sources.connection import connect
 from floodmark.sources.counts import estimate_rows
-from pipelines import Ended, Pipeline, ask_once
+from floodmark.sources.projection import plan_columns
+from floodmark.sources.strides import query
+from pipelines import Ended, Pipeline, ask_once, source_of
+from servers.mysql import MISSING, PrivateMySQL
 
 New = Callable[..., Pipeline]
 
@@ -116,3 +130,166 @@ def test_a_first_load_walks_the_key_whatever_the_number_of_rows(
     by, estimate = route(first + timedelta(seconds=rows * 0.9))
     assert by == "cursor"
     assert estimate < 0.4 * rows
+
+
+HOSTILE = (
+    "autocommit = 0",
+    "completion_type = 2",
+    "max_join_size = 1",
+    "max_sort_length = 64",
+    "sql_auto_is_null = 1",
+    "sql_mode = 'ANSI_QUOTES,NO_BACKSLASH_ESCAPES,PIPES_AS_CONCAT'",
+    "sql_select_limit = 1",
+    "TRANSACTION ISOLATION LEVEL READ UNCOMMITTED",
+    "init_connect = 'SET NAMES latin1'",
+)
+HOSTILE_MYSQL = ("max_execution_time = 1", "information_schema_stats_expiry = 86400")
+HOSTILE_MARIADB = ("max_statement_time = 0.001", "system_versioning_asof = '2001-01-01 00:00:00'")
+
+
+@pytest.fixture(scope="module", params=["mariadb", "mysql"])
+def hostile(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[PrivateMariaDB]:
+    """A server whose settings for the whole server would change what is read."""
+    folder = tmp_path_factory.mktemp(request.param)
+    if request.param == "mysql" and not PrivateMySQL.is_available():
+        pytest.skip(MISSING)
+    kind = PrivateMySQL if request.param == "mysql" else PrivateMariaDB
+    with kind(folder) as running:
+        running.execute("CREATE DATABASE a CHARACTER SET utf8mb4")
+        running.execute("SET GLOBAL time_zone = '+07:00'")
+        versioned = " WITH SYSTEM VERSIONING" if request.param == "mariadb" else ""
+        running.execute(
+            "CREATE TABLE a.t (id INT PRIMARY KEY, note VARCHAR(20), update_at TIMESTAMP NOT NULL,"
+            f" KEY k (update_at, id)){versioned}"
+        )
+        running.execute("INSERT INTO a.t SELECT 1, CONVERT('é€' USING utf8mb4), '2025-06-01'")
+        running.execute("INSERT INTO a.t SELECT 2, '🎈', '2025-06-02'")
+        running.execute("CREATE USER reader IDENTIFIED BY 'simple'")
+        running.execute("GRANT SELECT ON a.* TO reader")
+        for setting in HOSTILE + (HOSTILE_MARIADB if versioned else HOSTILE_MYSQL):
+            running.execute(f"SET GLOBAL {setting}")
+        yield running
+
+
+def job_of(server: PrivateMariaDB, source: MysqlConnection, schema: str = "a") -> ExtractionJob:
+    """The extraction of the whole of a table t."""
+    name = TableName("S", schema, "t")
+    with connect(source) as session:
+        columns = plan_columns(read_table(session, name))
+    return ExtractionJob(
+        table=name,
+        session_id="20250809_200001_abcd",
+        sequence=1,
+        source=source,
+        relation=f"{schema}.t",
+        columns=columns,
+        cursor=Cursor(kind="none"),
+        lake=LakeSettings(url="/nowhere"),
+    )
+
+
+def read(job: ExtractionJob, predicate: str, *, streamed: bool) -> list[tuple[Any, ...]]:
+    window = Window(part=1, start=START, end=START, predicate=predicate, streamed=streamed)
+    conversion = Conversion(job.columns, "null")
+    batches = map(conversion.convert, read_batches(job, window))
+    return sorted(tuple(row.values()) for batch in batches for row in batch.to_pylist())
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_settings_of_the_whole_server_change_nothing(
+    hostile: PrivateMariaDB, streamed: bool
+) -> None:
+    source = MysqlConnection(
+        host=hostile.host, port=hostile.port, user="reader", password=Secret("simple")
+    )
+    job = job_of(hostile, source)
+    with pymysql.connect(
+        host=hostile.host, port=hostile.port, user=hostile.user, password=hostile.password
+    ) as writer:
+        writer.cursor().execute("INSERT INTO a.t VALUES (3, 'never', '2025-06-03')")
+        moments = "update_at > '2025-05-31 16:59:59' AND update_at <= '2025-06-01 17:00:00'"
+        found = read(job, f"SLEEP(0.05) = 0 AND {moments}", streamed=streamed)
+        writer.cursor().execute("SET completion_type = 0")
+        writer.rollback()
+    first = datetime(2025, 5, 31, 17, tzinfo=UTC)
+    assert found == [(1, "é€", first), (2, "🎈", first + timedelta(days=1))]
+
+
+def test_a_sync_from_a_server_with_hostile_settings(pipeline: New, hostile: PrivateMariaDB) -> None:
+    it = replace(pipeline({"t": "{}"}), schema="a", source={**source_of(hostile)})
+    it.write_config()
+    load(it, "--verify-data")
+    assert target(it, "SELECT id, note FROM t ORDER BY id") == [(1, "é€"), (2, "🎈")]
+
+
+def test_sessions_do_not_inherit_what_a_result_depends_on(hostile: PrivateMariaDB) -> None:
+    with connect(connection_to(hostile)) as session:
+        ((version, zone, limit),) = query(session, "SELECT VERSION(), @@time_zone, @@max_join_size")
+        assert (zone, limit) == ("+00:00", 2**64 - 1)
+        if "MariaDB" in version:
+            wanted = {"@@tx_isolation": "REPEATABLE-READ", "@@max_statement_time": 0}
+        else:
+            wanted = {
+                "@@transaction_isolation": "REPEATABLE-READ",
+                "@@max_execution_time": 0,
+                "@@information_schema_stats_expiry": 0,
+                "@@use_secondary_engine": "OFF",
+            }
+        assert list(query(session, f"SELECT {', '.join(wanted)}")[0]) == list(wanted.values())
+
+
+@contextmanager
+def login(server: PrivateMariaDB, how: str) -> Iterator[MysqlConnection]:
+    """A new user; `how` stands behind its name in CREATE USER."""
+    user = f"u_{uuid.uuid4().hex[:8]}"
+    server.execute(f"CREATE USER {user} {how}")
+    server.execute(f"GRANT SELECT, PROCESS ON *.* TO {user}")
+    yield MysqlConnection(
+        host=server.host, port=server.port, user=user, password=Secret("pässword")
+    )
+    server.execute(f"DROP USER {user}")
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("tls", [None, TlsSettings(verify="none")])
+def test_a_password_that_the_server_has_not_cached(
+    pipeline: New, mysql: PrivateMySQL, tls: TlsSettings | None, streamed: bool
+) -> None:
+    """The server then asks for the password itself, encrypted with its key if there is no TLS."""
+    it = pipeline({"t": "{}"}, server=mysql)
+    ask_once(it, "CREATE TABLE t (id INT PRIMARY KEY)")
+    ask_once(it, "INSERT INTO t VALUES (1)")
+    job = job_of(mysql, connection_to(mysql), it.schema)
+    with login(mysql, "IDENTIFIED WITH caching_sha2_password BY 'pässword'") as source:
+        cold = structs.replace(job, source=structs.replace(source, tls=tls))
+        for _ in range(2):
+            assert read(cold, "TRUE", streamed=streamed) == [(1,)]
+            mysql.execute("FLUSH PRIVILEGES")
+        with connect(cold.source) as session:
+            assert query(session, "SELECT 1") == [(1,)]
+
+
+@pytest.mark.parametrize("required", ["by the server", "by the user"])
+def test_a_server_that_wants_encryption_says_so_at_once(
+    pipeline: New, mysql: PrivateMySQL, required: str
+) -> None:
+    it = pipeline({"t": "{}"}, server=mysql)
+    ask_once(it, "CREATE TABLE t (id INT PRIMARY KEY)")
+    ask_once(it, "INSERT INTO t VALUES (1)")
+    require = "REQUIRE SSL" if required == "by the user" else ""
+    with login(mysql, f"IDENTIFIED BY 'pässword' {require}") as source:
+        if not require:
+            mysql.execute("SET GLOBAL require_secure_transport = ON")
+        try:
+            plain = {**it.source, "user": source.user, "password": "pässword"}
+            it = replace(it, source=plain).write_config()
+            for command in (("sync", "-p", "main", "--backup-only"), ("doctor",)):
+                ended = it.call(*command)
+                assert ended.code != 0
+                assert "tls: {}" in ended.out + ended.err
+            it = replace(it, source={**plain, "tls": {"verify": "none"}}).write_config()
+            assert it.synced()["rows"] == 1
+        finally:
+            mysql.execute("SET GLOBAL require_secure_transport = OFF")

@@ -7,7 +7,7 @@ from floodmark.errors import ConfigError
 
 
 def tls_context(tls: TlsSettings | None) -> ssl.SSLContext | None:
-    """What a Python client encrypts with; None leaves it to the client and the server."""
+    """Return what a Python client encrypts with; None for no encryption."""
     if tls is None:
         return None
     try:

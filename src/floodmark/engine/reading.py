@@ -17,9 +17,9 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
+from floodmark.config.client import pymysql_options
 from floodmark.config.models import MysqlConnection
 from floodmark.config.secret import Secret
-from floodmark.config.tls import tls_context
 from floodmark.engine.job import BATCH_BYTES, ExtractionJob
 from floodmark.errors import FloodmarkError
 from floodmark.model.extraction import SESSION_SETTINGS, Window
@@ -46,9 +46,12 @@ def connectorx_url(connection: MysqlConnection) -> Secret:
     """The address that connectorx reads from. It holds the password, so it is a secret."""
     login = f"{quote(connection.user, safe='')}:{quote(_password(connection), safe='')}"
     host = f"[{connection.host}]" if ":" in connection.host else connection.host
-    url = f"mysql://{login}@{host}:{connection.port}/information_schema"
+    # By default it changes to the Unix socket that the server names, if the host is this one; and
+    # it prepares the query before the session's settings, which some of them come too late for.
+    options = "prefer_socket=false&stmt_cache_size=0"
+    url = f"mysql://{login}@{host}:{connection.port}/information_schema?{options}"
     if tls := connection.tls:
-        url += f"?ssl-mode={_SSL_MODES[tls.verify]}"
+        url += f"&ssl-mode={_SSL_MODES[tls.verify]}"
         url += f"&ssl-ca={quote(tls.ca, safe='')}" if tls.ca else ""
     return Secret(url)
 
@@ -66,7 +69,7 @@ def _read_ahead(job: ExtractionJob, query: str) -> Iterator[pa.RecordBatch]:
         return_type="arrow_stream",
         protocol="binary",
         batch_size=job.batch_rows,
-        pre_execution_query=SESSION_SETTINGS,
+        pre_execution_query=list(SESSION_SETTINGS),
     ):
         if _resident_bytes() - before > job.most_ahead_bytes:
             raise TooFarAhead(f"{job.table}: rows are far larger than the server's average")
@@ -89,17 +92,13 @@ def _stream(job: ExtractionJob, query: str) -> Iterator[pa.RecordBatch]:
         __del__ = close
 
     connection = pymysql.connect(
-        host=job.source.host,
-        port=job.source.port,
-        user=job.source.user,
-        password=_password(job.source),
-        charset="utf8mb4",
+        **pymysql_options(job.source),
         use_unicode=False,
         conv=dict(pymysql.converters.encoders),  # type: ignore[arg-type]
-        init_command=SESSION_SETTINGS,
-        ssl=tls_context(job.source.tls),
     )
     with closing(connection), connection.cursor(Stream) as cursor:
+        for statement in SESSION_SETTINGS:
+            connection.query(statement)
         cursor.execute(query)
         rows: list[tuple[bytes | None, ...]] = []
         held = 0

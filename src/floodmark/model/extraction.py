@@ -13,12 +13,26 @@ from floodmark.model.position import Position
 ZeroDates = Literal["null", "quarantine", "error"]
 NullCursors = Literal["skip", "error"]
 
-# Every connection to a source says this first: times in UTC, names and literals read the same way
-# whatever the server's settings, no result cut short by a server-wide limit, and patience while
-# the other side is at work.
+# Every connection to a source runs these first, so that nothing set for the whole server changes a
+# result or cuts it short. Version comments hide from a server what it does not know: MariaDB skips
+# /*!50701 to /*!99999, and MySQL skips /*M!.
+_MOST = 18446744073709551615
 SESSION_SETTINGS = (
-    "SET time_zone = '+00:00', sql_mode = '', sql_select_limit = 18446744073709551615,"
-    " wait_timeout = 28800, net_write_timeout = 3600"
+    (
+        "SET NAMES utf8mb4, time_zone = '+00:00', sql_mode = '', sql_auto_is_null = 0"
+        ", autocommit = 1, completion_type = 0, wait_timeout = 28800, net_write_timeout = 3600"
+        f", sql_select_limit = {_MOST}, max_join_size = {_MOST}, sql_big_selects = 1"
+        ", max_sort_length = 8192"
+        " /*!50708 , max_execution_time = 0 */"
+        # Statistics in the catalog are cached for a day, and windows are cut by them.
+        " /*!80003 , information_schema_stats_expiry = 0 */"
+        " /*!80013 , use_secondary_engine = OFF */"
+        " /*!80030 , show_gipk_in_create_table_and_information_schema = ON */"
+        # For a session, DEFAULT is the present, whatever is set for the server.
+        " /*M!100300 , max_statement_time = 0, system_versioning_asof = DEFAULT */"
+    ),
+    # The variable has another name on older servers; this statement is the same on all.
+    "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
 )
 
 

@@ -8,8 +8,8 @@ from typing import TypeAlias
 import pymysql
 from pymysql.constants import CR, ER
 
+from floodmark.config.client import pymysql_options
 from floodmark.config.models import MysqlConnection
-from floodmark.config.tls import tls_context
 from floodmark.errors import ConfigError, FloodmarkError, UsageError
 from floodmark.model.extraction import SESSION_SETTINGS
 
@@ -17,6 +17,7 @@ MysqlSession: TypeAlias = "pymysql.Connection[pymysql.cursors.Cursor]"
 
 _ACCESS_DENIED_BY_SOCKET = 1698
 _CONNECTION_KILLED = 1927
+_SECURE_TRANSPORT_REQUIRED = 3159
 
 _LOGIN_REFUSED = {ER.ACCESS_DENIED_ERROR, _ACCESS_DENIED_BY_SOCKET}
 _NOT_ALLOWED = {
@@ -41,22 +42,16 @@ def connect(connection: MysqlConnection, *, timeout_seconds: int = 10) -> Iterat
     """Open a connection in UTC and autocommit, and close it; MySQL's errors become ours."""
     with translated(connection):
         try:
-            opened = pymysql.connect(
-                host=connection.host,
-                port=connection.port,
-                user=connection.user,
-                password=connection.password.reveal() if connection.password else "",
-                charset="utf8mb4",
-                autocommit=True,
-                connect_timeout=timeout_seconds,
-                init_command=SESSION_SETTINGS,
-                ssl=tls_context(connection.tls),
+            opened: MysqlSession = pymysql.connect(
+                **pymysql_options(connection), connect_timeout=timeout_seconds
             )
         except RuntimeError as error:  # PyMySQL's way to say that 'cryptography' is missing
             raise ConfigError(
                 f"MySQL at {_place(connection)}: {error}", hint="pip install 'pymysql[rsa]'"
             ) from error
         try:
+            for statement in SESSION_SETTINGS:
+                opened.query(statement)
             yield opened
         finally:
             if opened.open:
@@ -113,11 +108,16 @@ def _translate(error: pymysql.MySQLError, connection: MysqlConnection) -> Floodm
             f"MySQL at {place} cannot be reached encrypted: {reason}",
             hint="check 'tls' of the connection, and the server's certificate",
         )
-    if code in _LOGIN_REFUSED:
+    if code == _SECURE_TRANSPORT_REQUIRED:
         return ConfigError(
-            f"MySQL at {place} refuses user {connection.user!r}",
-            hint="check 'user' and 'password' of the connection, and the user's host",
+            f"MySQL at {place} accepts only encrypted connections",
+            hint="add 'tls: {}' to the connection",
         )
+    if code in _LOGIN_REFUSED:
+        hint = "check 'user' and 'password' of the connection, and the user's host"
+        if connection.tls is None:
+            hint += "; a user with REQUIRE SSL needs 'tls: {}'"
+        return ConfigError(f"MySQL at {place} refuses user {connection.user!r}", hint=hint)
     if code in _NOT_ALLOWED:
         return FloodmarkError(message, hint=f"grant user {connection.user!r} what is missing")
     if code in _UNREACHABLE:
