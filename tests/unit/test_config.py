@@ -315,6 +315,28 @@ def test_cursors(load: Load, text: str) -> None:
     assert table.cursor_columns == CURSORS[text]
 
 
+@pytest.mark.parametrize("text", ["null", "~", "'null'", "Null", ""])
+def test_zero_dates_become_null_in_quotes_or_not(load: Load, text: str) -> None:
+    settings = load(f"lake: ./l\nextraction: {{zero_dates: {text}}}").settings
+    assert settings.extraction.zero_dates == "null"
+
+
+@pytest.mark.parametrize("names", ["[no]", "[id, null]", "[on]", "[1]", "[2025-01-01]"])
+@pytest.mark.parametrize("setting", ["cursor", "exclude", "hash", "booleans", "sortkey"])
+def test_names_that_yaml_reads_otherwise(refused: Refused, setting: str, names: str) -> None:
+    error = refused(PIPELINE % f"a.b: {{{setting}: {names}}}")
+    assert f"a.b.{setting}" in error.message
+    assert error.hint == "put it in quotes"
+
+
+def test_encryption_is_wanted_or_not_but_never_left_open(load: Load, refused: Refused) -> None:
+    text = "lake: ./l\nconnections: {A: {type: mysql, user: u, tls: %s}}"
+    assert "connections.A.tls" in refused(text % "").message
+    (connection,) = load(text % "{}").settings.connections.values()
+    assert isinstance(connection, MysqlConnection)
+    assert connection.tls
+
+
 @pytest.mark.parametrize("text", ["''", "[]", "['']", "5", "[5]", "{a: b}", "[[a]]"])
 def test_bad_cursors(refused: Refused, text: str) -> None:
     assert "pipelines.p.tables.a.b.cursor" in refused(PIPELINE % f"a.b: {{cursor: {text}}}").message

@@ -4,7 +4,7 @@ from datetime import date, datetime
 from difflib import get_close_matches
 from functools import cache
 from types import UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -32,6 +32,8 @@ def build(kind: Any, raw: Any, path: str) -> Any:
         return _build_tagged(structs, _mapping(raw, path), path)
     if structs and isinstance(raw, dict):
         return _build_struct(structs[0], raw, path)
+    if structs and raw is None:
+        raise ConfigError(f"{path}: there is nothing behind it", hint="write '{}', or leave it out")
     return _build_leaf(kind, raw, path)
 
 
@@ -79,10 +81,14 @@ def _build_leaf(kind: Any, raw: Any, path: str) -> Any:
         if raw is not None and not isinstance(raw, str):
             raise ConfigError(f"{path}: expected text", hint="put it in quotes")
         return None if raw is None else Secret(raw)
+    if raw is None and get_origin(kind) is Literal and "null" in get_args(kind):
+        return "null"  # written without quotes, as the documentation has it
     try:
         return msgspec.convert(raw, kind, strict=not isinstance(raw, str))
     except msgspec.ValidationError as error:
-        unquoted = isinstance(raw, (int, float, date)) and "`str" in str(error)
+        parts = raw if isinstance(raw, list) else [raw]
+        odd = any(part is None or isinstance(part, (int, float, date)) for part in parts)
+        unquoted = odd and "`str" in str(error)
         raise ConfigError(
             f"{path}: {error}: {_shown(raw)}", hint="put it in quotes" if unquoted else None
         ) from error
