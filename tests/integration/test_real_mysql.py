@@ -1,5 +1,6 @@
 """What differs between MySQL and MariaDB, or is set otherwise on a server: a sync of each."""
 
+import struct
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -293,3 +294,70 @@ def test_a_server_that_wants_encryption_says_so_at_once(
             assert it.synced()["rows"] == 1
         finally:
             mysql.execute("SET GLOBAL require_secure_transport = OFF")
+
+
+@pytest.mark.parametrize("settings", ["{}", "{hash: [v]}", "{exclude: [v]}"])
+def test_vectors_are_left_out_or_refused_before_reading(
+    pipeline: New, mysql: PrivateMySQL, settings: str
+) -> None:
+    it = pipeline({"t": settings}, server=mysql)
+    ask_once(it, "CREATE TABLE t (id INT PRIMARY KEY, v VECTOR(2))")
+    ask_once(it, "INSERT INTO t VALUES (1, TO_VECTOR('[1,2]'))")
+    doctor, ended = it.call("doctor"), it.sync()
+    if "exclude" in settings:
+        assert ended.code == 0
+        assert it.rows() == [{"id": 1}]
+    else:
+        assert ended.code == 2
+        for said in (doctor.out + doctor.err, ended.out + ended.err):
+            assert "'vector(2)'" in said
+            assert "exclude: [v]" in said
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_geometries_keep_their_reference_system(
+    pipeline: New, server: PrivateMariaDB, streamed: bool
+) -> None:
+    it = pipeline({"t": "{cursor: none}"}, server=server)
+    ask_once(it, "CREATE TABLE t (id INT PRIMARY KEY, g GEOMETRY)")
+    lake = "POLYGON((0 0,0 9,9 9,9 0,0 0),(1 1,1 2,2 2,1 1))"
+    ask_once(
+        it,
+        "INSERT INTO t VALUES (1, ST_GeomFromText('POINT(1 2)')),"
+        " (2, ST_GeomFromText('POINT(1 2)', 3857)), (3, NULL),"
+        f" (4, ST_GeomFromText('GEOMETRYCOLLECTION(POINT(1 2),{lake})', 3857)),"
+        f" (5, ST_GeomFromText('{lake}'))",
+    )
+    found = dict(read(job_of(server, connection_to(server), it.schema), "TRUE", streamed=streamed))
+    point = struct.pack("<dd", 1, 2)
+    assert found[1] == struct.pack("<bI", 1, 1) + point
+    assert found[2] == struct.pack("<bII", 1, 0x20000001, 3857) + point
+    assert found[3] is None
+    assert found[4][:9] == struct.pack("<bII", 1, 0x20000007, 3857)
+    for number, without in ((4, found[4][:4] + b"\0" + found[4][9:]), (5, found[5])):
+        ((plain,),) = ask_once(it, f"SELECT ST_AsBinary(g) FROM t WHERE id = {number}")
+        assert without == plain
+
+
+def test_the_axes_of_a_geographic_system_are_not_swapped(
+    pipeline: New, mysql: PrivateMySQL
+) -> None:
+    it = pipeline({"t": "{cursor: none}"}, server=mysql)
+    ask_once(it, "CREATE TABLE t (id INT PRIMARY KEY, g POINT SRID 4326)")
+    ask_once(it, "INSERT INTO t VALUES (1, ST_SRID(POINT(30, 60), 4326))")
+    assert ask_once(it, "SELECT ST_Longitude(g) FROM t") == [(30.0,)]
+    load(it)
+    ((value,),) = target(it, "SELECT g FROM t")
+    assert value == struct.pack("<bIIdd", 1, 0x20000001, 4326, 30, 60)
+
+
+def test_verification_sees_another_reference_system(pipeline: New, server: PrivateMariaDB) -> None:
+    it = pipeline({"t": "{cursor: [update_at, id]}"}, server=server)
+    ask_once(
+        it, "CREATE TABLE t (id INT PRIMARY KEY, update_at DATETIME, g GEOMETRY, KEY k (update_at))"
+    )
+    ask_once(it, "INSERT INTO t VALUES (1, '2025-06-01', ST_GeomFromText('POINT(1 2)', 3857))")
+    load(it, "--verify-data")
+    ask_once(it, "UPDATE t SET g = ST_GeomFromText('POINT(1 2)', 0)")  # the cursor stays
+    ended = it.call("sync", "-p", "main", "--verify-data=all")
+    assert ended.code == 5, ended

@@ -55,7 +55,7 @@ def plan_columns(
 ) -> tuple[ColumnPlan, ...]:
     """Say how each column of a table is read; UsageError for a type that cannot be."""
     return tuple(
-        _hashed(column)
+        _hashed(table, column)
         if column.name in choices.hash
         else _boolean(column)
         if column.name in choices.booleans
@@ -70,7 +70,8 @@ def quote_name(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def _hashed(column: SourceColumn) -> ColumnPlan:
+def _hashed(table: SourceTable, column: SourceColumn) -> ColumnPlan:
+    _plan(table, column)  # what cannot be read cannot be hashed
     name = quote_name(column.name)
     if column.data_type in _TEXTS or column.data_type == "json":
         name = f"CONVERT({name} USING utf8mb4)"  # the same hash whatever the column's character set
@@ -117,12 +118,12 @@ def _plan(table: SourceTable, column: SourceColumn) -> ColumnPlan:
     elif kind == "bit":
         expression, arrow = f"CAST({name} AS UNSIGNED)", _bit(column)
     elif kind in _GEOMETRIES:
-        expression, arrow = f"ST_AsBinary({name})", "binary"
+        expression, arrow = _well_known_binary(name), "binary"
     else:
         raise UsageError(
             f"{table.name}: column {column.name!r} has the type {column.column_type!r},"
             " which Floodmark cannot read exactly",
-            hint="read a view of the table that leaves the column out or casts it",
+            hint=f"leave it out: 'exclude: [{column.name}]' for the table",
         )
     return ColumnPlan(
         name=column.name,
@@ -132,6 +133,16 @@ def _plan(table: SourceTable, column: SourceColumn) -> ColumnPlan:
         type=column.column_type,
         zero_dates=moment,
     )
+
+
+def _well_known_binary(name: str) -> str:
+    """Well-known binary, extended by the SRID where that is not 0, as PostGIS has it.
+
+    Every server stores a geometry as four bytes of SRID and WKB, little endian, x before y. What
+    `ST_AsBinary` makes of it has no SRID, and MySQL 8 swaps the axes of some systems.
+    """
+    extended = f"CONCAT(SUBSTR({name}, 5, 4), X'20', LEFT({name}, 4), SUBSTR({name}, 10))"
+    return f"IF(LEFT({name}, 4) = X'00000000', SUBSTR({name}, 5), {extended})"
 
 
 def _decimal(column: SourceColumn) -> str:
