@@ -28,14 +28,19 @@ _SSL_MODES = {"identity": "VERIFY_IDENTITY", "ca": "VERIFY_CA", "none": "REQUIRE
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
+# How connectorx refuses a row that does not fit into one packet of the server's size.
+_PACKET_TOO_LARGE = "Packet is larger than max_allowed_packet"
+
+
 class TooFarAhead(FloodmarkError):
-    """A window proved to be much larger than planned: it must be streamed."""
+    """A window, or a row of it, proved to be much larger than planned: it must be streamed."""
 
 
 def read_batches(job: ExtractionJob, window: Window) -> Iterator[pa.RecordBatch]:
     """Read a window's rows from the source; its errors become ours.
 
-    TooFarAhead if the window was not to be streamed and memory grows beyond the job's limit.
+    TooFarAhead if the window was not to be streamed and memory grows beyond the job's limit, or a
+    row is larger than a packet.
     """
     read = _stream if window.streamed else _read_ahead
     with _translated(job):
@@ -129,6 +134,8 @@ def _translated(job: ExtractionJob) -> Iterator[None]:
         # connectorx raises RuntimeError before the first batch, and afterwards its panics, which
         # are no Exceptions.
         reason = str(error).replace(connectorx_url(job.source).reveal(), "***")
+        if _PACKET_TOO_LARGE in reason:
+            raise TooFarAhead(f"{job.table}: a row is larger than a packet") from error
         raise FloodmarkError(f"reading {job.table} failed: {reason}") from error
 
 
