@@ -361,3 +361,42 @@ def test_verification_sees_another_reference_system(pipeline: New, server: Priva
     ask_once(it, "UPDATE t SET g = ST_GeomFromText('POINT(1 2)', 0)")  # the cursor stays
     ended = it.call("sync", "-p", "main", "--verify-data=all")
     assert ended.code == 5, ended
+
+
+def test_rows_larger_than_a_packet_are_streamed(pipeline: New, server: PrivateMariaDB) -> None:
+    it = pipeline({"t": "{}"}, server=server)
+    ask_once(
+        it,
+        "CREATE TABLE t (id INT PRIMARY KEY, update_at DATETIME, a LONGBLOB, b LONGBLOB,"
+        " KEY k (update_at))",
+    )
+    ((before,),) = ask_once(it, "SELECT @@GLOBAL.max_allowed_packet")
+    server.execute("SET GLOBAL max_allowed_packet = 2097152")
+    try:
+        big = 1_500_000
+        for number in (1, 2):
+            ask_once(it, f"INSERT INTO t VALUES ({number}, '2025-06-01', REPEAT('a', {big}), '')")
+        ask_once(it, f"UPDATE t SET b = REPEAT('b', {big}) WHERE id = 2")
+        load(it, "--verify-data")
+        found = target(it, "SELECT id, octet_length(a), octet_length(b) FROM t ORDER BY id")
+        assert found == [(1, big, 0), (2, big, big)]
+    finally:
+        server.execute(f"SET GLOBAL max_allowed_packet = {before}")
+
+
+def test_a_cursor_inside_the_primary_key_is_warned_of(
+    pipeline: New, server: PrivateMariaDB
+) -> None:
+    it = pipeline({"t": "{cursor: [update_at, id]}"}, server=server)
+    ask_once(
+        it,
+        "CREATE TABLE t (id INT, update_at DATETIME, KEY (update_at), PRIMARY KEY (id, update_at))"
+        " PARTITION BY RANGE COLUMNS (update_at)"
+        " (PARTITION a VALUES LESS THAN ('2025-06-15'), PARTITION b VALUES LESS THAN (MAXVALUE))",
+    )
+    ask_once(it, "INSERT INTO t VALUES (1, '2025-06-01'), (2, '2025-06-20')")
+    said = "update_at is part of the primary key (id, update_at)"
+    assert said in it.call("doctor").out
+    (warning,) = [w for w in load(it).table["warnings"] if said in w]
+    assert "cursor: none" in warning
+    assert target(it, "SELECT id FROM t ORDER BY id") == [(1,), (2,)]

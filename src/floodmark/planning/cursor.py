@@ -96,6 +96,13 @@ def _by_time(
         key=columns[1:],
         unique=is_unique(table, columns),
     )
+    if time.name in table.primary_key:
+        warnings.append(
+            f"{time.name} is part of the primary key ({', '.join(table.primary_key)}): an update of"
+            " it makes a new key, and the old version of the row stays in the target;"
+            " 'cursor: none' replaces the whole table, and a cursor that is not in the key replaces"
+            " each row"
+        )
     if not cursor.unique:
         warnings.append(f"rows can tie in {cursor}: windows end between different values")
     if not time.on_update:
