@@ -2,6 +2,7 @@
 
 import struct
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -30,7 +31,7 @@ from floodmark.sources.connection import connect
 from floodmark.sources.counts import estimate_rows
 from floodmark.sources.projection import plan_columns
 from floodmark.sources.strides import query
-from pipelines import Ended, Pipeline, ask_once, source_of
+from pipelines import Ended, Pipeline, ask, ask_once, session, source_of
 from servers.mysql import MISSING, PrivateMySQL
 
 New = Callable[..., Pipeline]
@@ -400,3 +401,85 @@ def test_a_cursor_inside_the_primary_key_is_warned_of(
     (warning,) = [w for w in load(it).table["warnings"] if said in w]
     assert "cursor: none" in warning
     assert target(it, "SELECT id FROM t ORDER BY id") == [(1,), (2,)]
+
+
+# In the order of the server: six of these eleven are moments.
+MOMENTS = [
+    "2025-03-01",
+    "2025-03-02",
+    "2025-05-31 23:00:00",
+    "2025-06-01",
+    "2025-06-01",
+    "2025-07-09",
+]
+NO_MOMENTS = [
+    "2025-04-00",
+    "2025-02-31",
+    "2025-06-00 10:00:00",
+    "2025-06-00 10:00:00",
+    "2025-08-00",
+]
+
+
+def odd_times(pipeline: Pipeline, values: list[str], *, key: str = "PRIMARY KEY (id)") -> None:
+    """Make a table with these cursors, numbered as they come."""
+    with session(pipeline) as application:
+        ask(application, "SET sql_mode = 'ALLOW_INVALID_DATES'")
+        columns = "id INT NOT NULL, update_at DATETIME NOT NULL"
+        ask(application, f"CREATE TABLE t ({columns}, {key}, KEY k (update_at))")
+        rows = ", ".join(f"({n}, '{value}')" for n, value in enumerate(values))
+        ask(application, f"INSERT INTO t VALUES {rows}")
+
+
+@pytest.mark.parametrize("key", ["PRIMARY KEY (id)", "KEY (id)"])
+@pytest.mark.parametrize("rows", [1, 2, 3, 5, 100])
+def test_rows_without_a_moment_come_with_the_next_that_has_one(
+    pipeline: New, server: PrivateMariaDB, rows: int, key: str
+) -> None:
+    it = pipeline(
+        {"t": "{cursor: [update_at]}"},
+        server=server,
+        settings=f"extraction:\n  window_rows: {rows}",
+    )
+    values = MOMENTS + NO_MOMENTS
+    odd_times(it, values, key=key)
+    result = it.synced()
+    last = len(values) - 1
+    assert it.ids() == Counter(range(last))
+    (warning,) = [w for w in result["warnings"] if "no moment in time" in w]
+    assert "1 row waits" in warning
+    assert it.synced()["rows"] == 0
+    ask_once(it, f"INSERT INTO t VALUES ({last + 1}, '2025-08-01')")
+    result = it.synced()
+    assert it.ids() == Counter(range(last + 2))
+    assert not any("no moment" in warning for warning in result["warnings"])
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 4, 7])
+def test_a_limit_among_rows_without_a_moment(
+    pipeline: New, server: PrivateMariaDB, limit: int
+) -> None:
+    it = pipeline({"t": "{cursor: [update_at]}"}, server=server)
+    values = [*MOMENTS, *NO_MOMENTS, "2025-08-01"]
+    odd_times(it, values)
+    for _ in range(len(values)):
+        before = len(it.rows())
+        ended = it.sync("--limit", str(limit))
+        if ended.code != 0:  # these lie between two moments: more than the limit
+            assert limit < 3
+            assert f"more than {limit} rows must be read together" in ended.out
+            it.synced("--limit", "3")
+        assert len(it.rows()) - before <= max(limit, 3)
+    assert it.ids() == Counter(range(len(values)))
+
+
+def test_only_rows_without_a_moment_wait(pipeline: New, server: PrivateMariaDB) -> None:
+    it = pipeline({"t": "{cursor: [update_at]}"}, server=server)
+    odd_times(it, ["2025-06-00", "2025-06-00 10:00:00"])
+    for arguments in ((), ("--limit", "1")):
+        result = it.synced(*arguments)
+        assert result["rows"] == 0
+        assert any("2 rows wait" in warning for warning in result["warnings"])
+    ask_once(it, "INSERT INTO t VALUES (9, '2025-06-01')")
+    it.synced()
+    assert it.ids() == Counter([0, 1, 9])

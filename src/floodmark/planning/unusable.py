@@ -1,4 +1,4 @@
-"""Rows that no position reaches, because their cursor is NULL or a zero date."""
+"""Rows that no position reaches, because their cursor is NULL or no moment in time."""
 
 from floodmark.errors import FloodmarkError
 from floodmark.model.cursor import Cursor
@@ -20,3 +20,14 @@ def judge_unusable(
     if policy == "error":
         raise FloodmarkError(message, hint="fill in their cursor, or set 'null_cursors: skip'")
     return message
+
+
+def judge_waiting(table: TableName, cursor: Cursor, rows: int) -> str | None:
+    """What to report about rows that wait for a later one, if there are any."""
+    if not rows:
+        return None
+    waiting = "1 row waits" if rows == 1 else f"{rows} rows wait"
+    return (
+        f"{table}: {waiting} for a later one, with which they are read: their {cursor.timestamp} is"
+        " no moment in time, such as 2025-06-00"
+    )

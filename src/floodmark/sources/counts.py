@@ -2,7 +2,9 @@
 
 import pymysql
 
+from floodmark.model.bound import Bound
 from floodmark.model.cursor import Cursor
+from floodmark.model.extraction import Route
 from floodmark.model.position import Position
 from floodmark.model.schema import SourceTable
 from floodmark.sources.connection import MysqlSession
@@ -15,7 +17,7 @@ from floodmark.sources.statements import (
     unusable_predicate,
     up_to,
 )
-from floodmark.sources.strides import query
+from floodmark.sources.strides import Scan, count, find_row, query
 
 # InnoDB's cap is half of the rows, by statistics that may be a little older than the table's.
 _NEAR_THE_CAP = 0.4
@@ -28,6 +30,35 @@ def count_unusable(session: MysqlSession, table: SourceTable, cursor: Cursor) ->
         return 0
     found = query(session, f"SELECT COUNT(*) FROM {relation(table)} WHERE {where}")  # noqa: S608
     return int(found[0][0])
+
+
+def count_waiting(
+    session: MysqlSession,
+    table: SourceTable,
+    cursor: Cursor,
+    start: Position,
+    bound: Bound | None,
+    route: Route,
+) -> int:
+    """How many rows up to the bound wait for a later row: their time is no moment.
+
+    Along the primary key none does.
+    """
+    if bound is None or route.by == "key" or cursor.timestamp is None:
+        return 0
+    if table.column(cursor.timestamp).data_type != "datetime":
+        return 0  # a TIMESTAMP is a moment, or zero
+    scan = Scan(
+        relation=relation(table, route.index),
+        columns=cursor_columns(table, cursor),
+        where=cursor_predicate(table, cursor, start, bound.position),
+        unique=cursor.unique,
+        by_time=True,
+    )
+    last = find_row(session, scan, (), last=True)
+    if last is None or scan.ends_at(last):
+        return 0
+    return count(session, scan, find_row(session, scan, (), also=scan.can_end, last=True) or ())
 
 
 def has_rows(

@@ -9,9 +9,7 @@ are whole numbers with few left out, `planning.windows` can cut it without readi
 """
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
 
-from floodmark.errors import FloodmarkError
 from floodmark.model.cursor import Cursor, key_kind
 from floodmark.model.extraction import Edge
 from floodmark.model.position import Identity, Position, Walk
@@ -26,7 +24,7 @@ from floodmark.sources.statements import (
     key_columns,
     relation,
 )
-from floodmark.sources.strides import Found, Scan, query, strides
+from floodmark.sources.strides import Found, Scan, query, read_moment, strides
 
 
 def cursor_edges(
@@ -45,13 +43,14 @@ def cursor_edges(
     The last edge is the last row's position. With a limit it is that of the last row within it:
     exactly so many rows if there are as many. Where rows can tie, windows end between different
     values, and a limit that falls among equal ones ends before them; UsageError if there is nothing
-    before them.
+    before them. Rows whose time is no moment come with the next that has one.
     """
     scan = Scan(
         relation=relation(table, index),
         columns=cursor_columns(table, cursor),
         where=cursor_predicate(table, cursor, start, bound),
         unique=cursor.unique,
+        by_time=cursor.timestamp is not None,
     )
     reached = cursor_values(cursor, start)
     for end, rows in strides(session, scan, reached, size=stride, limit=limit):
@@ -123,25 +122,15 @@ def limited_bound(
     edges = cursor_edges(
         session, table, cursor, start, bound, index=None, stride=limit, limit=limit
     )
-    return next((edge.end for edge in edges), bound)
+    nothing = bound if start.timestamp is None else start  # rows that wait for a later one
+    return next((edge.end for edge in edges), nothing)
 
 
 def _cursor_position(cursor: Cursor, values: Found) -> Position:
     if cursor.timestamp is None:
         return Position(id=_identity(values))
-    moment = _moment(cursor.timestamp, values[0])
-    return Position(moment, _identity(values[1:]) if cursor.key else None)
+    return Position(read_moment(values[0]), _identity(values[1:]) if cursor.key else None)
 
 
 def _identity(values: Found) -> Identity:
     return values[0] if len(values) == 1 else values
-
-
-def _moment(column: str, text: int | str) -> datetime:
-    try:
-        return datetime.fromisoformat(str(text)).replace(tzinfo=UTC)
-    except ValueError:
-        raise FloodmarkError(
-            f"{column} holds {text!r}, which is no moment in time",
-            hint="mend such rows in the source, or choose another cursor",
-        ) from None

@@ -22,12 +22,12 @@ from floodmark.planning.bounds import id_bound, timestamp_bound
 from floodmark.planning.columns import check_choices
 from floodmark.planning.cursor import choose_cursor
 from floodmark.planning.route import choose_route, walk_bound
-from floodmark.planning.unusable import judge_unusable
+from floodmark.planning.unusable import judge_unusable, judge_waiting
 from floodmark.planning.windows import even_edges, even_rows, is_dense, plan_chunks
 from floodmark.sources.bounds import read_activity, read_ceiling, read_first_gap, read_next_id
 from floodmark.sources.catalog import read_table
 from floodmark.sources.connection import MysqlSession
-from floodmark.sources.counts import count_unusable, estimate_rows, has_rows
+from floodmark.sources.counts import count_unusable, count_waiting, estimate_rows, has_rows
 from floodmark.sources.edges import cursor_edges, key_edges, limited_bound, read_numbers
 from floodmark.sources.projection import plan_columns
 from floodmark.sources.statements import window_predicate
@@ -106,6 +106,9 @@ def plan_table(
                 None,
                 (
                     unusable,
+                    judge_waiting(
+                        table, cursor, count_waiting(session, source, cursor, start, bound, route)
+                    ),
                     _held_back(table, bound),
                     _beyond(session, source, cursor, start, bound),
                 ),
