@@ -483,3 +483,61 @@ def test_only_rows_without_a_moment_wait(pipeline: New, server: PrivateMariaDB) 
     ask_once(it, "INSERT INTO t VALUES (9, '2025-06-01')")
     it.synced()
     assert it.ids() == Counter([0, 1, 9])
+
+
+@pytest.fixture
+def shared(pipeline: New, server: PrivateMariaDB) -> Iterator[Pipeline]:
+    """A table, read by a user without any privileges yet."""
+    it = pipeline({"t": "{cursor: [update_at]}"}, server=server)
+    ask_once(
+        it,
+        "CREATE TABLE t (id INT, shop INT, update_at DATETIME NOT NULL, secret INT,"
+        " PRIMARY KEY (id, shop), UNIQUE s (secret), KEY k (update_at))",
+    )
+    ask_once(it, "INSERT INTO t VALUES (1, 1, '2025-06-01', 7)")
+    server.execute("CREATE USER shared IDENTIFIED BY 'simple'")
+    login = {**it.source, "user": "shared", "password": "simple"}
+    yield replace(it, source=login).write_config()
+    server.execute("DROP USER shared")
+
+
+def test_columns_that_may_not_be_read_are_warned_of(
+    shared: Pipeline, server: PrivateMariaDB
+) -> None:
+    server.execute(f"GRANT SELECT (id, shop, update_at) ON {shared.schema}.t TO shared")
+    said = "only these arrive: id, shop, update_at"
+    assert said in shared.call("doctor").out
+    result = shared.synced()
+    assert any(said in warning for warning in result["warnings"])
+    assert [list(row) for row in shared.rows()] == [["id", "shop", "update_at"]]
+    server.execute(f"GRANT SELECT ON {shared.schema}.t TO shared")
+    assert "only these" not in shared.call("doctor").out
+
+
+def test_a_key_that_may_not_be_read_is_not_half_a_key(
+    shared: Pipeline, server: PrivateMariaDB
+) -> None:
+    server.execute(f"GRANT SELECT (id, update_at) ON {shared.schema}.t TO shared")
+    ended = shared.sync()
+    if isinstance(server, PrivateMySQL):
+        assert ended.code == 2
+        assert "shop is part of the primary key, and may not be read" in ended.out + ended.err
+    else:  # MariaDB shows no keys to such a user
+        assert ended.code == 0
+        assert "no primary key can be seen" in ended.out + ended.err
+        assert shared.chunks()[0].primary_key == ()
+
+
+def test_a_role_that_is_not_active_is_named(shared: Pipeline, server: PrivateMariaDB) -> None:
+    server.execute("CREATE ROLE reading")
+    try:
+        server.execute(f"GRANT SELECT ON {shared.schema}.* TO reading")
+        server.execute("GRANT reading TO shared")
+        for ended in (shared.sync(), shared.call("doctor")):
+            assert ended.code != 0
+            assert "SET DEFAULT ROLE reading" in ended.out + ended.err
+        to = "TO" if isinstance(server, PrivateMySQL) else "FOR"
+        server.execute(f"SET DEFAULT ROLE reading {to} shared")
+        assert shared.synced()["rows"] == 1
+    finally:
+        server.execute("DROP ROLE reading")

@@ -47,7 +47,8 @@ class SourceTable(Struct, frozen=True, kw_only=True):
     """A MySQL table: its columns in order, its primary key and the indexes that have an order.
 
     The primary key is that of the table's definition. Its index is among `indexes` only if it can
-    be read in order: not if a part of it is descending, or a prefix of a column.
+    be read in order: not if a part of it is descending, or a prefix of a column. With `partial`
+    there are more columns, which the user may not read.
     """
 
     name: TableName
@@ -56,6 +57,7 @@ class SourceTable(Struct, frozen=True, kw_only=True):
     indexes: tuple[SourceIndex, ...]
     estimated_rows: int = 0
     average_row_bytes: int = 0
+    partial: bool = False
 
     @property
     def has_ordered_key(self) -> bool:

@@ -2,6 +2,8 @@
 
 import re
 
+from msgspec import structs
+
 from floodmark.errors import ConfigError
 from floodmark.model.cursor import Cursor, CursorChoice, is_time, key_kind
 from floodmark.model.schema import SourceColumn, SourceTable
@@ -25,6 +27,21 @@ def choose_cursor(table: SourceTable, configured: tuple[str, ...] | None) -> Cur
     `configured` are the columns the configuration names: None leaves the choice to the schema, and
     none at all asks for full reloads. ConfigError says which column cannot serve and why.
     """
+    choice = _choose(table, configured)
+    if not table.partial:
+        return choice
+    return structs.replace(choice, warnings=(_only_some_columns(table), *choice.warnings))
+
+
+def _only_some_columns(table: SourceTable) -> str:
+    names = ", ".join(column.name for column in table.columns)
+    warning = f"the user may read only some columns, and only these arrive: {names}"
+    if not table.primary_key:  # MariaDB shows no keys then
+        warning += "; no primary key can be seen, so the table counts as one without"
+    return warning
+
+
+def _choose(table: SourceTable, configured: tuple[str, ...] | None) -> CursorChoice:
     if configured is None:
         return _find(table)
     if not configured:

@@ -2,15 +2,19 @@
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from typing import Any
 
+import pymysql
+from pymysql.constants import ER
 from pymysql.cursors import DictCursor
 
 from floodmark.errors import UsageError
 from floodmark.model.schema import PRIMARY, SourceColumn, SourceIndex, SourceTable
 from floodmark.model.table import TableName
 from floodmark.sources.connection import MysqlSession
+from floodmark.sources.projection import quote_name
 
 # MariaDB knows JSON only as text with this check.
 _JSON_CHECK = re.compile(r"json_valid\(`((?:[^`]|``)+)`\)", re.IGNORECASE)
@@ -35,11 +39,22 @@ def read_table(session: MysqlSession, name: TableName) -> SourceTable:
         (name.schema, stored),
     )
     indexes = _indexes(session, name.schema, stored)
-    usable = {name: parts for name, parts in indexes.items() if all(map(_is_usable, parts))}
+    readable = {row["name"] for row in columns}
+    primary_key = tuple(row["COLUMN_NAME"] for row in indexes.get(PRIMARY, ()))
+    if hidden := [column for column in primary_key if column not in readable]:
+        raise UsageError(
+            f"{name}: {', '.join(hidden)} is part of the primary key, and may not be read",
+            hint="grant the user SELECT on the table, or on this column, too",
+        )
+    usable = {
+        index: parts
+        for index, parts in indexes.items()
+        if all(_is_usable(row) and row["COLUMN_NAME"] in readable for row in parts)
+    }
     return SourceTable(
         name=name,
         columns=tuple(_column(row, json_columns) for row in columns),
-        primary_key=tuple(row["COLUMN_NAME"] for row in indexes.get(PRIMARY, ())),
+        primary_key=primary_key,
         indexes=tuple(
             SourceIndex(
                 name=index,
@@ -50,6 +65,7 @@ def read_table(session: MysqlSession, name: TableName) -> SourceTable:
         ),
         estimated_rows=int(facts["estimated_rows"] or 0),
         average_row_bytes=int(facts["average_row_bytes"] or 0),
+        partial=_is_partial(session, name.schema, stored),
     )
 
 
@@ -82,8 +98,38 @@ def _find(session: MysqlSession, name: TableName) -> dict[str, Any]:
     )
     names = [row["name"] for row in known]
     nearest = get_close_matches(name.unscoped, names, n=3, cutoff=0.6)
-    hint = f"did you mean {' or '.join(nearest)}?" if nearest else "check name and privileges"
+    if roles := _inactive_roles(session):
+        hint = (
+            f"the user has a role that is not active: SET DEFAULT ROLE {', '.join(roles)} FOR the"
+            " user (on MySQL: TO the user) makes it so"
+        )
+    elif nearest:
+        hint = f"did you mean {' or '.join(nearest)}?"
+    else:
+        hint = "check name and privileges"
     raise UsageError(f"{name} does not exist, or may not be read", hint=hint)
+
+
+def _inactive_roles(session: MysqlSession) -> list[str]:
+    """The roles that the user has, but not in this session."""
+    with suppress(pymysql.MySQLError):  # before MySQL 8.0.19 there are no such tables
+        rows = _query(
+            session,
+            "SELECT DISTINCT r.role_name AS role FROM information_schema.applicable_roles r"
+            " WHERE r.role_name NOT IN (SELECT e.role_name FROM information_schema.enabled_roles e"
+            " WHERE e.role_name IS NOT NULL)",
+        )
+        return [row["role"] for row in rows]
+    return []
+
+
+def _is_partial(session: MysqlSession, schema: str, table: str) -> bool:
+    """Whether there are columns that the user may not read: the catalog does not show them."""
+    try:
+        _query(session, f"SELECT * FROM {quote_name(schema)}.{quote_name(table)} LIMIT 0")  # noqa: S608
+    except pymysql.MySQLError as error:
+        return error.args[0] in (ER.TABLEACCESS_DENIED_ERROR, ER.COLUMNACCESS_DENIED_ERROR)
+    return False
 
 
 def _column(row: dict[str, Any], json_columns: set[str]) -> SourceColumn:
