@@ -541,3 +541,88 @@ def test_a_role_that_is_not_active_is_named(shared: Pipeline, server: PrivateMar
         assert shared.synced()["rows"] == 1
     finally:
         server.execute("DROP ROLE reading")
+
+
+def test_the_catalog_of_mysql(pipeline: New, mysql: PrivateMySQL) -> None:
+    it = pipeline({"t": "{}"}, server=mysql)
+    ask_once(
+        it,
+        "CREATE TABLE t (id BIGINT UNSIGNED, name VARCHAR(20), doc JSON, note TEXT CHECK"
+        " (json_valid(note)), update_at DATETIME(3) DEFAULT CURRENT_TIMESTAMP(3)"
+        " ON UPDATE CURRENT_TIMESTAMP(3), hidden INT INVISIBLE DEFAULT 7,"
+        " twice BIGINT AS (id * 2) STORED, initial CHAR(1) AS (LEFT(name, 1)) VIRTUAL,"
+        " PRIMARY KEY (id), KEY unseen (update_at) INVISIBLE, KEY computed ((LOWER(name))),"
+        " KEY many ((CAST(doc->'$.tags' AS CHAR(9) ARRAY))), KEY mixed (name, (id + 1)),"
+        " KEY down (update_at DESC), KEY up (update_at, id), FULLTEXT words (note))",
+    )
+    ask_once(
+        it,
+        "INSERT INTO t (id, name, doc, note, update_at)"
+        """ VALUES (1, 'Ada', '{"tags": ["x"]}', '[1]', '2025-06-01')""",
+    )
+    with connect(connection_to(mysql)) as session:
+        table = read_table(session, it.table())
+    assert table.primary_key == ("id",)
+    assert {index.name for index in table.indexes} == {"PRIMARY", "up"}
+    assert [(c.name, c.column_type) for c in table.columns[2:4]] == [
+        ("doc", "json"),
+        ("note", "text"),
+    ]
+    assert table.column("update_at").on_update
+    load(it, "--verify-data")
+    assert target(it, "SELECT id, name, doc, note, hidden, twice, initial FROM t") == [
+        (1, "Ada", '{"tags": ["x"]}', "[1]", 7, 2, "A")
+    ]
+
+
+@pytest.mark.parametrize("shown", ["ON", "OFF"])
+def test_a_generated_invisible_primary_key(pipeline: New, mysql: PrivateMySQL, shown: str) -> None:
+    it = pipeline({"t": "{cursor: [update_at]}"}, server=mysql)
+    variable = "show_gipk_in_create_table_and_information_schema"
+    mysql.execute(f"SET GLOBAL {variable} = {shown}")
+    try:
+        with session(it) as application:
+            ask(application, "SET sql_generate_invisible_primary_key = ON")
+            ask(
+                application,
+                "CREATE TABLE t (v INT, update_at DATETIME NOT NULL, KEY k (update_at))",
+            )
+            ask(application, "INSERT INTO t VALUES (1, '2025-06-01'), (2, '2025-06-02')")
+        load(it)
+        ask_once(it, "UPDATE t SET v = 3, update_at = '2025-06-03' WHERE v = 1")
+        load(it, "--verify-data")
+        assert target(it, "SELECT my_row_id, v FROM t ORDER BY 1") == [(1, 3), (2, 2)]
+    finally:
+        mysql.execute(f"SET GLOBAL {variable} = ON")
+
+
+def test_partitions(pipeline: New, server: PrivateMariaDB) -> None:
+    it = pipeline(
+        {"t": "{cursor: [update_at]}"}, server=server, settings="extraction: {window_rows: 7}"
+    )
+    ask_once(
+        it,
+        "CREATE TABLE t (id INT PRIMARY KEY, update_at DATETIME NOT NULL, KEY k (update_at))"
+        " PARTITION BY HASH (id) PARTITIONS 4",
+    )
+    rows = ", ".join(f"({n}, '2025-06-01' + INTERVAL {n // 3} HOUR)" for n in range(60))
+    ask_once(it, f"INSERT INTO t VALUES {rows}")
+    load(it)
+    ask_once(it, "UPDATE t SET update_at = '2025-07-01' WHERE id % 10 = 0")
+    load(it, "--verify-data")
+    assert target(it, "SELECT id FROM t ORDER BY id") == [(n,) for n in range(60)]
+
+
+def test_only_text_is_json_by_its_check(pipeline: New, mariadb: PrivateMariaDB) -> None:
+    it = pipeline({"t": "{cursor: none}"})
+    ask_once(
+        it,
+        "CREATE TABLE t (id INT PRIMARY KEY, j JSON, n INT CHECK (json_valid(n)),"
+        " b BLOB CHECK (json_valid(b)), v VARCHAR(20) CHECK (json_valid(v)))",
+    )
+    ask_once(it, "INSERT INTO t VALUES (1, '[1]', 2, '[3]', '[4]')")
+    with connect(connection_to(mariadb)) as session:
+        table = read_table(session, it.table())
+    assert [c.column_type for c in table.columns[1:]] == ["json", "int(11)", "blob", "json"]
+    load(it, "--verify-data")
+    assert target(it) == [(1, "[1]", 2, b"[3]", "[4]")]

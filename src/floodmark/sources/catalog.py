@@ -134,10 +134,11 @@ def _is_partial(session: MysqlSession, schema: str, table: str) -> bool:
 
 def _column(row: dict[str, Any], json_columns: set[str]) -> SourceColumn:
     data_type = row["data_type"].lower()
+    is_json = row["name"] in json_columns and data_type.endswith(("char", "text"))
     return SourceColumn(
         name=row["name"],
         data_type=data_type,
-        column_type="json" if row["name"] in json_columns else row["column_type"],
+        column_type="json" if is_json else row["column_type"],
         nullable=row["nullable"] == "YES",
         unsigned="unsigned" in row["column_type"].lower().split("'")[0],
         precision=_number(row["number_precision"]),
