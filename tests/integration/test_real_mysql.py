@@ -626,3 +626,35 @@ def test_only_text_is_json_by_its_check(pipeline: New, mariadb: PrivateMariaDB) 
     assert [c.column_type for c in table.columns[1:]] == ["json", "int(11)", "blob", "json"]
     load(it, "--verify-data")
     assert target(it) == [(1, "[1]", 2, b"[3]", "[4]")]
+
+
+def test_the_server_has_nothing_to_warn_of(pipeline: New, mysql: PrivateMySQL) -> None:
+    """Deprecations show up here years before a statement stops working."""
+    tables = {
+        "t": "{cursor: [update_at, id]}",
+        "u": "{cursor: id}",
+        "v": "{cursor: none, hash: [n]}",
+    }
+    it = pipeline(tables, server=mysql, settings="extraction: {window_rows: 3}")
+    for name in tables:
+        ask_once(
+            it,
+            f"CREATE TABLE {name} (id BIGINT UNSIGNED AUTO_INCREMENT PRIMARY KEY, n VARCHAR(20),"
+            " d DECIMAL(20, 4), f FLOAT, g GEOMETRY, j JSON, b BIT(9), y YEAR, i TIME(3), day DATE,"
+            " e ENUM('a', 'b'), s SET('a', 'b'), x VARBINARY(9), update_at DATETIME(6) NOT NULL,"
+            " KEY k (update_at, id))",
+        )
+        values = "'é', 1.5, 2.5, POINT(1, 2), '[1]', b'101', 2025, '10:00:00.5', '2025-06-01'"
+        row = f"(NULL, {values}, 'a', 'a,b', x'00ff', '2025-06-01 10:00:00.5')"
+        ask_once(it, f"INSERT INTO {name} VALUES {', '.join([row] * 10)}")
+    statements = "performance_schema.events_statements_summary_by_digest"
+    mysql.execute(f"TRUNCATE TABLE {statements}")
+    load(it, "--verify-data")
+    assert it.call("doctor").code == 0
+    ask_once(it, "UPDATE t SET n = 'x', update_at = '2025-06-02'")
+    load(it, "--verify-data=all")
+    warned = mysql.execute(
+        f"SELECT digest_text FROM {statements} WHERE sum_warnings > 0"
+        " AND digest_text NOT LIKE 'EXPLAIN%'"  # which says there how it understood the query
+    )
+    assert [text for (text,) in warned if "`PROCESSLIST`" not in text] == []

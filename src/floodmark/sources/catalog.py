@@ -27,6 +27,7 @@ def read_table(session: MysqlSession, name: TableName) -> SourceTable:
     facts = _find(session, name)
     stored = facts["name"]
     json_columns = _json_columns(session, name.schema, stored)
+    # Servers find a table by its name, and names are compared byte by byte.
     columns = _query(
         session,
         "SELECT c.column_name AS name, c.data_type AS data_type, c.column_type AS column_type,"
@@ -35,8 +36,9 @@ def read_table(session: MysqlSession, name: TableName) -> SourceTable:
         " c.character_maximum_length AS length, c.collation_name AS collation_name,"
         " c.extra AS extra"
         " FROM information_schema.columns c"
-        " WHERE c.table_schema = %s AND BINARY c.table_name = %s ORDER BY c.ordinal_position",
-        (name.schema, stored),
+        " WHERE c.table_schema = %s AND c.table_name = %s AND CAST(c.table_name AS BINARY) = %s"
+        " ORDER BY c.ordinal_position",
+        (name.schema, stored, stored),
     )
     indexes = _indexes(session, name.schema, stored)
     readable = {row["name"] for row in columns}
@@ -158,8 +160,9 @@ def _json_columns(session: MysqlSession, schema: str, table: str) -> set[str]:
     rows = _query(
         session,
         "SELECT k.check_clause AS clause FROM information_schema.check_constraints k"
-        " WHERE k.constraint_schema = %s AND BINARY k.table_name = %s",
-        (schema, table),
+        " WHERE k.constraint_schema = %s AND k.table_name = %s"
+        " AND CAST(k.table_name AS BINARY) = %s",
+        (schema, table, table),
     )
     found = (_JSON_CHECK.fullmatch(row["clause"]) for row in rows)
     return {match[1].replace("``", "`") for match in found if match}
@@ -169,9 +172,10 @@ def _indexes(session: MysqlSession, schema: str, table: str) -> dict[str, list[d
     """Return the parts of every index, in their order, by the name of the index."""
     rows = _query(
         session,
-        "SELECT * FROM information_schema.statistics"
-        " WHERE table_schema = %s AND BINARY table_name = %s ORDER BY index_name, seq_in_index",
-        (schema, table),
+        "SELECT * FROM information_schema.statistics i"
+        " WHERE i.table_schema = %s AND i.table_name = %s AND CAST(i.table_name AS BINARY) = %s"
+        " ORDER BY i.index_name, i.seq_in_index",
+        (schema, table, table),
     )
     parts: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
