@@ -21,7 +21,7 @@ from floodmark.engine.arrow import Conversion
 from floodmark.engine.job import ExtractionJob
 from floodmark.engine.reading import read_batches
 from floodmark.model.cursor import Cursor
-from floodmark.model.extraction import Window
+from floodmark.model.extraction import ColumnPlan, Window
 from floodmark.model.position import START, Position
 from floodmark.model.table import TableName
 from floodmark.planning.cursor import choose_cursor
@@ -658,3 +658,20 @@ def test_the_server_has_nothing_to_warn_of(pipeline: New, mysql: PrivateMySQL) -
         " AND digest_text NOT LIKE 'EXPLAIN%'"  # which says there how it understood the query
     )
     assert [text for (text,) in warned if "`PROCESSLIST`" not in text] == []
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_readers_keep_to_the_address_that_is_configured(
+    pipeline: New, server: PrivateMariaDB, streamed: bool
+) -> None:
+    """A user who may come from anywhere is not taken over to the server's socket."""
+    it = pipeline({"t": "{}"}, server=server)
+    ask_once(it, "CREATE TABLE t (id INT PRIMARY KEY)")
+    ask_once(it, "INSERT INTO t VALUES (1)")
+    job = job_of(server, connection_to(server), it.schema)
+    who = ColumnPlan(name="who", expression="USER()", arrow="string", nullable=False)
+    with login(server, "IDENTIFIED BY 'pässword'") as source:
+        ((user,),) = read(
+            structs.replace(job, source=source, columns=(who,)), "TRUE", streamed=streamed
+        )
+        assert user == f"{source.user}@127.0.0.1"
