@@ -116,7 +116,7 @@ def _translate(error: pymysql.MySQLError, connection: MysqlConnection) -> Floodm
     if code in _LOGIN_REFUSED:
         hint = "check 'user' and 'password' of the connection, and the user's host"
         if connection.tls is None:
-            hint += "; a user with REQUIRE SSL needs 'tls: {}'"
+            hint += "; where encryption is required, add 'tls: {}'"
         return ConfigError(f"MySQL at {place} refuses user {connection.user!r}", hint=hint)
     if code in _NOT_ALLOWED:
         return FloodmarkError(message, hint=f"grant user {connection.user!r} what is missing")
