@@ -28,6 +28,6 @@ def judge_waiting(table: TableName, cursor: Cursor, rows: int) -> str | None:
         return None
     waiting = "1 row waits" if rows == 1 else f"{rows} rows wait"
     return (
-        f"{table}: {waiting} for a later one, with which they are read: their {cursor.timestamp} is"
-        " no moment in time, such as 2025-06-00"
+        f"{table}: {waiting} for a later row to be read with: {cursor.timestamp} is no moment in"
+        " time there, such as 2025-06-00"
     )
