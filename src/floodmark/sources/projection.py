@@ -44,6 +44,14 @@ _GEOMETRIES = {
     "geomcollection",
 }
 _SHOWN = {"time", "uuid", "inet4", "inet6"}
+_READABLE = {
+    *(kind for kind, _ in _INTEGERS),
+    *_UNCHANGED,
+    *_MOMENTS,
+    *_GEOMETRIES,
+    *_SHOWN,
+    *("bit", "decimal", "float", "json"),
+}
 _WIDEST_DECIMAL = 38
 _WIDEST_BIT = 64
 
@@ -71,7 +79,8 @@ def quote_name(name: str) -> str:
 
 
 def _hashed(table: SourceTable, column: SourceColumn) -> ColumnPlan:
-    _plan(table, column)  # what cannot be read cannot be hashed
+    if column.data_type not in _READABLE:
+        raise _unreadable(table, column)
     name = quote_name(column.name)
     if column.data_type in _TEXTS or column.data_type == "json":
         name = f"CONVERT({name} USING utf8mb4)"  # the same hash whatever the column's character set
@@ -120,11 +129,7 @@ def _plan(table: SourceTable, column: SourceColumn) -> ColumnPlan:
     elif kind in _GEOMETRIES:
         expression, arrow = _well_known_binary(name), "binary"
     else:
-        raise UsageError(
-            f"{table.name}: column {column.name!r} has the type {column.column_type!r},"
-            " which Floodmark cannot read exactly",
-            hint=f"leave it out: 'exclude: [{column.name}]' for the table",
-        )
+        raise _unreadable(table, column)
     return ColumnPlan(
         name=column.name,
         expression=expression,
@@ -132,6 +137,14 @@ def _plan(table: SourceTable, column: SourceColumn) -> ColumnPlan:
         nullable=column.nullable or moment,
         type=column.column_type,
         zero_dates=moment,
+    )
+
+
+def _unreadable(table: SourceTable, column: SourceColumn) -> UsageError:
+    return UsageError(
+        f"{table.name}: column {column.name!r} has the type {column.column_type!r},"
+        " which Floodmark cannot read exactly",
+        hint=f"leave it out: 'exclude: [{column.name}]' for the table",
     )
 
 
