@@ -210,7 +210,7 @@ def test_settings_of_the_whole_server_change_nothing(
     with pymysql.connect(
         host=hostile.host, port=hostile.port, user=hostile.user, password=hostile.password
     ) as writer:
-        writer.cursor().execute("INSERT INTO a.t VALUES (3, 'never', '2025-06-03')")
+        writer.cursor().execute("INSERT INTO a.t VALUES (3, 'never', '2025-06-01 12:00:00')")
         moments = "update_at > '2025-05-31 16:59:59' AND update_at <= '2025-06-01 17:00:00'"
         found = read(job, f"SLEEP(0.05) = 0 AND {moments}", streamed=streamed)
         writer.cursor().execute("SET completion_type = 0")
