@@ -1,5 +1,6 @@
 """Servers that tests share: each starts when first asked for and ends with the session."""
 
+import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -26,6 +27,25 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
+# With this, tests for which one kind of source is enough run on all kinds.
+ALL_SERVERS = os.environ.get("FLOODMARK_ALL_SERVERS") == "1"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Let tests choose the kind of source, which they use by themselves or through a fixture."""
+    if "server" in metafunc.fixturenames and (kind := _chosen_kind(metafunc.definition)):
+        choice = pytest.mark.parametrize("server", [kind], indirect=True)
+        metafunc.definition.add_marker(choice)
+
+
+def _chosen_kind(test: pytest.Item) -> str | None:
+    if only := test.get_closest_marker("only_on"):
+        return str(only.args[0])
+    if (enough := test.get_closest_marker("enough_on")) and not ALL_SERVERS:
+        return str(enough.args[0]) if PrivateMySQL.is_available() else "mariadb"
+    return None
+
 
 @pytest.fixture(scope="session")
 def mariadb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateMariaDB]:
@@ -43,7 +63,7 @@ def mysql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateMySQL]:
 
 @pytest.fixture(scope="session", params=["mariadb", "mysql"])
 def server(request: pytest.FixtureRequest) -> PrivateMariaDB:
-    """A source of each kind; a test that needs one kind asks for that by its own name."""
+    """A source: MariaDB, then MySQL; the markers `only_on` and `enough_on` choose one of them."""
     found: PrivateMariaDB = request.getfixturevalue(request.param)
     return found
 
@@ -102,7 +122,7 @@ def spark(spark_log: Path) -> Iterator[Any]:
 
 @pytest.fixture
 def pipeline(
-    mariadb: PrivateMariaDB,
+    server: PrivateMariaDB,
     tmp_path: Path,
     request: pytest.FixtureRequest,
     monkeypatch: pytest.MonkeyPatch,
@@ -116,15 +136,15 @@ def pipeline(
 
     def make(tables: dict[str, str], *, lake: str = "local", **options: Any) -> "Pipeline":
         folder = tmp_path / str(len(made))
-        server = options.pop("server", mariadb)
+        source = options.pop("server", server)
         made.append(
-            new_pipeline(server, new_lake(lake, request, folder), folder, tables, **options)
+            new_pipeline(source, new_lake(lake, request, folder), folder, tables, **options)
         )
         return made[-1]
 
     yield make
     for one in made:
-        mariadb.execute(f"DROP DATABASE IF EXISTS {one.schema}")
+        server.execute(f"DROP DATABASE IF EXISTS {one.schema}")
 
 
 @pytest.fixture(params=["duckdb", "postgres", "redshift"])

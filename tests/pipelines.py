@@ -323,9 +323,18 @@ def ask(connection: Session, sql: str) -> list[tuple[Any, ...]]:
         return list(cursor.fetchall())
 
 
-def ask_once(pipeline: Pipeline, sql: str) -> list[tuple[Any, ...]]:
-    """Run one statement in a session of its own."""
+def numbers(first: int, last: int) -> str:
+    """A relation of numbers in the column `seq`, for a FROM, on each kind of server."""
+    values = f"CONCAT('[0', REPEAT(',0', {last - first}), ']')"
+    rows = f"JSON_TABLE({values}, '$[*]' COLUMNS (number FOR ORDINALITY)) AS found"
+    return f"(SELECT number + {first - 1} AS seq FROM {rows}) AS numbers"
+
+
+def ask_once(pipeline: Pipeline, sql: str, *, sql_mode: str | None = None) -> list[tuple[Any, ...]]:
+    """Run one statement in a session of its own; zero dates need a mode that allows them."""
     with session(pipeline) as connection:
+        if sql_mode is not None:
+            ask(connection, f"SET sql_mode = '{sql_mode}'")
         return ask(connection, sql)
 
 

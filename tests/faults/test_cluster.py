@@ -3,8 +3,12 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from pipelines import Pipeline, ask_once, finish, wait_until
+import pytest
+
+from pipelines import Pipeline, ask_once, finish, numbers, wait_until
 from servers.spark import SparkCluster
+
+pytestmark = pytest.mark.enough_on("mariadb")  # it is about Spark
 
 SETTINGS = """\
 spark:
@@ -24,8 +28,9 @@ def test_a_worker_is_lost(pipeline: Callable[..., Pipeline], tmp_path: Path) -> 
     )
     ask_once(
         it,
-        "INSERT INTO t SELECT seq, '2025-06-01' + INTERVAL seq DIV 50 SECOND, REPEAT(MD5(seq), 6)"
-        " FROM seq_1_to_60000",
+        "INSERT INTO t SELECT seq, '2025-06-01' + INTERVAL seq DIV 50 SECOND,"
+        " REPEAT(SHA2(seq, 256), 3)"
+        f" FROM {numbers(1, 60000)}",
     )
     with SparkCluster(tmp_path / "spark") as cluster:
         it.write_config(SETTINGS.format(address=cluster.address))

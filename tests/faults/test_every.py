@@ -16,7 +16,7 @@ import pytest
 
 from floodmark.embedded.mariadb import PrivateMariaDB
 from floodmark.state.lease import read_lease
-from pipelines import Ended, Pipeline, ask_once, wait_until
+from pipelines import Ended, Pipeline, ask_once, numbers, wait_until
 from scenarios import open_store
 from servers.faults import SLOW_DOWN, FaultyProxy, no_faults, random_faults
 from servers.postgres import PrivatePostgres
@@ -122,7 +122,7 @@ def add(it: Pipeline, first: int, last: int) -> None:
     ask_once(
         it,
         "INSERT INTO t (id, update_at)"
-        f" SELECT seq, '2025-06-01' + INTERVAL seq DIV 7 SECOND FROM seq_{first}_to_{last}",
+        f" SELECT seq, '2025-06-01' + INTERVAL seq DIV 7 SECOND FROM {numbers(first, last)}",
     )
 
 
@@ -160,9 +160,9 @@ def check_left_in_order(it: Pipeline, ended: Ended) -> None:
     assert lease is None or lease.released
 
 
-def test_one_run_survives_everything(pipeline: New, tmp_path: Path) -> None:
-    with PrivateMariaDB(tmp_path / "mariadb") as server:
-        it = pipeline(CURSOR, server=server)
+def test_one_run_survives_everything(pipeline: New, server: PrivateMariaDB, tmp_path: Path) -> None:
+    with type(server)(tmp_path / "own") as own:
+        it = pipeline(CURSOR, server=own)
         create(it)
         with running(it) as run:
             # Nothing is new: Spark is not started.
@@ -178,10 +178,10 @@ def test_one_run_survives_everything(pipeline: New, tmp_path: Path) -> None:
             assert run.java == [java]
 
             # MySQL goes away and comes back.
-            server.stop()
+            own.stop()
             away = run.wait_for(failed)
             assert "MySQL" in away["tables"][0]["error"]
-            server.start()
+            own.start()
             run.wait_for(went_well)
             assert it.watermark().mysql_state.status == "success"
 
@@ -216,6 +216,7 @@ def _opened(it: Pipeline) -> "duckdb.DuckDBPyConnection | None":
         return None  # the run has it open just now
 
 
+@pytest.mark.enough_on("mariadb")
 @pytest.mark.parametrize("whom", ["process", "group"])
 def test_killed_java_and_sigterm_in_the_middle_of_a_chunk(pipeline: New, whom: str) -> None:
     """A service's stop sends the signal to the process alone, or to Java as well."""
@@ -242,6 +243,7 @@ def test_killed_java_and_sigterm_in_the_middle_of_a_chunk(pipeline: New, whom: s
     check_complete(it, 20_000, loaded=False)
 
 
+@pytest.mark.enough_on("mysql")
 def test_ctrl_c_between_rounds(pipeline: New) -> None:
     it = pipeline(CURSOR)
     create(it)
@@ -252,6 +254,7 @@ def test_ctrl_c_between_rounds(pipeline: New) -> None:
     assert "Traceback" not in ended.err, ended.err
 
 
+@pytest.mark.enough_on("mysql")
 def test_a_lake_that_fails_for_a_while(pipeline: New, seaweedfs: SeaweedFS, tmp_path: Path) -> None:
     it = pipeline(
         CURSOR, lake="seaweedfs", settings="lease_seconds: 3\nretries: {first_seconds: 0.01}\n"
@@ -278,6 +281,7 @@ def test_a_lake_that_fails_for_a_while(pipeline: New, seaweedfs: SeaweedFS, tmp_
     check_complete(replace(it, folder=faulty.folder), 250)
 
 
+@pytest.mark.enough_on("mariadb")
 def test_a_warehouse_that_goes_away_and_comes_back(pipeline: New, tmp_path: Path) -> None:
     """Told in a log for programs, which is JSON from its first line to its last."""
     with PrivatePostgres(tmp_path / "postgres") as server:
@@ -317,6 +321,7 @@ def check_log_for_programs(run: Running) -> None:
     assert (log[-1]["event"], log[-1]["level"]) == ("stopped", "info")
 
 
+@pytest.mark.enough_on("mysql")
 def test_two_at_once(pipeline: New) -> None:
     it = pipeline(CURSOR)
     create(it)

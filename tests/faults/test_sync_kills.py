@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import pytest
+
 import processes
 from floodmark.cli import app
 from floodmark.config.models import LakeSettings, RetrySettings
 from floodmark.engine import files, uploads
 from floodmark.storage.objects import ObjectStore
 from floodmark.storage.opening import open_lake
-from pipelines import DirectEngine, Pipeline, ask_once, finish, wait_until
+from pipelines import DirectEngine, Pipeline, ask_once, finish, numbers, wait_until
 from processes import Doom, DoomedWrites
 from scenarios import Lake
 
@@ -40,7 +42,7 @@ def add(pipeline: Pipeline, first: int, last: int) -> None:
     ask_once(
         pipeline,
         "INSERT INTO t SELECT seq, 0, '2025-06-01' + INTERVAL seq DIV 3 SECOND"
-        f" FROM seq_{first}_to_{last}",
+        f" FROM {numbers(first, last)}",
     )
 
 
@@ -131,12 +133,14 @@ def kill_everywhere(pipeline: Pipeline, moment: str, rows: int) -> list[Pipeline
     return left
 
 
+@pytest.mark.enough_on("mariadb")  # the steps are writes to the lake
 def test_the_first_sync_killed_at_every_step(pipeline: New) -> None:
     it = pipeline({"t": "{cursor: [update_at, id]}"}, settings=SMALL)
     create(it, rows=7)
     kill_everywhere(it, "before", rows=7)
 
 
+@pytest.mark.enough_on("mysql")
 def test_a_later_sync_killed_at_every_step(pipeline: New) -> None:
     it = pipeline({"t": "{cursor: [update_at, id]}"}, settings=SMALL)
     create(it, rows=5)
@@ -145,12 +149,14 @@ def test_a_later_sync_killed_at_every_step(pipeline: New) -> None:
     kill_everywhere(it, "after", rows=13)
 
 
+@pytest.mark.enough_on("mariadb")
 def test_killed_at_every_step_on_s3(pipeline: New) -> None:
     it = pipeline({"t": "{cursor: [update_at, id]}"}, settings=SMALL, lake="seaweedfs")
     create(it, rows=7)
     kill_everywhere(it, "before", rows=7)
 
 
+@pytest.mark.enough_on("mysql")
 def test_a_walk_along_the_primary_key_killed_at_every_step(pipeline: New) -> None:
     settings = "extraction: {window_rows: 3, windows_per_chunk: 1, walk_from_rows: 1}"
     it = pipeline({"t": "{cursor: [update_at, id]}"}, settings=settings)

@@ -35,6 +35,8 @@ from processes import Doom, DoomedObjectStore
 from scenarios import Lake, open_store
 from warehouses import Warehouse, name_target, new_warehouse
 
+pytestmark = pytest.mark.enough_on("mysql")  # it is about files in the lake
+
 New = Callable[..., Pipeline]
 
 COLUMNS = (

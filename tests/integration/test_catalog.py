@@ -11,33 +11,37 @@ from floodmark.model.schema import SourceIndex, SourceTable
 from floodmark.model.table import TableName
 from floodmark.sources.catalog import read_table
 from floodmark.sources.connection import connect
+from pipelines import numbers
+from servers.mysql import PrivateMySQL
 
 SCHEMA = "catalog_test"
 
 
 @pytest.fixture(scope="module")
-def connection(mariadb: PrivateMariaDB) -> Iterator[MysqlConnection]:
-    mariadb.execute(f"CREATE OR REPLACE DATABASE {SCHEMA}")
+def connection(server: PrivateMariaDB) -> Iterator[MysqlConnection]:
+    server.execute(f"DROP DATABASE IF EXISTS {SCHEMA}")
+    server.execute(f"CREATE DATABASE {SCHEMA}")
     yield MysqlConnection(
-        host=mariadb.host,
-        port=mariadb.port,
-        user=mariadb.user,
-        password=Secret(mariadb.password),
+        host=server.host,
+        port=server.port,
+        user=server.user,
+        password=Secret(server.password),
     )
-    mariadb.execute(f"DROP DATABASE {SCHEMA}")
+    server.execute(f"DROP DATABASE {SCHEMA}")
 
 
-def describe(mariadb: PrivateMariaDB, connection: MysqlConnection, columns: str) -> SourceTable:
-    mariadb.execute(f"CREATE OR REPLACE TABLE {SCHEMA}.orders ({columns})")
+def describe(server: PrivateMariaDB, connection: MysqlConnection, columns: str) -> SourceTable:
+    server.execute(f"DROP TABLE IF EXISTS {SCHEMA}.orders")
+    server.execute(f"CREATE TABLE {SCHEMA}.orders ({columns})")
     with connect(connection) as session:
         return read_table(session, TableName("S", SCHEMA, "orders"))
 
 
 def test_columns_in_their_order_with_all_facts(
-    mariadb: PrivateMariaDB, connection: MysqlConnection
+    server: PrivateMariaDB, connection: MysqlConnection
 ) -> None:
     table = describe(
-        mariadb,
+        server,
         connection,
         "z BIGINT UNSIGNED NOT NULL, a DECIMAL(12,4), m DATETIME(3) NOT NULL,"
         " t VARCHAR(7) COLLATE utf8mb4_bin, b BIT(9), j JSON, `j``2` JSON NOT NULL,"
@@ -56,14 +60,20 @@ def test_columns_in_their_order_with_all_facts(
 
 
 def test_indexes_that_can_serve_a_range(
-    mariadb: PrivateMariaDB, connection: MysqlConnection
+    server: PrivateMariaDB, connection: MysqlConnection
 ) -> None:
+    others = "KEY ignored (at) IGNORED"
+    if isinstance(server, PrivateMySQL):
+        others = (
+            "KEY hidden (at) INVISIBLE, KEY computed ((a + 1)), KEY partly (at, (b + 1)),"
+            " KEY back (at DESC), KEY many ((CAST(j AS UNSIGNED ARRAY)))"
+        )
     table = describe(
-        mariadb,
+        server,
         connection,
-        "a INT, b INT, t VARCHAR(50), at DATETIME, p POINT NOT NULL, PRIMARY KEY (b, a),"
-        " UNIQUE u (at, a), KEY k (t, at), KEY prefix (t(3)), FULLTEXT f (t), SPATIAL s (p),"
-        " KEY ignored (at) IGNORED",
+        "a INT, b INT, t VARCHAR(50), at DATETIME, j JSON, p POINT NOT NULL, PRIMARY KEY (b, a),"
+        f" UNIQUE u (at, a), KEY k (t, at), KEY prefix (t(3)), FULLTEXT f (t), {others},"
+        " SPATIAL KEY s (p)",
     )
     assert table.primary_key == ("b", "a")
     assert set(table.indexes) == {
@@ -74,20 +84,20 @@ def test_indexes_that_can_serve_a_range(
 
 
 def test_generated_and_invisible_columns_are_columns(
-    mariadb: PrivateMariaDB, connection: MysqlConnection
+    server: PrivateMariaDB, connection: MysqlConnection
 ) -> None:
     table = describe(
-        mariadb,
+        server,
         connection,
         "a INT, double_a INT AS (a * 2) VIRTUAL, triple INT AS (a * 3) STORED, i INT INVISIBLE",
     )
     assert [c.name for c in table.columns] == ["a", "double_a", "triple", "i"]
 
 
-def test_size_is_estimated(mariadb: PrivateMariaDB, connection: MysqlConnection) -> None:
-    describe(mariadb, connection, "id INT PRIMARY KEY, t CHAR(100)")
-    mariadb.execute("INSERT INTO orders SELECT seq, 'x' FROM seq_1_to_10000", database=SCHEMA)
-    mariadb.execute(f"ANALYZE TABLE {SCHEMA}.orders")
+def test_size_is_estimated(server: PrivateMariaDB, connection: MysqlConnection) -> None:
+    describe(server, connection, "id INT PRIMARY KEY, t CHAR(100)")
+    server.execute(f"INSERT INTO orders SELECT seq, 'x' FROM {numbers(1, 10000)}", database=SCHEMA)
+    server.execute(f"ANALYZE TABLE {SCHEMA}.orders")
     with connect(connection) as session:
         table = read_table(session, TableName("S", SCHEMA, "orders"))
     assert 5_000 < table.estimated_rows < 20_000
@@ -95,10 +105,11 @@ def test_size_is_estimated(mariadb: PrivateMariaDB, connection: MysqlConnection)
 
 
 def test_names_that_differ_only_in_case_are_two_tables(
-    mariadb: PrivateMariaDB, connection: MysqlConnection
+    server: PrivateMariaDB, connection: MysqlConnection
 ) -> None:
     for name in ("Twin", "twin"):
-        mariadb.execute(f"CREATE OR REPLACE TABLE {SCHEMA}.{name} (in_{name} INT PRIMARY KEY)")
+        server.execute(f"DROP TABLE IF EXISTS {SCHEMA}.{name}")
+        server.execute(f"CREATE TABLE {SCHEMA}.{name} (in_{name} INT PRIMARY KEY)")
     with connect(connection) as session:
         for name in ("Twin", "twin"):
             table = read_table(session, TableName("S", SCHEMA, name))
@@ -109,9 +120,9 @@ def test_names_that_differ_only_in_case_are_two_tables(
 
 
 def test_a_missing_table_is_refused_with_what_comes_near(
-    mariadb: PrivateMariaDB, connection: MysqlConnection
+    server: PrivateMariaDB, connection: MysqlConnection
 ) -> None:
-    describe(mariadb, connection, "a INT")
+    describe(server, connection, "a INT")
     with connect(connection) as session, pytest.raises(UsageError) as caught:
         read_table(session, TableName("S", SCHEMA, "ordres"))
     assert f"S:{SCHEMA}.ordres" in caught.value.message
@@ -149,7 +160,7 @@ def test_errors_are_ours_and_never_hold_the_password(connection: MysqlConnection
 @pytest.mark.parametrize(
     ("sql", "kind", "words"),
     [
-        ("SELECT 1 FROM nope.nope", UsageError, "doesn't exist"),
+        ("SELECT 1 FROM nope.nope", UsageError, "doesn't exist|Unknown database"),
         ("USE nope", UsageError, "Unknown database"),
         ("SELECT nope", FloodmarkError, r"Unknown column.*\(error 1054\)"),
     ],

@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from pipelines import Pipeline, ask_once, finish, wait_until
+from pipelines import Pipeline, ask_once, finish, numbers, wait_until
 from scenarios import use_test_keys
 from servers.spark import CONNECT_CLIENT, SparkConnectServer
+
+pytestmark = pytest.mark.enough_on("mysql")  # it is about Spark
 
 New = Callable[..., Pipeline]
 
@@ -19,12 +21,11 @@ extraction: {{window_rows: {window_rows}, windows_per_chunk: 3, zero_dates: erro
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkConnectServer]:
+def spark_connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkConnectServer]:
     with pytest.MonkeyPatch.context() as patched:
         use_test_keys(patched)  # the workers inherit them
-        server = SparkConnectServer(tmp_path_factory.mktemp("spark") / "connect")
-        with server:
-            yield server
+        with SparkConnectServer(tmp_path_factory.mktemp("spark") / "connect") as running:
+            yield running
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +44,7 @@ def create(pipeline: Pipeline, rows: int) -> None:
     ask_once(
         pipeline,
         "INSERT INTO t SELECT seq, '2025-01-01', '2025-06-01' + INTERVAL seq DIV 50 SECOND"
-        f" FROM seq_1_to_{rows}",
+        f" FROM {numbers(1, rows)}",
     )
 
 
@@ -52,11 +53,11 @@ def configure(pipeline: Pipeline, remote: str, window_rows: int = 1000) -> None:
 
 
 def test_several_chunks_and_then_a_window_that_cannot_be_read(
-    pipeline: New, server: SparkConnectServer
+    pipeline: New, spark_connect: SparkConnectServer
 ) -> None:
     it = pipeline({"t": "{cursor: [update_at, id]}"}, lake="seaweedfs")
     create(it, 7000)
-    configure(it, server.address)
+    configure(it, spark_connect.address)
     ended = it.command("sync", "-p", "main", "--backup-only", "--json")
     assert ended.code == 0, ended
     assert "Warning" not in ended.err
@@ -65,8 +66,9 @@ def test_several_chunks_and_then_a_window_that_cannot_be_read(
     it.check_tracking()
     ask_once(
         it,
-        "SET STATEMENT sql_mode = '' FOR INSERT INTO t VALUES"
+        "INSERT INTO t VALUES"
         " (7001, '2025-01-01', '2025-06-02'), (7002, '0000-00-00', '2025-06-03')",
+        sql_mode="",
     )
     ended = it.command("sync", "-p", "main", "--backup-only", "--json")
     assert ended.code == 1, ended
@@ -77,11 +79,11 @@ def test_several_chunks_and_then_a_window_that_cannot_be_read(
 
 
 def test_interrupted_it_stops_what_the_server_runs(
-    pipeline: New, server: SparkConnectServer
+    pipeline: New, spark_connect: SparkConnectServer
 ) -> None:
     it = pipeline({"t": "{cursor: [update_at, id]}"})
     create(it, 300_000)
-    configure(it, server.address, window_rows=2000)
+    configure(it, spark_connect.address, window_rows=2000)
     process = it.start("sync", "-p", "main", "--backup-only")
     wait_until(lambda: len(it.files()) > 4, seconds=90)  # the second chunk is on its way
     process.send_signal(signal.SIGINT)
@@ -91,7 +93,7 @@ def test_interrupted_it_stops_what_the_server_runs(
     assert 0 < len(it.rows()) < 300_000
     reading = f"SELECT 1 FROM information_schema.processlist WHERE info LIKE '%{it.schema}`.`t`%'"
     wait_until(lambda: not ask_once(it, f"{reading} AND id <> CONNECTION_ID()"))
-    configure(it, server.address, window_rows=60_000)
+    configure(it, spark_connect.address, window_rows=60_000)
     ended = it.command("sync", "-p", "main", "--backup-only")
     assert ended.code == 0, ended
     assert it.ids() == dict.fromkeys(range(1, 300_001), 1)

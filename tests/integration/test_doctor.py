@@ -30,9 +30,9 @@ Checks = list[dict[str, Any]]
 
 
 @pytest.fixture
-def one(pipeline: Callable[..., Pipeline], mariadb: PrivateMariaDB) -> Pipeline:
+def one(pipeline: Callable[..., Pipeline], server: PrivateMariaDB) -> Pipeline:
     made = pipeline({"t": "{cursor: id}"})
-    mariadb.execute(TABLE.format(made.schema))
+    server.execute(TABLE.format(made.schema))
     return made
 
 
@@ -80,18 +80,18 @@ def test_a_check_is_a_line_and_a_hint_another(one: Pipeline) -> None:
     assert "checks failed" in ended.err
 
 
+@pytest.mark.enough_on("mariadb")
 def test_nothing_is_left_behind(one: Pipeline) -> None:
     examine(one)
     assert sorted(path.name for path in one.folder.iterdir()) == ["floodmark.yml", "lake"]
     assert list(one.lake.open().list_objects("")) == []
 
 
+@pytest.mark.enough_on("mysql")
 @pytest.mark.parametrize("kind", ["seaweedfs", "ministack"])
-def test_a_lake_in_s3(
-    pipeline: Callable[..., Pipeline], mariadb: PrivateMariaDB, kind: str
-) -> None:
+def test_a_lake_in_s3(pipeline: Callable[..., Pipeline], server: PrivateMariaDB, kind: str) -> None:
     it = pipeline({"t": "{cursor: id}"}, lake=kind)
-    mariadb.execute(TABLE.format(it.schema))
+    server.execute(TABLE.format(it.schema))
     lake = [check["finding"] for check in examine(it) if check["subject"] == "lake"]
     assert "honours conditional writes" in lake[0]
     assert lake[1:] == ["its clock agrees with this machine's"]
@@ -139,11 +139,11 @@ def test_a_variable_that_is_not_set(one: Pipeline) -> None:
     assert any("NO_SUCH_VARIABLE is not set" in check["finding"] for check in found)
 
 
-def test_privileges_that_are_missing_are_named(one: Pipeline, mariadb: PrivateMariaDB) -> None:
+def test_privileges_that_are_missing_are_named(one: Pipeline, server: PrivateMariaDB) -> None:
     user = f"'{one.schema}'@'{LOOPBACK}'"
-    mariadb.execute(f"CREATE USER {user} IDENTIFIED BY 'x'")
-    mariadb.execute(f"GRANT SELECT (id, update_at) ON {one.schema}.t TO {user}")
-    mariadb.execute(f"GRANT INSERT ON {one.schema}.t TO {user}")
+    server.execute(f"CREATE USER {user} IDENTIFIED BY 'x'")
+    server.execute(f"GRANT SELECT (id, update_at) ON {one.schema}.t TO {user}")
+    server.execute(f"GRANT INSERT ON {one.schema}.t TO {user}")
     found = examine(change(one, user=one.schema, password="x"), code=1)
     notes = [check for check in found if check["state"] == "note"]
     assert any("lacks the PROCESS privilege" in check["finding"] for check in notes)
@@ -176,6 +176,7 @@ def with_postgres(it: Pipeline, server: PrivatePostgres, **changes: Any) -> Pipe
     return it
 
 
+@pytest.mark.enough_on("mysql")
 def test_postgres_is_tried(one: Pipeline, postgres: PrivatePostgres) -> None:
     found = examine(with_postgres(one, postgres, schema="doctor_made"))
     target = [check["finding"] for check in found if check["subject"] == "target warehouse"]
@@ -184,15 +185,17 @@ def test_postgres_is_tried(one: Pipeline, postgres: PrivatePostgres) -> None:
     assert not postgres.execute("SELECT 1 FROM pg_namespace WHERE nspname = 'doctor_made'")
 
 
+@pytest.mark.enough_on("mysql")
 def test_a_user_who_may_not_create_tables(one: Pipeline, postgres: PrivatePostgres) -> None:
-    postgres.execute("CREATE ROLE looker LOGIN PASSWORD 'x'")
-    postgres.execute("CREATE SCHEMA closed")
-    it = with_postgres(one, postgres, user="looker", password="x", schema="closed")
+    postgres.execute(f"CREATE ROLE {one.schema} LOGIN PASSWORD 'x'")
+    postgres.execute(f"CREATE SCHEMA {one.schema}")
+    it = with_postgres(one, postgres, user=one.schema, password="x", schema=one.schema)
     found = the_failed(examine(it, code=1))
     assert found["subject"] == "target warehouse"
     assert "permission denied" in found["finding"]
 
 
+@pytest.mark.enough_on("mysql")
 def test_a_warehouse_that_does_not_answer_is_one_line(
     one: Pipeline, postgres: PrivatePostgres
 ) -> None:
@@ -201,6 +204,7 @@ def test_a_warehouse_that_does_not_answer_is_one_line(
     assert "\n" not in found["finding"]
 
 
+@pytest.mark.enough_on("mariadb")
 def test_a_database_of_our_own_is_tried_once_it_is_there(one: Pipeline) -> None:
     first = [check["finding"] for check in examine(one) if check["subject"] == "target warehouse"]
     assert first[0].endswith("warehouse.duckdb is made by the first load")
@@ -218,6 +222,7 @@ def java_that_says(folder: Path, version: str) -> str:
     return str(folder)
 
 
+@pytest.mark.enough_on("mariadb")
 @pytest.mark.parametrize(
     ("version", "finding"),
     [("1.8.0_402", "is version 8: Spark needs 17 or newer"), ("11.0.2", "is version 11: Spark")],
@@ -231,6 +236,7 @@ def test_an_old_java(
     assert finding in found["finding"]
 
 
+@pytest.mark.enough_on("mariadb")
 def test_no_java(one: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     found = the_failed(examine(one, code=1))
@@ -238,6 +244,7 @@ def test_no_java(one: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert "openjdk-17" in found["hint"]
 
 
+@pytest.mark.enough_on("mariadb")
 def test_a_master_that_does_not_answer(one: Pipeline) -> None:
     port = free_ports(1)[0]
     one.write_config(f'spark: {{master: "spark://{LOOPBACK}:{port}"}}')
@@ -245,6 +252,7 @@ def test_a_master_that_does_not_answer(one: Pipeline) -> None:
     assert found["finding"].startswith(f"{LOOPBACK}:{port} does not answer")
 
 
+@pytest.mark.enough_on("mysql")
 def test_spark_is_started_when_asked_for(one: Pipeline) -> None:
     ended = one.command("doctor", "--spark", "--json")
     assert ended.code == 0, ended
@@ -252,6 +260,7 @@ def test_spark_is_started_when_asked_for(one: Pipeline) -> None:
     assert spark[-1].startswith("started, and a worker answered, in ")
 
 
+@pytest.mark.enough_on("mariadb")
 def test_a_held_lease_is_shown_and_broken(one: Pipeline) -> None:
     store = open_store(one.lake.open())
     with store.lease(one.table()):

@@ -24,16 +24,18 @@ from floodmark.sources.connection import MysqlSession, connect
 from floodmark.sources.counts import count_unusable, estimate_rows
 from floodmark.sources.edges import cursor_edges, key_edges, limited_bound, read_numbers
 from floodmark.sources.statements import relation, window_predicate
+from pipelines import numbers
 
 NOON = datetime(2025, 8, 4, 12, tzinfo=UTC)
 BOUND = Position(datetime(2025, 8, 5, tzinfo=UTC))
 
 
 @pytest.fixture
-def connection(mariadb: PrivateMariaDB) -> Iterator[MysqlSession]:
-    mariadb.execute("CREATE OR REPLACE DATABASE edges CHARACTER SET utf8mb4")
+def connection(server: PrivateMariaDB) -> Iterator[MysqlSession]:
+    server.execute("DROP DATABASE IF EXISTS edges")
+    server.execute("CREATE DATABASE edges CHARACTER SET utf8mb4")
     settings = MysqlConnection(
-        host=mariadb.host, port=mariadb.port, user=mariadb.user, password=Secret(mariadb.password)
+        host=server.host, port=server.port, user=server.user, password=Secret(server.password)
     )
     with connect(settings) as opened:
         run(opened, "USE edges")
@@ -139,7 +141,7 @@ SHAPES = {
             "uid BINARY(16) PRIMARY KEY, n INT, update_at DATETIME NOT NULL, pad CHAR(100),"
             " INDEX by_time (update_at)"
         ),
-        "SELECT UNHEX(MD5(seq)), seq, {time} + INTERVAL seq DIV 3000 SECOND, 'x'",
+        "SELECT UNHEX(LEFT(SHA2(seq, 256), 32)), seq, {time} + INTERVAL seq DIV 3000 SECOND, 'x'",
         ("update_at",),
     ),
     "whole decimal key": (
@@ -169,7 +171,7 @@ def test_windows_hold_each_row_once_and_are_ranges_over_an_index(
     columns, filling, names = SHAPES[shape]
     run(connection, f"CREATE TABLE t ({columns})")
     select = filling.format(time="TIMESTAMP'2025-08-04 12:00:00'")
-    run(connection, f"INSERT INTO t {select} FROM seq_1_to_10000")
+    run(connection, f"INSERT INTO t {select} FROM {numbers(1, 10000)}")
     table, choice = described(connection, names)
     bound = BOUND if choice.cursor.kind == "timestamp" else Position(id=18446744073709551615)
     if route == "cursor":
@@ -195,7 +197,7 @@ def test_windows_hold_each_row_once_and_are_ranges_over_an_index(
 def assert_range(connection: MysqlSession, sql: str, index: str | None, *, rows: int) -> None:
     """Read EXPLAIN, and count what the statement really touches."""
     with connection.cursor(DictCursor) as cursor:
-        cursor.execute(f"EXPLAIN {sql}")
+        cursor.execute(f"EXPLAIN FORMAT=TRADITIONAL {sql}")
         (explained,) = cursor.fetchall()
     assert explained["type"] in ("range", "ref", "const", "eq_ref"), (sql, explained)
     assert explained["key"] == index, (sql, explained)
@@ -230,7 +232,7 @@ def fill(connection: MysqlSession, rows: int = 1000, *, key: str = "PRIMARY KEY"
     run(
         connection,
         "INSERT INTO t SELECT seq, '2025-08-04 12:00:00' + INTERVAL seq DIV 100 SECOND"
-        f" FROM seq_1_to_{rows}",
+        f" FROM {numbers(1, rows)}",
     )
 
 

@@ -34,6 +34,7 @@ from floodmark.sources.catalog import read_table
 from floodmark.sources.connection import connect
 from floodmark.sources.projection import plan_columns
 from floodmark.storage.opening import open_lake
+from pipelines import numbers
 from servers.seaweedfs import SeaweedFS
 
 SCHEMA = "extract_test"
@@ -51,25 +52,25 @@ def bucket(seaweedfs: SeaweedFS) -> SeaweedFS:
 
 
 @pytest.fixture(scope="module")
-def connection(mariadb: PrivateMariaDB) -> Iterator[MysqlConnection]:
-    mariadb.execute(f"CREATE OR REPLACE DATABASE {SCHEMA}")
-    mariadb.execute(f"CREATE OR REPLACE USER {USER}@'127.0.0.1' IDENTIFIED BY %s", [PASSWORD])
-    mariadb.execute(f"GRANT SELECT ON {SCHEMA}.* TO {USER}@'127.0.0.1'")
-    mariadb.execute(
+def connection(server: PrivateMariaDB) -> Iterator[MysqlConnection]:
+    server.execute(f"DROP DATABASE IF EXISTS {SCHEMA}")
+    server.execute(f"CREATE DATABASE {SCHEMA}")
+    server.execute(f"DROP USER IF EXISTS {USER}@'127.0.0.1'")
+    server.execute(f"CREATE USER {USER}@'127.0.0.1' IDENTIFIED BY %s", [PASSWORD])
+    server.execute(f"GRANT SELECT ON {SCHEMA}.* TO {USER}@'127.0.0.1'")
+    server.execute(
         "CREATE TABLE orders (id INT PRIMARY KEY, update_at DATETIME NOT NULL, note VARCHAR(200),"
         " KEY (update_at, id))",
         database=SCHEMA,
     )
-    mariadb.execute(
+    server.execute(
         "INSERT INTO orders SELECT seq, '2025-01-01' + INTERVAL (seq DIV 10) SECOND,"
-        f" CONCAT(MD5(seq), MD5(seq + 1)) FROM seq_1_to_{ROWS}",
+        f" SHA2(seq, 256) FROM {numbers(1, ROWS)}",
         database=SCHEMA,
     )
-    yield MysqlConnection(
-        host=mariadb.host, port=mariadb.port, user=USER, password=Secret(PASSWORD)
-    )
-    mariadb.execute(f"DROP DATABASE {SCHEMA}")
-    mariadb.execute(f"DROP USER {USER}@'127.0.0.1'")
+    yield MysqlConnection(host=server.host, port=server.port, user=USER, password=Secret(PASSWORD))
+    server.execute(f"DROP DATABASE {SCHEMA}")
+    server.execute(f"DROP USER {USER}@'127.0.0.1'")
 
 
 @pytest.fixture(params=["local", "seaweedfs"])
@@ -198,7 +199,7 @@ def test_progress_is_told(connection: MysqlConnection, spark: Spark, folder: Lak
 def interrupted(
     spark: Spark,
     job: ExtractionJob,
-    mariadb: PrivateMariaDB,
+    server: PrivateMariaDB,
     lake: Path,
     strike: Callable[[int], object],
 ) -> list[Receipt]:
@@ -208,7 +209,7 @@ def interrupted(
     def wait_and_strike() -> None:
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
-            reading = mariadb.execute(
+            reading = server.execute(
                 "SELECT id FROM information_schema.processlist WHERE user = %s AND info LIKE"
                 " '%%BETWEEN 1 AND%%SLEEP%%'",
                 [USER],
@@ -229,10 +230,10 @@ def interrupted(
     return receipts
 
 
-def strikes(mariadb: PrivateMariaDB) -> dict[str, Callable[[int], object]]:
+def strikes(server: PrivateMariaDB) -> dict[str, Callable[[int], object]]:
     return {
-        "connection": lambda number: mariadb.execute(f"KILL CONNECTION {number}"),
-        "query": lambda number: mariadb.execute(f"KILL QUERY {number}"),
+        "connection": lambda number: server.execute(f"KILL CONNECTION {number}"),
+        "query": lambda number: server.execute(f"KILL QUERY {number}"),
         "worker": lambda _: kill_workers(),
     }
 
@@ -267,7 +268,7 @@ def command(pid: int) -> str:
 
 @pytest.mark.parametrize("target", ["connection", "query", "worker"])
 def test_a_task_that_dies_is_done_again_and_nothing_is_doubled(
-    mariadb: PrivateMariaDB,
+    server: PrivateMariaDB,
     connection: MysqlConnection,
     spark: Spark,
     tmp_path: Path,
@@ -275,7 +276,7 @@ def test_a_task_that_dies_is_done_again_and_nothing_is_doubled(
 ) -> None:
     lake = LakeSettings(url=str(tmp_path))
     job = small_files(connection, lake)
-    receipts = interrupted(spark, job, mariadb, tmp_path, strikes(mariadb)[target])
+    receipts = interrupted(spark, job, server, tmp_path, strikes(server)[target])
     assert sorted(ids(lake, receipts)) == list(range(1, 2101))
     named = {file.path for receipt in receipts for file in receipt.files}
     there = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.parquet")}
@@ -283,7 +284,7 @@ def test_a_task_that_dies_is_done_again_and_nothing_is_doubled(
 
 
 def test_ctrl_c_ends_the_reading_and_leaves_spark_usable(
-    mariadb: PrivateMariaDB, connection: MysqlConnection, spark: Spark, tmp_path: Path
+    server: PrivateMariaDB, connection: MysqlConnection, spark: Spark, tmp_path: Path
 ) -> None:
     job = small_files(connection, LakeSettings(url=str(tmp_path)))
 
@@ -291,9 +292,9 @@ def test_ctrl_c_ends_the_reading_and_leaves_spark_usable(
         os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
-        interrupted(spark, job, mariadb, tmp_path, interrupt)
+        interrupted(spark, job, server, tmp_path, interrupt)
     deadline = time.monotonic() + 10
-    while time.monotonic() < deadline and mariadb.execute(
+    while time.monotonic() < deadline and server.execute(
         "SELECT 1 FROM information_schema.processlist WHERE user = %s AND info LIKE '%%SLEEP%%'",
         [USER],
     ):

@@ -13,6 +13,8 @@ from floodmark.children import LOOPBACK
 from floodmark.cli.main import run
 from floodmark.embedded.mariadb import PrivateMariaDB
 from floodmark.embedded.process import free_ports
+from pipelines import numbers
+from servers.mysql import PrivateMySQL
 from terminals import on_terminal
 
 STAMP = "TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP"
@@ -30,16 +32,20 @@ TABLES = (
 
 
 @pytest.fixture(scope="module")
-def source(mariadb: PrivateMariaDB) -> Iterator[PrivateMariaDB]:
+def source(server: PrivateMariaDB) -> Iterator[PrivateMariaDB]:
     for schema in ("init_a", "init_b"):
-        mariadb.execute(f"CREATE DATABASE {schema} CHARACTER SET utf8mb4")
+        server.execute(f"CREATE DATABASE {schema} CHARACTER SET utf8mb4")
     for table in TABLES:
-        mariadb.execute(f"CREATE TABLE {table}")
-    mariadb.execute("INSERT INTO init_b.large SELECT MD5(seq) FROM init_b.seq_1_to_150000")
-    mariadb.execute("ANALYZE TABLE init_b.large")
-    yield mariadb
+        if isinstance(server, PrivateMySQL):
+            table = table.replace("INET6", "VARBINARY(16)")
+        server.execute(f"CREATE TABLE {table}")
+    server.execute(
+        f"INSERT INTO init_b.large SELECT LEFT(SHA2(seq, 256), 32) FROM {numbers(1, 150000)}"
+    )
+    server.execute("ANALYZE TABLE init_b.large")
+    yield server
     for schema in ("init_a", "init_b"):
-        mariadb.execute(f"DROP DATABASE {schema}")
+        server.execute(f"DROP DATABASE {schema}")
 
 
 Init = Callable[..., str]

@@ -11,7 +11,7 @@ import pymysql
 import pytest
 
 from floodmark.embedded.mariadb import PrivateMariaDB
-from pipelines import Pipeline, Session, ask, ask_once, session
+from pipelines import Pipeline, Session, ask, ask_once, numbers, session
 
 New = Callable[..., Pipeline]
 
@@ -29,7 +29,7 @@ def create(pipeline: Pipeline, kind: str = "DATETIME") -> None:
     ask_once(
         pipeline,
         "INSERT INTO t SELECT seq, 0, NOW() - INTERVAL 1 DAY + INTERVAL seq SECOND"
-        " FROM seq_1_to_100",
+        f" FROM {numbers(1, 100)}",
     )
 
 
@@ -152,7 +152,8 @@ def test_a_statement_that_runs_for_long_is_waited_for(pipeline: New) -> None:
     create(it)
     with session(it) as slow:
         thread = threading.Thread(
-            target=ask, args=(slow, "INSERT INTO t (v) SELECT seq + SLEEP(1.5) FROM seq_1_to_2")
+            target=ask,
+            args=(slow, f"INSERT INTO t (v) SELECT seq + SLEEP(1.5) FROM {numbers(1, 2)}"),
         )
         thread.start()
         time.sleep(1.2)
@@ -267,10 +268,10 @@ def test_ids_of_a_hammering_writer(pipeline: New) -> None:
     assert sum(map(bool, brought)) > 3
 
 
-def test_prepared_before_a_restart(pipeline: New, tmp_path: Path) -> None:
+def test_prepared_before_a_restart(pipeline: New, server: PrivateMariaDB, tmp_path: Path) -> None:
     """The server no longer knows when it began; its rows may have any stamp."""
-    with PrivateMariaDB(tmp_path / "mariadb") as server:
-        it = pipeline({"t": "{cursor: [update_at, id]}"}, server=server)
+    with type(server)(tmp_path / "own") as own:
+        it = pipeline({"t": "{cursor: [update_at, id]}"}, server=own)
         create(it)
         with session(it) as late:
             for sql in (
@@ -280,8 +281,8 @@ def test_prepared_before_a_restart(pipeline: New, tmp_path: Path) -> None:
                 "XA PREPARE 'late'",
             ):
                 ask(late, sql)
-            server.kill()
-        server.start()
+            own.kill()
+        own.start()
         ask_once(it, "INSERT INTO t (v) VALUES (2)")
         next_second()
         held = it.synced()
@@ -299,7 +300,7 @@ def test_a_table_that_was_emptied_says_that_its_new_rows_are_not_seen(
 ) -> None:
     it = pipeline({"t": "{cursor: id}"})
     ask_once(it, f"CREATE TABLE t (id INT {counter} PRIMARY KEY, v INT) COMMENT 'AUTO_INCREMENT=9'")
-    ask_once(it, "INSERT INTO t SELECT seq, 0 FROM seq_1_to_50")
+    ask_once(it, f"INSERT INTO t SELECT seq, 0 FROM {numbers(1, 50)}")
     assert it.synced()["rows"] == 50
     warned = "new rows come from id 1 on and are not seen"
     ask_once(it, "DELETE FROM t WHERE id = 50")

@@ -15,8 +15,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from floodmark.state import layout
 from floodmark.state.lease import read_lease
 from floodmark.sync.metrics import FAMILIES, Metrics
-from pipelines import Pipeline, ask_once, finish, wait_until
+from pipelines import Pipeline, ask_once, finish, numbers, wait_until
 from scenarios import open_store
+
+pytestmark = pytest.mark.enough_on("mysql")  # it is about what is counted
 
 New = Callable[..., Pipeline]
 Samples = dict[tuple[str, str, str], float]
@@ -43,7 +45,7 @@ def create(it: Pipeline) -> None:
 def add(it: Pipeline, first: int, last: int) -> None:
     ask_once(
         it,
-        f"INSERT INTO t SELECT seq, '2025-06-01' + INTERVAL seq SECOND FROM seq_{first}_to_{last}",
+        f"INSERT INTO t SELECT seq, '2025-06-01' + INTERVAL seq SECOND FROM {numbers(first, last)}",
     )
 
 

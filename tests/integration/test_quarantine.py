@@ -8,7 +8,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from pipelines import Pipeline, ask, ask_once, session
+from pipelines import Pipeline, ask, ask_once, numbers, session
 from servers.postgres import PrivatePostgres
 
 New = Callable[..., Pipeline]
@@ -25,7 +25,9 @@ def days(pipeline: New) -> Pipeline:
     )
     ask_once(
         made,
-        "INSERT INTO t SELECT IF(seq % 2, '2025-06-01', '0000-00-00'), seq, 'a' FROM seq_1_to_5",
+        "INSERT INTO t SELECT IF(seq % 2, '2025-06-01', '0000-00-00'), seq, 'a'"
+        f" FROM {numbers(1, 5)}",
+        sql_mode="",
     )
     return made
 
@@ -200,7 +202,7 @@ def test_a_window_of_nothing_but_zero_dates(pipeline: New) -> None:
     made = pipeline({"t": "{cursor: id}"})
     made.write_config("extraction: {zero_dates: quarantine}")
     ask_once(made, "CREATE TABLE t (id INT PRIMARY KEY, day DATE)")
-    ask_once(made, "INSERT INTO t SELECT seq, '0000-00-00' FROM seq_1_to_7")
+    ask_once(made, f"INSERT INTO t SELECT seq, '0000-00-00' FROM {numbers(1, 7)}", sql_mode="")
     ended = made.call("sync", "-p", "main", "--json")
     assert ended.code == 0, ended
     assert (ended.table["rows"], ended.table["quarantined_rows"]) == (0, 7)

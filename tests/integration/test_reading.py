@@ -21,7 +21,7 @@ from floodmark.model.table import TableName
 from floodmark.sources.catalog import read_table
 from floodmark.sources.connection import connect
 from floodmark.sources.projection import plan_columns
-from pipelines import Pipeline, ask_once
+from pipelines import Pipeline, ask_once, numbers
 
 New = Callable[..., Pipeline]
 
@@ -34,17 +34,19 @@ STREAMED = structs.replace(WHOLE, streamed=True)
 
 @pytest.fixture(scope="module")
 def job(
-    mariadb: PrivateMariaDB, tmp_path_factory: pytest.TempPathFactory
+    server: PrivateMariaDB, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ExtractionJob]:
     """A table without a key, far larger than what sockets hold on their way."""
-    mariadb.execute(f"CREATE OR REPLACE DATABASE {SCHEMA}")
-    mariadb.execute("CREATE TABLE wide (id INT, note TEXT)", database=SCHEMA)
-    mariadb.execute(
-        f"INSERT INTO wide SELECT seq, REPEAT(CHAR(65 + seq % 26), {WIDTH}) FROM seq_1_to_{ROWS}",
+    server.execute(f"DROP DATABASE IF EXISTS {SCHEMA}")
+    server.execute(f"CREATE DATABASE {SCHEMA}")
+    server.execute("CREATE TABLE wide (id INT, note TEXT)", database=SCHEMA)
+    server.execute(
+        f"INSERT INTO wide SELECT seq, REPEAT(CHAR(65 + seq % 26), {WIDTH})"
+        f" FROM {numbers(1, ROWS)}",
         database=SCHEMA,
     )
     source = MysqlConnection(
-        host=mariadb.host, port=mariadb.port, user=mariadb.user, password=Secret(mariadb.password)
+        host=server.host, port=server.port, user=server.user, password=Secret(server.password)
     )
     name = TableName("S", SCHEMA, "wide")
     with connect(source) as session:
@@ -60,27 +62,27 @@ def job(
         lake=LakeSettings(url=str(tmp_path_factory.mktemp("lake"))),
         batch_rows=100,
     )
-    mariadb.execute(f"DROP DATABASE {SCHEMA}")
+    server.execute(f"DROP DATABASE {SCHEMA}")
 
 
-def sent(mariadb: PrivateMariaDB) -> int:
+def sent(server: PrivateMariaDB) -> int:
     """How many bytes the server has sent to whomever, once it sends no more."""
     before, now = -1_000_000, 0
     while now - before > 10_000:  # an answer to this very question takes some
         before = now
         time.sleep(0.3)
-        now = int(mariadb.execute("SHOW GLOBAL STATUS LIKE 'Bytes_sent'")[0][1])
+        now = int(server.execute("SHOW GLOBAL STATUS LIKE 'Bytes_sent'")[0][1])
     return now
 
 
 @pytest.mark.parametrize("window", [WHOLE, STREAMED], ids=["ahead", "streamed"])
 def test_the_server_sends_what_is_streamed_only_as_it_is_wanted(
-    mariadb: PrivateMariaDB, job: ExtractionJob, window: Window
+    server: PrivateMariaDB, job: ExtractionJob, window: Window
 ) -> None:
-    before = sent(mariadb)
+    before = sent(server)
     batches = read_batches(job, window)
     assert next(batches).num_rows == 100
-    on_the_way = sent(mariadb) - before
+    on_the_way = sent(server) - before
     if window.streamed:
         assert on_the_way < TABLE_BYTES / 2
     else:  # so the check above could fail
@@ -89,31 +91,32 @@ def test_the_server_sends_what_is_streamed_only_as_it_is_wanted(
 
 
 def test_a_stream_that_is_left_is_not_read_to_its_end(
-    mariadb: PrivateMariaDB, job: ExtractionJob
+    server: PrivateMariaDB, job: ExtractionJob
 ) -> None:
-    before = sent(mariadb)
+    before = sent(server)
     batches = read_batches(job, STREAMED)
     next(batches)
     batches.close()  # type: ignore[attr-defined]
-    assert sent(mariadb) - before < TABLE_BYTES / 2
+    assert sent(server) - before < TABLE_BYTES / 2
     reading = "SELECT 1 FROM information_schema.processlist WHERE info LIKE '%%reading_test.wide%%'"
-    assert mariadb.execute(f"{reading} AND id <> CONNECTION_ID()") == []
+    assert server.execute(f"{reading} AND id <> CONNECTION_ID()") == []
 
 
 def test_batches_of_a_stream_are_measured_and_not_estimated(
-    mariadb: PrivateMariaDB, job: ExtractionJob
+    server: PrivateMariaDB, job: ExtractionJob
 ) -> None:
     """Huge values among tiny ones: no batch waits for so many of them."""
-    mariadb.execute("CREATE TABLE skewed (id INT, note LONGTEXT)", database=SCHEMA)
-    mariadb.execute(
-        "INSERT INTO skewed SELECT seq, REPEAT('x', IF(seq > 990, 5000000, 1)) FROM seq_1_to_1000",
+    server.execute("CREATE TABLE skewed (id INT, note LONGTEXT)", database=SCHEMA)
+    server.execute(
+        "INSERT INTO skewed SELECT seq, REPEAT('x', IF(seq > 990, 5000000, 1))"
+        f" FROM {numbers(1, 1000)}",
         database=SCHEMA,
     )
     skewed = structs.replace(job, relation=f"{SCHEMA}.skewed", batch_rows=16_384)
     sizes = [batch.nbytes for batch in read_batches(skewed, STREAMED)]
     assert sum(sizes) > 50_000_000
     assert max(sizes) < 16 * MEBIBYTE
-    mariadb.execute("DROP TABLE skewed", database=SCHEMA)
+    server.execute("DROP TABLE skewed", database=SCHEMA)
 
 
 def test_rows_far_larger_than_planned_are_streamed_after_all(
@@ -141,14 +144,14 @@ def test_what_goes_wrong_in_a_stream_is_said_without_the_password(job: Extractio
     assert job.source.password.reveal() not in f"{caught.value}"
 
 
-def test_a_stream_that_is_killed_raises(mariadb: PrivateMariaDB, job: ExtractionJob) -> None:
+def test_a_stream_that_is_killed_raises(server: PrivateMariaDB, job: ExtractionJob) -> None:
     batches = read_batches(job, STREAMED)
     next(batches)
-    ((number,),) = mariadb.execute(
+    ((number,),) = server.execute(
         "SELECT id FROM information_schema.processlist"
         " WHERE info LIKE '%%reading_test.wide%%' AND id <> CONNECTION_ID()"
     )
-    mariadb.execute(f"KILL CONNECTION {number}")
+    server.execute(f"KILL CONNECTION {number}")
     with pytest.raises(FloodmarkError, match=r"reading .* failed"):
         list(batches)
 
@@ -156,7 +159,9 @@ def test_a_stream_that_is_killed_raises(mariadb: PrivateMariaDB, job: Extraction
 def test_a_table_without_a_key_is_streamed_and_arrives_whole(pipeline: New) -> None:
     it = pipeline({"t": "{cursor: none}"})
     ask_once(it, "CREATE TABLE t (id INT, note VARCHAR(20), f FLOAT)")
-    ask_once(it, "INSERT INTO t SELECT seq, IF(seq % 3, 'é', NULL), 1 / 3 FROM seq_1_to_50000")
+    ask_once(
+        it, f"INSERT INTO t SELECT seq, IF(seq % 3, 'é', NULL), 1 / 3 FROM {numbers(1, 50000)}"
+    )
     assert it.synced()["rows"] == 50_000
     assert it.ids() == dict.fromkeys(range(1, 50_001), 1)
     it.check_tracking()

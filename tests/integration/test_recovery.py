@@ -40,6 +40,8 @@ from scenarios import (
     write_config,
 )
 
+pytestmark = pytest.mark.enough_on("mariadb")  # it is about the watermark
+
 PRIMARY = layout.primary(TABLE)
 OLD, NEW = "20250801_000000_old", "20250802_000000_new"
 

@@ -22,7 +22,7 @@ from floodmark.warehouse.quarantine import load_what_fits
 from floodmark.warehouse.redshift import RedshiftTarget
 from floodmark.warehouse.redshift_types import redshift_type, shown_type, widens
 from floodmark.warehouse.target import SchemaConflict, Unrepresentable
-from pipelines import Pipeline, ask_once
+from pipelines import Pipeline, ask_once, numbers
 from scenarios import BUCKET, new_lake, use_test_keys
 from servers import S3Server
 from servers.postgres import PrivatePostgres
@@ -31,6 +31,8 @@ from servers.redshift.faults import Fail, first
 from servers.seaweedfs import SeaweedFS
 from servers.sshd import PrivateSshd
 from warehouses import AsItIs, Loads, Warehouse, new_redshift, quoted
+
+pytestmark = pytest.mark.enough_on("mysql")  # it is about the target
 
 ID = Column("id", "bigint", False, "int64")
 NAME = Column("name", "varchar(10)", True, "string")
@@ -368,7 +370,7 @@ def test_mysql_to_redshift(
         synced,
         "INSERT INTO t SELECT 18446744073709551615 - seq, CONCAT('é', seq), 'b', seq / 7,"
         " '2025-03-30 01:30:00.000001', CHAR(seq, 0, 255), '{\"a\": [1]}', seq % 2, '-25:00:00.5',"
-        " '2025-02-01 00:00:00' + INTERVAL seq SECOND FROM seq_1_to_500",
+        f" '2025-02-01 00:00:00' + INTERVAL seq SECOND FROM {numbers(1, 500)}",
     )
     first = synced.call("sync", "-p", "main", "--json")
     assert first.code == 0, first
@@ -404,7 +406,9 @@ def test_redshift_through_an_ssh_tunnel(
     synced = pipeline({"t": "{cursor: id}"}, lake="seaweedfs")
     tunnel = structs.asdict(sshd.settings)
     use_redshift(synced, on_seaweedfs, tunnel=tunnel)
-    ask_once(synced, "CREATE TABLE t (id INT PRIMARY KEY) AS SELECT seq AS id FROM seq_1_to_9")
+    ask_once(
+        synced, f"CREATE TABLE t (id INT PRIMARY KEY) AS SELECT seq AS id FROM {numbers(1, 9)}"
+    )
     assert synced.call("sync", "-p", "main", "--json").table["loaded_rows"] == 9
     assert on_seaweedfs.look("SELECT COUNT(*) FROM public.t") == [(9,)]
     on_seaweedfs.look("DROP TABLE public.t, public.floodmark_ledger")

@@ -15,8 +15,10 @@ from floodmark.model.timestamps import utc_now
 from floodmark.model.transitions import loaded
 from floodmark.state import layout
 from floodmark.state.lease import take_lease
-from pipelines import DirectEngine, Ended, Pipeline, ask_once, wait_until
+from pipelines import DirectEngine, Ended, Pipeline, ask_once, numbers, wait_until
 from scenarios import open_store, snapshot
+
+pytestmark = pytest.mark.enough_on("mariadb")  # it is about the lake
 
 New = Callable[..., Pipeline]
 
@@ -49,7 +51,7 @@ def add(pipeline: Pipeline, first: int, last: int, name: str = "t") -> None:
     ask_once(
         pipeline,
         f"INSERT INTO {name} SELECT seq, '2025-06-01' + INTERVAL seq SECOND"
-        f" FROM seq_{first}_to_{last}",
+        f" FROM {numbers(first, last)}",
     )
 
 

@@ -135,36 +135,44 @@ def _runs(pid: int) -> bool:
         return False
 
 
-def test_mariadb_keeps_committed_rows_over_kill_and_restart(tmp_path: Path) -> None:
-    with PrivateMariaDB(tmp_path, {"default_time_zone": "+02:00"}) as mariadb:
-        port = mariadb.port
-        mariadb.execute("CREATE DATABASE shop")
-        mariadb.execute("CREATE TABLE orders (id INT PRIMARY KEY)", database="shop")
-        with _connect(mariadb) as connection, connection.cursor() as cursor:
+@pytest.mark.parametrize("kind", ["mariadb", "mysql"])
+def test_a_source_keeps_committed_rows_over_kill_and_restart(
+    request: pytest.FixtureRequest, tmp_path: Path, kind: str
+) -> None:
+    make = type(request.getfixturevalue(kind))
+    with make(tmp_path, {"default_time_zone": "+02:00"}) as source:
+        port = source.port
+        source.execute("CREATE DATABASE shop")
+        source.execute("CREATE TABLE orders (id INT PRIMARY KEY)", database="shop")
+        with _connect(source) as connection, connection.cursor() as cursor:
             cursor.execute("INSERT INTO shop.orders VALUES (1), (2)")
             connection.commit()
             cursor.execute("INSERT INTO shop.orders VALUES (3)")
-            mariadb.kill()
-        assert mariadb.pid is None
-        mariadb.start()
-        assert mariadb.execute("SELECT id FROM shop.orders") == [(1,), (2,)]
-        mariadb.restart()
-        assert mariadb.execute("SELECT COUNT(*), @@time_zone FROM shop.orders") == [(2, "+02:00")]
-        assert mariadb.port == port
+            source.kill()
+        assert source.pid is None
+        source.start()
+        assert source.execute("SELECT id FROM shop.orders") == [(1,), (2,)]
+        source.restart()
+        assert source.execute("SELECT COUNT(*), @@time_zone FROM shop.orders") == [(2, "+02:00")]
+        assert source.port == port
 
 
-def test_mariadb_is_shared_and_closed_to_strangers(mariadb: PrivateMariaDB) -> None:
-    with _connect(mariadb) as connection, connection.cursor() as cursor:
+@pytest.mark.parametrize("kind", ["mariadb", "mysql"])
+def test_a_source_is_shared_and_closed_to_strangers(
+    request: pytest.FixtureRequest, kind: str
+) -> None:
+    source: PrivateMariaDB = request.getfixturevalue(kind)
+    with _connect(source) as connection, connection.cursor() as cursor:
         cursor.execute("SELECT CURRENT_USER()")
         assert cursor.fetchall() == (("floodmark@127.0.0.1",),)
     for user, password in (("floodmark", "wrong"), ("root", "")):
         with pytest.raises(pymysql.err.OperationalError, match="Access denied"):
-            pymysql.connect(host=mariadb.host, port=mariadb.port, user=user, password=password)
+            pymysql.connect(host=source.host, port=source.port, user=user, password=password)
 
 
-def _connect(mariadb: PrivateMariaDB) -> "pymysql.Connection[pymysql.cursors.Cursor]":
+def _connect(source: PrivateMariaDB) -> "pymysql.Connection[pymysql.cursors.Cursor]":
     return pymysql.connect(
-        host=mariadb.host, port=mariadb.port, user=mariadb.user, password=mariadb.password
+        host=source.host, port=source.port, user=source.user, password=source.password
     )
 
 

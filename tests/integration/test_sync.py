@@ -13,7 +13,7 @@ import duckdb
 import pytest
 
 from floodmark.embedded.mariadb import PrivateMariaDB
-from pipelines import DirectEngine, Pipeline, ask, ask_once, session, source_of
+from pipelines import DirectEngine, Pipeline, ask, ask_once, numbers, session, source_of
 from scenarios import snapshot
 
 New = Callable[..., Pipeline]
@@ -35,7 +35,7 @@ def fill(pipeline: Pipeline, first: int, last: int, name: str = "t") -> None:
     ask_once(
         pipeline,
         f"INSERT INTO `{name}` (id, update_at) SELECT seq,"
-        f" '2025-06-01' + INTERVAL seq DIV 3 SECOND FROM seq_{first}_to_{last}",
+        f" '2025-06-01' + INTERVAL seq DIV 3 SECOND FROM {numbers(first, last)}",
     )
 
 
@@ -50,7 +50,7 @@ def next_second() -> None:
 def test_a_watermark_at_210000_and_a_limit_of_50(pipeline: New, lake: str) -> None:
     it = pipeline({"uni_prealert_order": "{cursor: id}"}, lake=lake)
     create(it, "id BIGINT AUTO_INCREMENT PRIMARY KEY, v INT", "uni_prealert_order")
-    ask_once(it, "INSERT INTO uni_prealert_order SELECT seq, 0 FROM seq_209901_to_210200")
+    ask_once(it, f"INSERT INTO uni_prealert_order SELECT seq, 0 FROM {numbers(209901, 210200)}")
     for name in (f"{it.schema}.uni_prealert_order", f"PROD:{it.schema}.uni_prealert_order"):
         assert it.call("watermark", "set", "-t", name, "--id", "210000").code == 0
         shown = it.command("watermark", "get", "-t", name, "--json")
@@ -143,7 +143,7 @@ def test_a_text_key_walked_and_resumed(pipeline: New) -> None:
     ask_once(
         it,
         "INSERT INTO t SELECT CONCAT(ELT(1 + seq % 4, 'a', 'B', 'ä', 'O''Neil '), seq),"
-        " '2025-06-01' + INTERVAL seq % 7 SECOND FROM seq_1_to_60",
+        f" '2025-06-01' + INTERVAL seq % 7 SECOND FROM {numbers(1, 60)}",
     )
     ask_once(it, "ANALYZE TABLE t")
     while it.synced("--limit", "9")["rows"]:
@@ -182,7 +182,7 @@ def test_no_index_on_the_cursor(pipeline: New) -> None:
     ended = it.sync("--json")
     assert (ended.table["rows"], ended.table["chunks"]) == (20, 1)
     assert "no index" in ended.err
-    ask_once(it, "INSERT INTO t (id) SELECT seq FROM seq_30_to_39")
+    ask_once(it, f"INSERT INTO t (id) SELECT seq FROM {numbers(30, 39)}")
     next_second()
     assert it.synced("--limit", "3")["rows"] == 3
     assert it.synced("--limit", "4")["rows"] == 4
@@ -368,7 +368,7 @@ def test_a_range_without_rows_is_not_walked(pipeline: New) -> None:
     """The server's estimate counts what was deleted for as long as anybody may still see it."""
     it = pipeline({"t": "{cursor: [update_at, id]}"}, settings=f"{FOURS[:-1]}, walk_from_rows: 1}}")
     create(it)
-    ask_once(it, "INSERT INTO t (id, update_at) SELECT seq, '2024-06-01' FROM seq_1_to_100")
+    ask_once(it, f"INSERT INTO t (id, update_at) SELECT seq, '2024-06-01' FROM {numbers(1, 100)}")
     fill(it, 101, 300)
     ask_once(it, "ANALYZE TABLE t")
     assert (
@@ -426,7 +426,7 @@ def test_columns_with_odd_names(pipeline: New) -> None:
         "`schlüssel` INT PRIMARY KEY, `wann ``war's` DATETIME NOT NULL, `a.b` INT, `%s` INT,"
         " KEY (`wann ``war's`, `schlüssel`)",
     )
-    ask_once(it, "INSERT INTO t SELECT seq, '2025-06-01', seq, seq FROM seq_1_to_10")
+    ask_once(it, f"INSERT INTO t SELECT seq, '2025-06-01', seq, seq FROM {numbers(1, 10)}")
     assert it.synced()["rows"] == 10
     assert it.ids(key="schlüssel") == dict.fromkeys(range(1, 11), 1)
 
@@ -445,10 +445,10 @@ def test_rows_at_the_very_start(pipeline: New) -> None:
 
 
 @pytest.fixture(scope="module")
-def eastern(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def eastern(server: PrivateMariaDB, tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("eastern")
-    with PrivateMariaDB(folder, options={"default_time_zone": "+08:00"}) as server:
-        yield server
+    with type(server)(folder, options={"default_time_zone": "+08:00"}) as running:
+        yield running
 
 
 @pytest.mark.parametrize("kind", ["DATETIME", "TIMESTAMP", "TIMESTAMP(6)"])
@@ -498,21 +498,21 @@ def test_one_table_that_fails_leaves_the_others(pipeline: New) -> None:
     assert it.ids("a") == it.ids("c") == dict.fromkeys(range(1, 11), 1)
 
 
-def test_a_privilege_that_was_taken_away(pipeline: New, mariadb: PrivateMariaDB) -> None:
+def test_a_privilege_that_was_taken_away(pipeline: New, server: PrivateMariaDB) -> None:
     it = pipeline(dict.fromkeys(["a", "b"], "{cursor: [update_at, id]}"), settings=FOURS)
-    mariadb.execute(f"CREATE USER '{it.schema}'@'127.0.0.1' IDENTIFIED BY 'x'")
+    server.execute(f"CREATE USER '{it.schema}'@'127.0.0.1' IDENTIFIED BY 'x'")
     for name in ("a", "b"):
         create(it, name=name)
         fill(it, 1, 10, name)
-        mariadb.execute(f"GRANT SELECT ON {it.schema}.{name} TO '{it.schema}'@'127.0.0.1'")
-    mariadb.execute(f"REVOKE SELECT ON {it.schema}.b FROM '{it.schema}'@'127.0.0.1'")
-    mariadb.execute(f"GRANT SELECT (id, v) ON {it.schema}.b TO '{it.schema}'@'127.0.0.1'")
-    source = {**source_of(mariadb), "user": it.schema, "password": "x"}
+        server.execute(f"GRANT SELECT ON {it.schema}.{name} TO '{it.schema}'@'127.0.0.1'")
+    server.execute(f"REVOKE SELECT ON {it.schema}.b FROM '{it.schema}'@'127.0.0.1'")
+    server.execute(f"GRANT SELECT (id, v) ON {it.schema}.b TO '{it.schema}'@'127.0.0.1'")
+    source = {**source_of(server), "user": it.schema, "password": "x"}
     it = Pipeline(it.folder, it.lake, source, it.schema, it.tables, FOURS).write_config()
     ended = it.sync()
     assert ended.code == 3
     assert it.ids("a") == dict.fromkeys(range(1, 11), 1)
-    mariadb.execute(f"DROP USER '{it.schema}'@'127.0.0.1'")
+    server.execute(f"DROP USER '{it.schema}'@'127.0.0.1'")
 
 
 @pytest.mark.parametrize(
@@ -610,22 +610,22 @@ def _has_java(parent: int) -> bool:
     return False
 
 
-def test_a_user_that_sees_no_transactions(pipeline: New, mariadb: PrivateMariaDB) -> None:
+def test_a_user_that_sees_no_transactions(pipeline: New, server: PrivateMariaDB) -> None:
     """Without the PROCESS privilege all rests on the lag."""
     it = pipeline({"t": "{cursor: [update_at, id]}"})
-    mariadb.execute(f"CREATE USER '{it.schema}'@'127.0.0.1' IDENTIFIED BY 'x'")
-    mariadb.execute(f"GRANT SELECT ON {it.schema}.* TO '{it.schema}'@'127.0.0.1'")
+    server.execute(f"CREATE USER '{it.schema}'@'127.0.0.1' IDENTIFIED BY 'x'")
+    server.execute(f"GRANT SELECT ON {it.schema}.* TO '{it.schema}'@'127.0.0.1'")
     create(it)
     fill(it, 1, 10)
     ask_once(it, "INSERT INTO t (v) VALUES (1)")
-    source = {**source_of(mariadb), "user": it.schema, "password": "x"}
+    source = {**source_of(server), "user": it.schema, "password": "x"}
     it = Pipeline(it.folder, it.lake, source, it.schema, it.tables).write_config()
     next_second()
     assert it.synced()["rows"] == 10
     it.write_config("extraction: {lag_seconds: 1}")
     next_second()
     assert it.synced()["rows"] == 1
-    mariadb.execute(f"DROP USER '{it.schema}'@'127.0.0.1'")
+    server.execute(f"DROP USER '{it.schema}'@'127.0.0.1'")
 
 
 def test_files_have_the_size_that_is_set(pipeline: New) -> None:
@@ -634,17 +634,17 @@ def test_files_have_the_size_that_is_set(pipeline: New) -> None:
     ask_once(
         it,
         "INSERT INTO t (id, update_at, noise) SELECT seq, '2025-06-01',"
-        " RANDOM_BYTES(1000) FROM seq_1_to_100",
+        f" RANDOM_BYTES(1000) FROM {numbers(1, 100)}",
     )
     assert it.synced()["files"] == 1
     assert os.path.splitext(next(iter(it.files())))[1] == ".parquet"
 
 
 def test_a_sync_that_finds_nothing_new_is_known_to_have_looked(
-    pipeline: Callable[..., Pipeline], mariadb: PrivateMariaDB
+    pipeline: Callable[..., Pipeline], server: PrivateMariaDB
 ) -> None:
     it = pipeline({"t": "{cursor: id}"})
-    mariadb.execute(f"CREATE TABLE {it.schema}.t (id INT AUTO_INCREMENT PRIMARY KEY)")
+    server.execute(f"CREATE TABLE {it.schema}.t (id INT AUTO_INCREMENT PRIMARY KEY)")
     assert it.sync("--limit", "5").code == 0
     assert "no watermark" in it.call("watermark", "list").out
     assert it.sync().code == 0

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pipelines import Pipeline, ask_once, warm_engine
+from pipelines import Pipeline, ask_once, numbers, warm_engine
 
 New = Callable[..., Pipeline]
 
@@ -31,7 +31,7 @@ def test_a_hundred_thousand_rows_with_one_timestamp(
         it,
         "t",
         "id INT PRIMARY KEY, update_at DATETIME NOT NULL, KEY by_change (update_at, id)",
-        "SELECT seq * 3, '2025-06-01 12:00:00' FROM seq_1_to_100000",
+        f"SELECT seq * 3, '2025-06-01 12:00:00' FROM {numbers(1, 100000)}",
     )
     result = it.synced("--strategy", strategy)
     assert (result["rows"], result["chunks"]) == (100_000, CHUNKS[strategy])
@@ -50,7 +50,7 @@ def test_ties_that_no_key_tells_apart(pipeline: New, strategy: str) -> None:
         it,
         "t",
         "id INT, update_at DATETIME NOT NULL, KEY by_change (update_at)",
-        "SELECT seq, IF(seq <= 5000, '2025-06-01', '2025-06-02') FROM seq_1_to_100000",
+        f"SELECT seq, IF(seq <= 5000, '2025-06-01', '2025-06-02') FROM {numbers(1, 100000)}",
     )
     result = it.synced("--strategy", strategy)
     assert result["rows"] == 100_000
@@ -71,7 +71,7 @@ def test_limits_are_exact_among_ties(pipeline: New, strategy: str, limit: int) -
         it,
         "t",
         "id INT PRIMARY KEY, update_at DATETIME NOT NULL, KEY by_change (update_at, id)",
-        "SELECT seq, '2025-06-01 12:00:00' FROM seq_1_to_23",
+        f"SELECT seq, '2025-06-01 12:00:00' FROM {numbers(1, 23)}",
     )
     brought: list[int] = []
     while not brought or brought[-1]:
@@ -96,7 +96,7 @@ def test_several_tables_at_once(pipeline: New, spark: Any) -> None:
             it,
             name,
             "id INT PRIMARY KEY, update_at DATETIME NOT NULL, KEY by_change (update_at, id)",
-            "SELECT seq, '2025-06-01' + INTERVAL seq DIV 100 SECOND FROM seq_1_to_1000",
+            f"SELECT seq, '2025-06-01' + INTERVAL seq DIV 100 SECOND FROM {numbers(1, 1000)}",
         )
     ended = it.sync("--strategy", "inter-table", "--json")
     assert ended.code == 0
@@ -116,7 +116,7 @@ def test_a_change_of_strategy_between_runs(pipeline: New) -> None:
         it,
         "t",
         "id INT PRIMARY KEY, update_at DATETIME NOT NULL, KEY by_change (update_at, id)",
-        "SELECT seq, '2025-06-01' + INTERVAL seq DIV 5 SECOND FROM seq_1_to_90",
+        f"SELECT seq, '2025-06-01' + INTERVAL seq DIV 5 SECOND FROM {numbers(1, 90)}",
     )
     for number in range(9):
         strategy = STRATEGIES[number % 3]

@@ -20,7 +20,8 @@ from floodmark.model.extraction import ColumnPlan, Window
 from floodmark.model.position import START
 from floodmark.model.table import TableName
 from floodmark.sources.connection import connect
-from pipelines import Pipeline, ask_once
+from pipelines import Pipeline, ask_once, numbers
+from servers.mysql import PrivateMySQL
 
 USER, PASSWORD = "secure", "only encrypted"
 
@@ -57,17 +58,29 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def server(
-    certificates: Path, tmp_path_factory: pytest.TempPathFactory
+def encrypted(
+    server: PrivateMariaDB, certificates: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[PrivateMariaDB]:
     options = {
         "ssl-ca": str(certificates / "ca.pem"),
         "ssl-cert": str(certificates / "server.pem"),
         "ssl-key": str(certificates / "server.key"),
     }
-    with PrivateMariaDB(tmp_path_factory.mktemp("mariadb"), options) as running:
+    with type(server)(tmp_path_factory.mktemp("encrypted"), options) as running:
         running.execute(f"CREATE USER {USER} IDENTIFIED BY '{PASSWORD}' REQUIRE SSL")
         running.execute(f"GRANT ALL ON *.* TO {USER}")
+        yield running
+
+
+@pytest.fixture(scope="module")
+def unencrypted(
+    server: PrivateMariaDB, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[PrivateMariaDB]:
+    """MariaDB has no certificate unless it is given one; MySQL makes its own."""
+    if not isinstance(server, PrivateMySQL):
+        yield server
+        return
+    with PrivateMySQL(tmp_path_factory.mktemp("unencrypted"), {"tls-version": ""}) as running:
         yield running
 
 
@@ -77,14 +90,15 @@ def source(server: PrivateMariaDB, tls: TlsSettings | None) -> MysqlConnection:
     )
 
 
-def cipher(connection: MysqlConnection, *, streamed: bool) -> str:
+def cipher(server: PrivateMariaDB, connection: MysqlConnection, *, streamed: bool) -> str:
     """What a worker's connection is encrypted with."""
+    place = "performance_schema" if isinstance(server, PrivateMySQL) else "information_schema"
     job = ExtractionJob(
         table=TableName("S", "a", "b"),
         session_id="20250809_200001_abcd",
         sequence=1,
         source=connection,
-        relation="information_schema.session_status",
+        relation=f"{place}.session_status",
         columns=(ColumnPlan(name="v", expression="VARIABLE_VALUE", arrow="string", nullable=True),),
         cursor=Cursor(kind="none"),
         lake=LakeSettings(url="/nowhere"),
@@ -103,10 +117,11 @@ def cipher(connection: MysqlConnection, *, streamed: bool) -> str:
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("verify", ["identity", "ca", "none"])
 def test_both_readers_are_encrypted(
-    server: PrivateMariaDB, certificates: Path, verify: Any, streamed: bool
+    encrypted: PrivateMariaDB, certificates: Path, verify: Any, streamed: bool
 ) -> None:
     ca = None if verify == "none" else str(certificates / "ca.pem")
-    assert "AES" in cipher(source(server, TlsSettings(ca=ca, verify=verify)), streamed=streamed)
+    connection = source(encrypted, TlsSettings(ca=ca, verify=verify))
+    assert "AES" in cipher(encrypted, connection, streamed=streamed)
 
 
 @pytest.mark.parametrize(
@@ -120,48 +135,51 @@ def test_both_readers_are_encrypted(
     ids=["identity", "ca", "system", "name"],
 )
 def test_a_server_that_is_not_trusted(
-    server: PrivateMariaDB, certificates: Path, tls: TlsSettings, host: str
+    encrypted: PrivateMariaDB, certificates: Path, tls: TlsSettings, host: str
 ) -> None:
     ca = tls.ca and str(certificates / tls.ca)
-    wrong = structs.replace(source(server, structs.replace(tls, ca=ca)), host=host)
+    wrong = structs.replace(source(encrypted, structs.replace(tls, ca=ca)), host=host)
     refused = pytest.raises(FloodmarkError, match="cannot be reached encrypted")
     with refused as caught, connect(wrong):
         pass
     assert "'tls'" in (caught.value.hint or "")
     with pytest.raises(FloodmarkError, match=r"reading .* failed"):
-        cipher(wrong, streamed=True)
+        cipher(encrypted, wrong, streamed=True)
 
 
+@pytest.mark.enough_on("mariadb")  # it takes half a minute
 @pytest.mark.parametrize("streamed", [False, True])
-def test_a_server_without_encryption_is_refused(mariadb: PrivateMariaDB, streamed: bool) -> None:
+def test_a_server_without_encryption_is_refused(
+    unencrypted: PrivateMariaDB, streamed: bool
+) -> None:
     plain = MysqlConnection(
-        host=mariadb.host,
-        port=mariadb.port,
-        user=mariadb.user,
-        password=Secret(mariadb.password),
+        host=unencrypted.host,
+        port=unencrypted.port,
+        user=unencrypted.user,
+        password=Secret(unencrypted.password),
         tls=TlsSettings(verify="none"),
     )
     with pytest.raises(FloodmarkError, match="cannot be reached encrypted"), connect(plain):
         pass
     with pytest.raises(FloodmarkError, match=r"reading .* failed"):
-        cipher(plain, streamed=streamed)
+        cipher(unencrypted, plain, streamed=streamed)
 
 
-def test_a_certificate_file_that_is_none(server: PrivateMariaDB, certificates: Path) -> None:
+def test_a_certificate_file_that_is_none(encrypted: PrivateMariaDB, certificates: Path) -> None:
     for name in ("missing.pem", "names"):
-        wrong = source(server, TlsSettings(ca=str(certificates / name)))
+        wrong = source(encrypted, TlsSettings(ca=str(certificates / name)))
         with pytest.raises(ConfigError, match=r"tls\.ca"), connect(wrong):
             pass
 
 
 def test_a_sync(
-    pipeline: Callable[..., Pipeline], server: PrivateMariaDB, certificates: Path
+    pipeline: Callable[..., Pipeline], encrypted: PrivateMariaDB, certificates: Path
 ) -> None:
-    it = pipeline({"t": "{cursor: [update_at, id]}"}, server=server)
+    it = pipeline({"t": "{cursor: [update_at, id]}"}, server=encrypted)
     ask_once(it, "CREATE TABLE t (id INT PRIMARY KEY, update_at DATETIME, KEY (update_at, id))")
-    ask_once(it, "INSERT INTO t SELECT seq, '2025-06-01' FROM seq_1_to_100")
+    ask_once(it, f"INSERT INTO t SELECT seq, '2025-06-01' FROM {numbers(1, 100)}")
     (it.folder / "ca.pem").write_bytes((certificates / "ca.pem").read_bytes())
-    login = {"host": server.host, "port": server.port, "user": USER, "password": PASSWORD}
+    login = {"host": encrypted.host, "port": encrypted.port, "user": USER, "password": PASSWORD}
     secure = replace(it, source={**login, "tls": {"ca": "ca.pem"}}).write_config()
     assert secure.synced()["rows"] == 100
     tunnel = {"host": "127.0.0.1", "user": "u", "key": "k"}

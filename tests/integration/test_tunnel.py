@@ -1,4 +1,4 @@
-"""SSH tunnels through a real sshd to a real MariaDB, and what is said when they fail."""
+"""SSH tunnels through a real sshd to a real server, and what is said when they fail."""
 
 import os
 import signal
@@ -30,6 +30,8 @@ from floodmark.tunnels import ssh, tunnel
 from floodmark.tunnels.tunnel import Tunnels, open_tunnel
 from servers.sshd import PrivateSshd, make_key
 
+pytestmark = pytest.mark.enough_on("mysql")  # it is about SSH
+
 
 @pytest.fixture(scope="module")
 def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateSshd]:
@@ -38,12 +40,12 @@ def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateSshd]:
 
 
 @pytest.fixture
-def connection(mariadb: PrivateMariaDB, sshd: PrivateSshd) -> MysqlConnection:
+def connection(server: PrivateMariaDB, sshd: PrivateSshd) -> MysqlConnection:
     return MysqlConnection(
-        host=mariadb.host,
-        port=mariadb.port,
-        user=mariadb.user,
-        password=Secret(mariadb.password),
+        host=server.host,
+        port=server.port,
+        user=server.user,
+        password=Secret(server.password),
         tunnel=sshd.settings,
     )
 
@@ -97,10 +99,10 @@ def refusal(connection: MysqlConnection) -> FloodmarkError:
 # What works
 
 
-def test_query_through_the_tunnel(connection: MysqlConnection, mariadb: PrivateMariaDB) -> None:
+def test_query_through_the_tunnel(connection: MysqlConnection, server: PrivateMariaDB) -> None:
     with open_tunnel(connection) as local:
         assert (local.host, local.tunnel) == (LOOPBACK, None)
-        assert local.port != mariadb.port
+        assert local.port != server.port
         assert ask(local) == 42
         [client] = clients(local.port)
     assert not Path(f"/proc/{client}").exists()
@@ -109,10 +111,10 @@ def test_query_through_the_tunnel(connection: MysqlConnection, mariadb: PrivateM
 
 
 def test_mysql_sees_no_connection_but_ours(
-    connection: MysqlConnection, mariadb: PrivateMariaDB
+    connection: MysqlConnection, server: PrivateMariaDB
 ) -> None:
     def count() -> tuple[Any, ...]:
-        return mariadb.execute("SHOW GLOBAL STATUS LIKE 'Aborted_connects'")[0]
+        return server.execute("SHOW GLOBAL STATUS LIKE 'Aborted_connects'")[0]
 
     before = count()
     with open_tunnel(connection) as local:
@@ -181,14 +183,14 @@ def test_user_configuration_and_agent_change_nothing(
 
 
 def test_taken_port_is_not_the_end(
-    connection: MysqlConnection, mariadb: PrivateMariaDB, monkeypatch: pytest.MonkeyPatch
+    connection: MysqlConnection, server: PrivateMariaDB, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ports = iter([mariadb.port, mariadb.port, *free_ports(1)])
+    ports = iter([server.port, server.port, *free_ports(1)])
     monkeypatch.setattr(tunnel, "_free_port", lambda: next(ports))
     with open_tunnel(connection) as local:
-        assert local.port != mariadb.port
+        assert local.port != server.port
         assert ask(local) == 42
-        assert not clients(mariadb.port)
+        assert not clients(server.port)
 
 
 # What nobody may see
@@ -196,11 +198,11 @@ def test_taken_port_is_not_the_end(
 
 def test_no_secret_in_process_list_or_output(
     connection: MysqlConnection,
-    mariadb: PrivateMariaDB,
+    server: PrivateMariaDB,
     sshd: PrivateSshd,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    secrets = [mariadb.password, *sshd.key.read_text().splitlines()[1:-1]]
+    secrets = [server.password, *sshd.key.read_text().splitlines()[1:-1]]
     with open_tunnel(connection) as local:
         assert ask(local) == 42
         lines = command_lines()
@@ -452,19 +454,19 @@ pipelines:
 
 @pytest.fixture
 def config(
-    mariadb: PrivateMariaDB, sshd: PrivateSshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: PrivateMariaDB, sshd: PrivateSshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Path:
     (tmp_path / "key").symlink_to(sshd.key)
     (tmp_path / "known").symlink_to(sshd.known_hosts)
-    monkeypatch.setenv("SHOP_PASSWORD", mariadb.password)
+    monkeypatch.setenv("SHOP_PASSWORD", server.password)
     tunnel = sshd.settings
     path = tmp_path / "floodmark.yml"
     path.write_text(
-        CONFIG.format(mysql_port=mariadb.port, host=tunnel.host, port=tunnel.port, user=tunnel.user)
+        CONFIG.format(mysql_port=server.port, host=tunnel.host, port=tunnel.port, user=tunnel.user)
     )
-    mariadb.execute("CREATE DATABASE IF NOT EXISTS tunnel_shop")
-    mariadb.execute("CREATE TABLE IF NOT EXISTS tunnel_shop.orders (id INT PRIMARY KEY)")
-    mariadb.execute("REPLACE INTO tunnel_shop.orders VALUES (1), (2), (3)")
+    server.execute("CREATE DATABASE IF NOT EXISTS tunnel_shop")
+    server.execute("CREATE TABLE IF NOT EXISTS tunnel_shop.orders (id INT PRIMARY KEY)")
+    server.execute("REPLACE INTO tunnel_shop.orders VALUES (1), (2), (3)")
     return path
 
 

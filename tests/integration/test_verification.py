@@ -13,7 +13,7 @@ from floodmark.engine.comparison import VerificationJob
 from floodmark.errors import FloodmarkError
 from floodmark.model.position import START
 from floodmark.model.verification import Comparison, WindowPair
-from pipelines import DirectEngine, Ended, Pipeline, ask_once, warm_engine
+from pipelines import DirectEngine, Ended, Pipeline, ask_once, numbers, warm_engine
 from warehouses import name_target, new_warehouse
 
 New = Callable[..., Pipeline]
@@ -36,7 +36,7 @@ def fill(it: Pipeline, first: int, last: int, name: str = "t") -> None:
     ask_once(
         it,
         f"INSERT INTO `{name}` (id, v, update_at) SELECT seq, seq,"
-        f" '2025-06-01' + INTERVAL seq DIV 3 SECOND FROM seq_{first}_to_{last}",
+        f" '2025-06-01' + INTERVAL seq DIV 3 SECOND FROM {numbers(first, last)}",
     )
 
 
@@ -101,6 +101,7 @@ def test_what_agrees_is_verified_and_nothing_is_written_twice(synced: Pipeline) 
     assert document["verified_state"]["last_id"] == 20
 
 
+@pytest.mark.enough_on("mysql")
 def test_only_what_is_new_is_compared_unless_all_is_wanted(synced: Pipeline) -> None:
     in_target(synced, "UPDATE t SET v = -1 WHERE id = 6")
     fill(synced, 21, 25)
@@ -151,6 +152,7 @@ class DiesAtSecondChunk(DirectEngine):
         return super().compare(job, pairs)
 
 
+@pytest.mark.enough_on("mariadb")
 def test_a_comparison_that_breaks_off_goes_on_where_it_was(pipeline: New) -> None:
     it = pipeline({"t": CURSOR}, settings=FOURS)
     create(it)
@@ -163,6 +165,7 @@ def test_a_comparison_that_breaks_off_goes_on_where_it_was(pipeline: New) -> Non
     assert (ended.code, ended.table["verification"]["rows"]) == (0, 12)
 
 
+@pytest.mark.enough_on("mysql")
 def test_what_was_skipped_by_hand_is_no_difference(synced: Pipeline) -> None:
     fill(synced, 21, 40)
     name = f"{synced.schema}.t"
@@ -174,6 +177,7 @@ def test_what_was_skipped_by_hand_is_no_difference(synced: Pipeline) -> None:
     assert synced.watermark().verified_state.position == synced.watermark().position
 
 
+@pytest.mark.enough_on("mariadb")
 def test_what_is_read_again_is_verified_again(synced: Pipeline) -> None:
     name = f"{synced.schema}.t"
     assert (
@@ -188,6 +192,7 @@ def test_what_is_read_again_is_verified_again(synced: Pipeline) -> None:
     assert verify(synced).table["verification"]["rows"] == 20
 
 
+@pytest.mark.enough_on("mysql")
 def test_nothing_synced_is_nothing_to_compare(pipeline: New) -> None:
     it = pipeline({"t": CURSOR})
     create(it)
@@ -224,6 +229,7 @@ def test_each_kind_of_difference_is_told(synced: Pipeline) -> None:
     assert "hint:" in told.err
 
 
+@pytest.mark.enough_on("mariadb")
 def test_a_few_rows_are_shown_and_all_are_counted(synced: Pipeline) -> None:
     fill(synced, 21, 40)
     assert synced.call("sync", "-p", "main").code == 0
@@ -263,6 +269,7 @@ def test_a_row_that_came_late_is_missing(synced: Pipeline) -> None:
     assert shown(compare_all(synced)) == [("missing", ("77",), {})]
 
 
+@pytest.mark.enough_on("mysql")
 def test_a_target_without_the_table_differs(synced: Pipeline) -> None:
     in_target(synced, "DROP TABLE t")
     ended = verify(synced, which="all")
@@ -270,6 +277,7 @@ def test_a_target_without_the_table_differs(synced: Pipeline) -> None:
     assert "the target has no table t" in ended.table["error"]
 
 
+@pytest.mark.enough_on("mariadb")
 def test_a_column_that_the_target_lacks_is_told(synced: Pipeline) -> None:
     ask_once(synced, "ALTER TABLE t ADD COLUMN new_one INT DEFAULT 5")
     ended = verify(synced, which="all")
@@ -277,6 +285,7 @@ def test_a_column_that_the_target_lacks_is_told(synced: Pipeline) -> None:
     assert "not in the target yet, and not compared: new_one" in ended.err
 
 
+@pytest.mark.enough_on("mysql")
 def test_one_table_that_differs_among_others_is_a_difference(pipeline: New) -> None:
     it = pipeline({"t": CURSOR, "u": CURSOR}, settings=FOURS)
     for name in ("t", "u"):
@@ -289,6 +298,7 @@ def test_one_table_that_differs_among_others_is_a_difference(pipeline: New) -> N
     assert [table["status"] for table in ended.value["tables"]] == ["success", "differs"]
 
 
+@pytest.mark.enough_on("mysql")
 @pytest.mark.parametrize("other", ["--backup-only", "--dry-run"])
 def test_without_a_load_there_is_nothing_to_verify(synced: Pipeline, other: str) -> None:
     ended = verify(synced, other)
@@ -296,6 +306,7 @@ def test_without_a_load_there_is_nothing_to_verify(synced: Pipeline, other: str)
     assert other in ended.err
 
 
+@pytest.mark.enough_on("mariadb")
 def test_watermark_validate_compares_the_rows_too(synced: Pipeline) -> None:
     fine = synced.call("watermark", "validate", "--data", "--json")
     assert fine.code == 0, fine
@@ -310,6 +321,7 @@ def test_watermark_validate_compares_the_rows_too(synced: Pipeline) -> None:
     assert synced.call("watermark", "validate", "--data", "--lake-only").code == 2
 
 
+@pytest.mark.enough_on("mysql")
 def test_a_table_that_cannot_be_compared_leaves_the_others_alone(pipeline: New) -> None:
     it = pipeline({"t": CURSOR, "u": CURSOR}, settings=FOURS)
     for name in it.tables:
@@ -325,6 +337,7 @@ def test_a_table_that_cannot_be_compared_leaves_the_others_alone(pipeline: New) 
     assert "5 rows compared" in found.out
 
 
+@pytest.mark.enough_on("mariadb")
 def test_rows_in_quarantine_are_counted_apart(
     pipeline: New, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
@@ -426,7 +439,7 @@ def test_composite_keys(pipeline: New) -> None:
     ask_once(
         it,
         "INSERT INTO t SELECT '2025-01-01' + INTERVAL seq DIV 4 DAY, CHAR(seq % 4), seq / 4, seq,"
-        " '2025-06-01' + INTERVAL seq DIV 3 SECOND FROM seq_1_to_20",
+        f" '2025-06-01' + INTERVAL seq DIV 3 SECOND FROM {numbers(1, 20)}",
     )
     assert verify(it).code == 0
     ask_once(it, "UPDATE t SET v = 0 WHERE v IN (2, 11)")
@@ -446,7 +459,7 @@ def test_equal_rows_without_a_key_are_counted(pipeline: New) -> None:
     ask_once(
         it,
         "INSERT INTO t SELECT seq % 2, NULL, '2025-06-01' + INTERVAL seq % 3 SECOND"
-        " FROM seq_1_to_30",
+        f" FROM {numbers(1, 30)}",
     )
     assert verify(it).code == 0
     in_target(
@@ -487,7 +500,7 @@ TYPES = {
 @pytest.mark.parametrize("kind", ["duckdb", "postgres", "redshift"])
 def test_every_type_in_every_target(
     pipeline: New,
-    mariadb: PrivateMariaDB,
+    server: PrivateMariaDB,
     request: pytest.FixtureRequest,
     tmp_path: Path,
     kind: str,
@@ -499,15 +512,15 @@ def test_every_type_in_every_target(
     if lake != "local":
         warehouse = replace(warehouse, lake=it.lake)
     name_target(it.config, warehouse.connection)
-    columns = ", ".join(f"{name} {kind}" for name, (kind, _, _) in TYPES.items())
-    mariadb.execute("SET GLOBAL time_zone = '+05:30'")
+    columns = ", ".join(f"`{name}` {kind}" for name, (kind, _, _) in TYPES.items())
+    server.execute("SET GLOBAL time_zone = '+05:30'")
     try:
         create(it, f"id INT PRIMARY KEY, {columns}, update_at TIMESTAMP(3), KEY (update_at, id)")
         values = ", ".join(value for _, value, _ in TYPES.values())
         ask_once(
             it,
             f"INSERT INTO t SELECT seq, {values}, '2025-06-01' + INTERVAL seq SECOND"
-            " FROM seq_1_to_30",
+            f" FROM {numbers(1, 30)}",
         )
         ask_once(it, "INSERT INTO t (id, update_at) VALUES (31, '2025-06-02')")
         ended = verify(it)
@@ -536,7 +549,7 @@ def test_every_type_in_every_target(
         assert differing == expected
         assert not any(one == other for _, _, v in shown(found) for one, other in v.values())
     finally:
-        mariadb.execute("SET GLOBAL time_zone = 'SYSTEM'")
+        server.execute("SET GLOBAL time_zone = 'SYSTEM'")
 
 
 @pytest.mark.parametrize("kind", ["duckdb", "postgres"])
