@@ -9,6 +9,8 @@ FloodmarkError                    exit 1: failed
 │   ├── LeaseLost                 our lease ran out or was taken over; nothing more may be committed
 │   └── LostRace                  another writer was faster, again and again
 ├── DifferenceFound               exit 5: verification found a difference
+├── AnotherServer                 a connection reached another server than the one planned with
+├── ServerBehind                  a server lacks what a table's position stands on
 ├── StorageError                  the object store refused or failed
 │   ├── ObjectNotFound            no such object
 │   ├── WriteConflict             a conditional write met another object than it expected
@@ -96,6 +98,22 @@ class DifferenceFound(FloodmarkError):
     """Verification found a difference."""
 
     exit_code = ExitCode.DIFFERENCE
+
+
+class AnotherServer(FloodmarkError):
+    """A connection reached another server than the one that was planned with."""
+
+    def __init__(self, server: str) -> None:
+        super().__init__(
+            f"this was planned on {server}, but a connection reached another server behind the same"
+            " address; nothing of it was committed",
+            hint="name one server in the connection, not a proxy or reader endpoint that spreads"
+            " connections over several",
+        )
+
+
+class ServerBehind(FloodmarkError):
+    """A server lacks transactions that a table's position stands on."""
 
 
 class StorageError(FloodmarkError):

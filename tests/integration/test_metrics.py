@@ -4,6 +4,7 @@ import os
 import re
 import signal
 import stat
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -85,6 +86,7 @@ def test_a_file_after_each_sync(pipeline: New, tmp_path: Path) -> None:
     assert first["floodmark_lag_seconds", table, "load"] >= 0
 
     # What is in the lake and not in the target makes stage 2 lag, and only it.
+    time.sleep(1)  # bounds are whole seconds
     add(it, 101, 150)
     second = sync("--backup-only")
     check_against_watermark(it, second)

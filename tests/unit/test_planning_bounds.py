@@ -14,7 +14,7 @@ from floodmark.model.position import Position
 from floodmark.model.schema import SourceColumn
 from floodmark.planning.bounds import (
     GRACE,
-    UNSEEN_LAG,
+    REPLICA_LAG,
     id_bound,
     settled_before,
     timestamp_bound,
@@ -23,6 +23,7 @@ from floodmark.planning.clock import earliest_wall
 
 NOON = datetime(2025, 8, 4, 12, 0, 0, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
+MINUTE = timedelta(minutes=1)
 
 
 def column(data_type: str = "datetime", fraction: int = 0) -> SourceColumn:
@@ -138,7 +139,9 @@ def test_the_newest_version_of_every_row_is_read(seed: int, fraction: int) -> No
 
     def sync() -> None:
         nonlocal position
-        bound = timestamp_bound(server.look(), column(fraction=fraction)).position.timestamp
+        position_ = timestamp_bound(server.look(), column(fraction=fraction)).position
+        assert position_
+        bound = position_.timestamp
         assert bound
         for stamp, row in sorted((stamp, row) for row, (stamp, _) in server.rows.items()):
             if position < (stamp, row) and stamp <= bound:
@@ -165,7 +168,9 @@ def test_every_id_is_read_exactly_once(seed: int, unseen: bool) -> None:
 
     def look() -> Activity:
         activity = server.look()
-        return structs.replace(activity, unseen="not allowed") if unseen else activity
+        if not unseen:
+            return activity
+        return structs.replace(activity, unseen="a replica", applied=server.now)
 
     def pause(seconds: float) -> None:
         server.bustle()
@@ -184,9 +189,11 @@ def test_every_id_is_read_exactly_once(seed: int, unseen: bool) -> None:
             missing = set(range(position + 1, ceiling.id + 1)) - server.rows.keys()
             return min(missing, default=None)
 
-        bound = id_bound(
+        reached = id_bound(
             ceiling, look=look, first_gap=first_gap, pause=pause, patience=SECOND
-        ).position.id
+        ).position
+        assert reached
+        bound = reached.id
         assert isinstance(bound, int)
         server.bustle()
         seen.extend(row for row in sorted(server.rows) if position < row <= bound)
@@ -217,12 +224,34 @@ def test_nothing_in_flight_leaves_only_the_open_second() -> None:
         (Activity(now=NOON, oldest_transaction=NOON - 30 * SECOND), None, NOON - 35 * SECOND),
         (Activity(now=NOON, oldest_transaction=NOON - 30 * SECOND), 9, NOON - 39 * SECOND),
         (Activity(now=NOON), 9, NOON - 9 * SECOND),
-        (Activity(now=NOON, unseen="no privilege"), None, NOON - UNSEEN_LAG),
         (Activity(now=NOON, unseen="no privilege"), 9, NOON - 9 * SECOND),
+        (Activity(now=NOON, unseen="replica", applied=NOON - SECOND), None, NOON - SECOND - MINUTE),
+        (Activity(now=NOON, unseen="replica", applied=NOON - SECOND), 9, NOON - 10 * SECOND),
+        (Activity(now=NOON, undated="XA"), 9, NOON - 9 * SECOND),
     ],
 )
 def test_what_holds_the_bound_back(activity: Activity, lag: int | None, settled: datetime) -> None:
     assert settled_before(activity, None if lag is None else lag * SECOND) == settled
+
+
+@pytest.mark.parametrize(
+    ("activity", "lag"),
+    [
+        (Activity(now=NOON, unseen="no privilege"), None),
+        (Activity(now=NOON, undated="XA"), None),
+        (Activity(now=NOON, held="stopped"), None),
+        (Activity(now=NOON, held="stopped"), 9),
+        (Activity(now=NOON, held="stopped", unseen="replica", applied=NOON), 9),
+    ],
+)
+def test_what_cannot_be_seen_is_never_guessed(activity: Activity, lag: int | None) -> None:
+    late = None if lag is None else lag * SECOND
+    assert settled_before(activity, late) is None
+    bound = timestamp_bound(activity, column(), lag=late)
+    assert bound.position is None
+    assert bound.held_by in ("no privilege", "XA", "stopped")
+    ids = id_bound(Ceiling(9, NOON), look=lambda: activity, first_gap=_never, pause=_wait, lag=late)
+    assert ids.position is None
 
 
 def test_an_outlasting_transaction_stops_ids_before_the_first_gap() -> None:
@@ -242,24 +271,35 @@ def test_a_short_transaction_is_waited_for() -> None:
 
 
 def test_unseen_transactions_cost_the_lag_only_if_ids_are_missing() -> None:
-    clock = Clock(Activity(now=NOON, unseen="no privilege"))
+    clock = Clock(Activity(now=NOON, unseen="a replica", applied=NOON))
     dense = id_bound(Ceiling(9, NOON), look=clock.look, first_gap=lambda: None, pause=clock.pause)
     assert (dense.position, clock.now) == (Position(id=9), NOON)
     late = id_bound(Ceiling(9, NOON), look=clock.look, first_gap=lambda: 5, pause=clock.pause)
     assert late.position == Position(id=9)
-    assert UNSEEN_LAG < clock.now - NOON < UNSEEN_LAG + SECOND
+    assert REPLICA_LAG < clock.now - NOON < REPLICA_LAG + SECOND
+
+
+def test_a_replica_that_falls_behind_is_not_waited_for_without_end() -> None:
+    clock = Clock(Activity(now=NOON, unseen="a replica", applied=NOON), stuck=True)
+    bound = id_bound(Ceiling(9, NOON), look=clock.look, first_gap=lambda: 5, pause=clock.pause)
+    assert bound.position == Position(id=4)
+    assert clock.now - NOON < 2 * REPLICA_LAG
 
 
 class Clock:
     """A server on which one thing is in flight, for some time."""
 
-    def __init__(self, activity: Activity, until: datetime | None = None) -> None:
+    def __init__(
+        self, activity: Activity, until: datetime | None = None, *, stuck: bool = False
+    ) -> None:
         self.activity, self.until, self.now = activity, until, activity.now
+        self.stuck = stuck
 
     def look(self) -> Activity:
         if self.until and self.now >= self.until:
             return Activity(now=self.now)
-        return structs.replace(self.activity, now=self.now)
+        applied = self.now if self.activity.applied and not self.stuck else self.activity.applied
+        return structs.replace(self.activity, now=self.now, applied=applied)
 
     def pause(self, seconds: float) -> None:
         self.now += timedelta(seconds=seconds)
@@ -267,6 +307,10 @@ class Clock:
 
 def _never() -> int | None:
     raise AssertionError("there was no need to look for gaps")
+
+
+def _wait(seconds: float) -> None:
+    raise AssertionError(f"there was no need to wait {seconds} s")
 
 
 # Zones

@@ -1,36 +1,79 @@
-"""MySQL servers: can they be reached, may they be read, what time is it there."""
+"""MySQL servers: can they be reached, what are they, how far may they be read."""
 
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from floodmark.checks.check import Check, check_clock
-from floodmark.config.models import ExtractionSettings
+from floodmark.config.models import ExtractionSettings, MysqlConnection
 from floodmark.model.bound import Activity
+from floodmark.model.server import Server
+from floodmark.planning.bounds import REPLICA_LAG, held_back, why_held
+from floodmark.planning.replication import Role, role_of
 from floodmark.sources.connection import MysqlSession
-from floodmark.sources.strides import query
+from floodmark.sources.in_flight import read_clock
 
 
 def check_server(
-    scope: str, session: MysqlSession, activity: Activity, clock: Callable[[], datetime]
+    scope: str, session: MysqlSession, server_zone: str, clock: Callable[[], datetime]
 ) -> Iterator[Check]:
-    """Version, time zone, clock, and whether transactions in flight can be seen."""
+    """Version, time zone and clock."""
     subject = f"source {scope}"
-    version = query(session, "SELECT VERSION()")[0][0]
-    yield Check(subject=subject, finding=f"{version}, time zone {activity.server_zone}")
+    server = session.server
+    assert server is not None
+    product = "" if server.product == "mariadb" else "MySQL "
+    finding = f"{product}{server.version}, server {server.identity}, time zone {server_zone}"
+    yield Check(subject=subject, finding=finding)
     before = clock()
-    theirs: datetime = query(session, "SELECT UTC_TIMESTAMP(6)")[0][0]
-    yield check_clock(subject, theirs.replace(tzinfo=UTC), before, clock())
-    if activity.unseen:
+    yield check_clock(subject, read_clock(session), before, clock())
+
+
+def check_bounds(
+    scope: str,
+    connection: MysqlConnection,
+    server: Server,
+    activity: Activity,
+    settings: ExtractionSettings,
+) -> Iterator[Check]:
+    """How far the server may be read, on what that rests, and what to grant."""
+    subject = f"source {scope}"
+    lag = None if settings.lag_seconds is None else timedelta(seconds=settings.lag_seconds)
+    role = role_of(server)
+    if why := why_held(activity, lag):
+        yield Check(
+            subject=subject,
+            state="failed",
+            finding=f"held back, nothing new would be read: {why}",
+            hint=held_back(activity, lag).hint or _cure(connection, role),
+        )
+    elif connection.primary:
+        place = f"{connection.primary.host}:{connection.primary.port or connection.port}"
+        finding = f"read up to where its primary {place} is settled, by GTID: exact"
+        yield Check(subject=subject, finding=finding)
+    elif activity.unseen:
+        seconds = (REPLICA_LAG if lag is None else lag).total_seconds()
+        applied = f"; applied up to {activity.applied:%Y-%m-%d %H:%M:%S} UTC"
         yield Check(
             subject=subject,
             state="note",
-            finding=f"transactions in flight cannot be seen ({activity.unseen}),"
-            " so reading stays 'extraction.lag_seconds' behind, 60 if not set",
-            hint="GRANT PROCESS ON *.* TO the user, if this is a primary",
+            finding=f"{activity.unseen}; reading stays {seconds:g} s behind"
+            f" ('extraction.lag_seconds'), which no transaction may outlast"
+            f"{applied if activity.applied else ''}",
+            hint=_cure(connection, role),
         )
-    elif activity.holder:
+    else:
+        yield Check(subject=subject, finding="a primary: transactions in flight can be seen")
+    if activity.holder and not activity.unseen:
         yield Check(subject=subject, state="note", finding=f"now held back by {activity.holder}")
+
+
+def _cure(connection: MysqlConnection, role: Role) -> str | None:
+    if connection.primary or role.kind != "replica":
+        return None
+    return (
+        "name its primary in the connection ('primary: {host: …}') for exact bounds, or a"
+        " heartbeat table ('heartbeat: {table: …}'); if it was promoted, RESET REPLICA ALL"
+    )
 
 
 def check_zone(settings: ExtractionSettings) -> Iterator[Check]:

@@ -11,10 +11,9 @@ from floodmark.model.table import TableName
 from floodmark.planning.columns import check_choices
 from floodmark.planning.cursor import NO_INDEX, choose_cursor
 from floodmark.sources.catalog import read_table
-from floodmark.sources.connection import MysqlSession, translated
+from floodmark.sources.connection import MysqlSession, query, translated
 from floodmark.sources.projection import plan_columns, quote_name
 from floodmark.sources.statements import relation
-from floodmark.sources.strides import query
 
 
 def check_table(

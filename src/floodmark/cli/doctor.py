@@ -68,21 +68,23 @@ def _checks(app: App, tables: list[TableName], *, start_spark: bool) -> Iterator
 
 
 def _check_source(app: App, scope: str, tables: list[TableName]) -> Iterator[Check]:
-    from floodmark.checks.sources import check_server
+    from floodmark.checks.sources import check_bounds, check_server
     from floodmark.checks.tables import check_table
-    from floodmark.sources.bounds import read_activity
-    from floodmark.sources.connection import connect
-    from floodmark.tunnels.tunnel import open_tunnel
+    from floodmark.sync.source import Sources
+    from floodmark.tunnels.tunnel import Tunnels
 
     folder = os.path.dirname(app.config.path)
     settings = app.config.settings.extraction
     try:
         with (
-            open_tunnel(app.mysql(scope), folder=folder) as connection,
-            connect(connection) as session,
+            Tunnels(folder) as tunnels,
+            Sources(tunnels) as sources,
+            sources.of(app.mysql(scope)) as source,
+            source.session() as session,
         ):
-            activity = read_activity(session)
-            yield from check_server(scope, session, activity, app.run.clock)
+            activity, connection = source.activity(), source.connection
+            yield from check_server(scope, session, activity.server_zone, app.run.clock)
+            yield from check_bounds(scope, connection, source.server, activity, settings)
             for table in tables:
                 wanted, zone = app.table_settings(table), activity.server_zone
                 yield from check_table(table, session, connection, wanted, settings, zone)

@@ -62,7 +62,9 @@ class Meter:
             metrics.add(
                 "floodmark_work_seconds_total", result.load_seconds, table=table, stage="load"
             )
-            if not result.failed:
+            if result.held_back:
+                pass  # neither a success nor a failure: the table grows stale
+            elif not result.failed:
                 metrics.set("floodmark_last_success_timestamp_seconds", now, table=table)
             elif result.exit_code == ExitCode.BUSY:
                 metrics.add("floodmark_conflicts_total", 1, table=table)

@@ -50,6 +50,8 @@ def show_watermark(
     if extract.last_id is not None:
         lines.append(f"      Last ID: {show_id(extract.last_id)}")
     lines.append(f"      Last Extraction Time: {_moment(extract.last_extraction_time, now)}")
+    if extract.held_back:
+        lines.append(f"      Held Back: {extract.held_back}")
     if extract.error:
         lines.append(f"      Error: {extract.error}")
     if imported := watermark.metadata.imported_from:
@@ -115,16 +117,16 @@ def show_state(watermark: Watermark, lease: LeaseDocument | None, now: datetime)
         return style("load failed", "red")
     if at_work:
         return style("at work", "yellow")
+    if extract.held_back:
+        return style("held back", "yellow")
     if extract.status == "in_progress":
         return style("interrupted", "yellow")
     if extract.last_extraction_time is None:
         return style("not read yet", "yellow")
     if extract.total_rows and load.status == "pending":
         return style("not loaded yet", "yellow")
-    seen = extract.last_extraction_time
-    if lease is not None and lease.in_step_at is not None:
-        seen = max(seen, lease.in_step_at)
-    return _lag(now - seen)
+    fresh = lease.in_step_at if lease else None
+    return _lag(now - (fresh or extract.last_extraction_time))
 
 
 def show_absence(lease: LeaseDocument | None, problem: str | None, now: datetime) -> str:

@@ -10,7 +10,7 @@ from floodmark.cli.metrics import Meter
 from floodmark.cli.stopping import sigterm_raises
 from floodmark.cli.sync_adopt import adoption_of
 from floodmark.cli.sync_every import sync_every
-from floodmark.cli.sync_result import failure, remarks, show_result
+from floodmark.cli.sync_result import HELD_BACK, failure, remarks, show_result
 from floodmark.cli.sync_round import Syncing
 from floodmark.errors import ExitCode, UsageError
 from floodmark.model.durations import parse_duration
@@ -141,7 +141,8 @@ def sync_once(app: App, syncing: Syncing, meter: Meter) -> int:
     app.print("\n".join(map(show_result, results)), outcome)
     for result in results:
         for remark in remarks(result):
-            app.report(remark)
+            if remark.event != HELD_BACK or app.log.as_json:  # else its line has said so
+                app.report(remark)
         if result.failed and app.log.as_json:
             app.report(failure(result))
         elif result.hint:

@@ -10,11 +10,10 @@ from floodmark.model.manifest import Chunk
 from floodmark.model.position import START, Position
 from floodmark.model.table import TableName
 from floodmark.model.watermark import Watermark
-from floodmark.sources.connection import connect
 from floodmark.sync.adoption import Adoption, find_files
 from floodmark.sync.loading import Loading, foresee
 from floodmark.sync.plan import chunks_of, plan_table
-from floodmark.tunnels.tunnel import Tunnels
+from floodmark.sync.source import Source, Sources
 
 
 def show_plans(
@@ -23,7 +22,7 @@ def show_plans(
     sources: Mapping[TableName, MysqlConnection],
     loadings: Mapping[TableName, Loading],
     adoption: Adoption | None,
-    tunnels: Tunnels,
+    read_from: Sources,
     start: Position,
     limit: int | None,
     windows_at_once: int,
@@ -35,9 +34,9 @@ def show_plans(
         lines = [f"{table}:"]
         value: dict[str, object] = {"table_name": str(table)}
         if table in sources:
-            with tunnels.through(sources[table]) as connection:
+            with read_from.of(sources[table]) as source:
                 line, reading = _reading(
-                    app, table, connection, watermark, start, limit, windows_at_once
+                    app, table, source, watermark, start, limit, windows_at_once
                 )
             lines.append(line)
             value |= {"read": reading}
@@ -71,7 +70,7 @@ def show_plans(
 def _reading(
     app: App,
     table: TableName,
-    connection: MysqlConnection,
+    source: Source,
     watermark: Watermark | None,
     start: Position,
     limit: int | None,
@@ -79,8 +78,9 @@ def _reading(
 ) -> tuple[str, dict[str, object]]:
     settings = app.config.settings.extraction
     position = watermark.position if watermark else START
-    with connect(connection) as session:
+    with source.session() as session:
         plan = plan_table(
+            source,
             session,
             table,
             app.table_settings(table),
@@ -106,13 +106,15 @@ def _reading(
     size = f"{counted(windows, 'window')} of {counted(len(chunks), 'chunk')}"
     how = f"{plan.route.why}, cursor {plan.choice.cursor}"
     begin = since(plan.start)
-    if chunks:
+    if plan.held_back:
+        lines = [f"read nothing: held back, {how}"]
+    elif chunks:
         about = "" if exact else "about "
         lines = [f"read {about}{counted(rows, 'row')} in {size}, {how}", f"from {begin} to {end}"]
     else:
         lines = [f"read nothing: there is nothing new since {begin}, {how}"]
     if held_by:
-        lines.append(f"held back by {held_by}")
+        lines.append(f"held back: {held_by}")
     value: dict[str, object] = {
         "cursor": plan.choice.cursor.columns,
         "route": plan.route.why,

@@ -9,6 +9,8 @@ from floodmark.errors import ExitCode
 from floodmark.model.notice import Level, Notice
 from floodmark.sync.result import TableResult
 
+HELD_BACK = "held_back"
+
 
 def show_result(result: TableResult) -> str:
     """What happened to a table, in one line."""
@@ -19,6 +21,8 @@ def show_result(result: TableResult) -> str:
             f" ({size(result.bytes)})"
             f" in {result.seconds:.1f} s, now at {result.end}"
         )
+    elif result.held_back and result.start is not None:
+        parts.append(f"held back at {since(result.start)}: {result.held_back}")
     elif result.start is not None:
         parts.append(f"nothing new since {since(result.start)}")
     if result.adopted_files:
@@ -34,7 +38,7 @@ def show_result(result: TableResult) -> str:
         parts.append(f"{counted(result.quarantined_rows, 'row')} quarantined")
     if result.failed:
         parts.append(_reason(result))
-    state = "failed" if result.failed else "ok"
+    state = "failed" if result.failed else "note" if result.held_back else "ok"
     lines = [entry(state, f"{result.table_name}: {'; '.join(parts)}")]
     if verified and verified.differences:
         lines += show_differences(verified)
@@ -48,6 +52,8 @@ def remarks(result: TableResult) -> Iterator[Notice]:
     def remark(level: Level, text: str, event: str | None = None) -> Notice:
         return Notice(level, f"{table}: {text.removeprefix(f'{table}: ')}", event, table)
 
+    if result.held_back:
+        yield remark("warning", f"held back, nothing new is read: {result.held_back}", HELD_BACK)
     for change in result.target_changes:
         yield remark("info", change, "target_changed")
     if result.left_out_files:

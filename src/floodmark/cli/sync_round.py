@@ -24,6 +24,7 @@ from floodmark.sync.adoption import Adoption
 from floodmark.sync.extraction import Extraction, extract_table
 from floodmark.sync.loading import Loading, load_after
 from floodmark.sync.result import TableResult
+from floodmark.sync.source import Source, Sources
 from floodmark.sync.spark import SparkEngine
 from floodmark.sync.strategies import run_tables
 from floodmark.sync.tunnels import open_tunnels
@@ -64,13 +65,13 @@ class Syncing(Struct, frozen=True, kw_only=True):
             at_once=settings.tables_at_once if self.strategy == "inter-table" else 1,
             stop=partial(self._stop, sessions),
         )
-        with self._tunnels() as tunnels:
+        with self._tunnels() as tunnels, Sources(tunnels, sessions.connect) as sources:
 
             def work(table: TableName) -> TableResult:
                 result = TableResult(table_name=str(table))
                 if not self.load_only:
-                    with tunnels.through(self.sources[table]) as connection:
-                        extraction = self._extraction(table, connection, start, progress, sessions)
+                    with sources.of(self.sources[table]) as source:
+                        extraction = self._extraction(table, source, start, progress)
                         result = extract_table(extraction, table, app.table_settings(table))
                 elif self.adoption is None:
                     mention_foreign_files(app, table)
@@ -105,7 +106,7 @@ class Syncing(Struct, frozen=True, kw_only=True):
         """Print what a round would do now."""
         start = Position(self.app.start_of_new_tables()[0])
         at_once = self.app.config.settings.extraction.windows_at_once(self.strategy)
-        with self._tunnels() as tunnels:
+        with self._tunnels() as tunnels, Sources(tunnels) as sources:
             loadings = {table: self._loading(table, tunnels) for table in self.targets}
             show_plans(
                 self.app,
@@ -113,7 +114,7 @@ class Syncing(Struct, frozen=True, kw_only=True):
                 self.sources,
                 loadings,
                 self.adoption,
-                tunnels,
+                sources,
                 start,
                 self.limit,
                 at_once,
@@ -127,7 +128,8 @@ class Syncing(Struct, frozen=True, kw_only=True):
     def _tunnels(self) -> Iterator[Tunnels]:
         config, targets = self.app.config, self.targets.values()
         by_workers = [*self.sources.values(), *(targets if self.verify else ())]
-        by_us = [*targets, *self.owners.values()]
+        primaries = filter(None, (source.to_primary for source in self.sources.values()))
+        by_us = [*targets, *self.owners.values(), *primaries]
         folder = os.path.dirname(config.path)
         with open_tunnels(by_workers, by_us, config.settings.spark, folder=folder) as tunnels:
             yield tunnels
@@ -135,15 +137,14 @@ class Syncing(Struct, frozen=True, kw_only=True):
     def _extraction(
         self,
         table: TableName,
-        connection: MysqlConnection,
+        source: Source,
         start: Position,
         progress: ProgressLine,
-        sessions: Sessions,
     ) -> Extraction:
         app = self.app
         return Extraction(
             store=app.store,
-            connection=connection,
+            source=source,
             settings=app.config.settings.extraction,
             lake=app.config.lake,
             engine=self.engine,
@@ -152,7 +153,6 @@ class Syncing(Struct, frozen=True, kw_only=True):
             session_id=app.run.session_id,
             default_start=start,
             limit=self.limit,
-            connect=sessions.connect,
             progress=progress.show,
             report=app.report,
         )

@@ -12,6 +12,7 @@ from floodmark.model.position import START
 from floodmark.model.table import TableName
 from floodmark.model.verification import VerificationResult
 from floodmark.sync.extraction import Engine, Extraction
+from floodmark.sync.source import Source
 from floodmark.sync.verification import Verification
 from floodmark.tunnels.tunnel import Tunnels
 from floodmark.warehouse.opening import open_reader
@@ -24,13 +25,14 @@ def verification_of(
     """How a table of the configuration is compared."""
     _, target_name = app.config.target_of(table)
     with (
-        tunnels.through(app.mysql(table.scope)) as source,
+        tunnels.through(app.mysql(table.scope)) as connection,
         tunnels.through(app.target(table)) as target,
+        Source(connection) as source,
     ):
         yield Verification(
             extraction=Extraction(
                 store=app.store,
-                connection=source,
+                source=source,
                 settings=app.config.settings.extraction,
                 lake=app.config.lake,
                 engine=engine,

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from typing import Annotated, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 
 from floodmark.config.secret import Secret
 from floodmark.model.extraction import ColumnChoices, NullCursors, ZeroDates
@@ -67,6 +67,30 @@ class TlsSettings(Struct, frozen=True, kw_only=True):
     alone, `none` only encrypts."""
 
 
+class PrimarySettings(Struct, frozen=True, kw_only=True):
+    """The primary of a replica that is read from. TLS and tunnel are those of the connection."""
+
+    host: str
+    """The primary; with a tunnel, as the SSH server sees it."""
+    port: Port | None = None
+    """Its port, if not that of the connection."""
+    user: str | None = None
+    """User name there, if not that of the connection; needs PROCESS."""
+    password: Secret | None = None
+    """Password there, if not that of the connection; best written as `${NAME}`."""
+    wait_seconds: Seconds = 30.0
+    """How long to wait until the replica has executed what the primary had committed."""
+
+
+class HeartbeatSettings(Struct, frozen=True, kw_only=True):
+    """A table whose rows are stamped on the primary every second, such as `pt-heartbeat` makes."""
+
+    table: str
+    """`schema.table` on the replica. If it has several rows, the oldest counts."""
+    column: Column = "ts"
+    """A TIMESTAMP, or a DATETIME or text in UTC (`pt-heartbeat --utc`)."""
+
+
 class MysqlConnection(Struct, frozen=True, kw_only=True, tag_field="type", tag="mysql"):
     """A MySQL or MariaDB server to read from; its name is the scope of its tables."""
 
@@ -75,13 +99,35 @@ class MysqlConnection(Struct, frozen=True, kw_only=True, tag_field="type", tag="
     port: Port = 3306
     """Its port, likewise."""
     user: str
-    """Who to be there: SELECT on the tables, and PROCESS to see transactions in flight."""
+    """User name; needs SELECT on the tables, PROCESS to see transactions in flight, and REPLICATION
+    CLIENT (REPLICA MONITOR on MariaDB) to see whether the server is a replica."""
     password: Secret | None = None
     """Best written as `${NAME}`, filled in from the environment."""
     tls: TlsSettings | None = None
     """Encrypts all connections, or refuses to connect; `{}` trusts the system's certificates."""
     tunnel: TunnelSettings | None = None
     """An SSH server in between; only for local Spark."""
+    primary: PrimarySettings | None = None
+    """If the server is a replica: its primary, which is asked what is in flight. Rows are then read
+    from the replica, exactly up to where the primary is settled. Needs GTIDs."""
+    heartbeat: HeartbeatSettings | None = None
+    """If the server is a replica without `primary`: a table that shows how far it has come."""
+
+    @property
+    def to_primary(self) -> "MysqlConnection | None":
+        """The connection to the primary, if one is named."""
+        primary = self.primary
+        if primary is None:
+            return None
+        return structs.replace(
+            self,
+            host=primary.host,
+            port=primary.port or self.port,
+            user=primary.user or self.user,
+            password=primary.password or self.password,
+            primary=None,
+            heartbeat=None,
+        )
 
 
 class DuckdbConnection(Struct, frozen=True, kw_only=True, tag_field="type", tag="duckdb"):
@@ -236,8 +282,9 @@ class ExtractionSettings(Struct, frozen=True, kw_only=True):
     file_mb: Rows = 192
     """Size at which a Parquet file is closed and the next begun."""
     lag_seconds: Annotated[float, Meta(ge=0)] | None = None
-    """Stay so far behind the server's clock. If not given, 0, or 60 where transactions in flight
-    cannot be seen."""
+    """How much longer than what can be seen a transaction may last. If not given, 0 on a primary,
+    and 60 on a replica without `primary` and on a cluster. Without the PROCESS privilege nothing is
+    read unless it is given."""
     cursor_time_zone: str | None = None
     """Zone of DATETIME cursors; the server's if not given."""
     zero_dates: ZeroDates = "null"

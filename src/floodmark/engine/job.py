@@ -40,7 +40,8 @@ def data_file_key(
 class ExtractionJob(Struct, frozen=True, kw_only=True):
     """The extraction of one chunk.
 
-    `relation` is what stands behind FROM, quoted, with an index hint where one is wanted; `order`
+    `guard` is SQL that fails on any other server than the one that was planned with. `relation` is
+    what stands behind FROM, quoted, with an index hint where one is wanted; `order`
     what stands behind ORDER BY, if the rows are to come in the cursor's order. `source` holds a
     password. A job travels to the workers inside the pickled task, which neither Spark's UI nor its
     event log nor a list of processes shows.
@@ -58,6 +59,7 @@ class ExtractionJob(Struct, frozen=True, kw_only=True):
     columns: tuple[ColumnPlan, ...]
     cursor: Cursor
     lake: LakeSettings
+    guard: str = "TRUE"
     order: str = ""
     primary_key: tuple[str, ...] = ()
     zero_dates: ZeroDates = "null"
@@ -71,7 +73,8 @@ class ExtractionJob(Struct, frozen=True, kw_only=True):
         """The statement that reads the rows of a window, column by column in their order."""
         columns = ", ".join(f"{c.expression} AS c{n}" for n, c in enumerate(self.columns))
         order = f" ORDER BY {self.order}" if self.order else ""
-        return f"SELECT {columns} FROM {self.relation} WHERE {predicate}{order}"  # noqa: S608
+        where = f"({predicate}) AND {self.guard}"
+        return f"SELECT {columns} FROM {self.relation} WHERE {where}{order}"  # noqa: S608
 
     def key(self, part: int, attempt: int, number: int) -> str:
         """The lake's name for a file; no two attempts ever share one."""

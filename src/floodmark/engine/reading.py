@@ -10,6 +10,7 @@ network when it is asked for one, and the server waits meanwhile. All values com
 """
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import Any
@@ -21,10 +22,12 @@ from floodmark.config.client import pymysql_options
 from floodmark.config.models import MysqlConnection
 from floodmark.config.secret import Secret
 from floodmark.engine.job import BATCH_BYTES, ExtractionJob
-from floodmark.errors import FloodmarkError
+from floodmark.errors import AnotherServer, FloodmarkError
 from floodmark.model.extraction import SESSION_SETTINGS, Window
 
 _SSL_MODES = {"identity": "VERIFY_IDENTITY", "ca": "VERIFY_CA", "none": "REQUIRED"}
+# How a server complains about the guard of another one.
+_OTHER_SERVER = re.compile(r"out of range in .*~|Unknown system variable 'server_uuid'")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -134,6 +137,8 @@ def _translated(job: ExtractionJob) -> Iterator[None]:
         # connectorx raises RuntimeError before the first batch, and afterwards its panics, which
         # are no Exceptions.
         reason = str(error).replace(connectorx_url(job.source).reveal(), "***")
+        if _OTHER_SERVER.search(reason):
+            raise AnotherServer(f"MySQL at {job.source.host}:{job.source.port}") from error
         if _PACKET_TOO_LARGE in reason:
             raise TooFarAhead(f"{job.table}: a row is larger than a packet") from error
         raise FloodmarkError(f"reading {job.table} failed: {reason}") from error

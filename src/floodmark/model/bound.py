@@ -16,8 +16,12 @@ class Activity(Struct, frozen=True, kw_only=True):
     undated              a transaction whose beginning is not known; None if there is none
     holder               who runs the older of the two
     unseen               why transactions in flight cannot be seen; None if they can
+    applied              if unseen: everything committed elsewhere before this moment is applied
+    held                 why nothing may be read at all; None if something may
+    hint                 what to do about that
     server_offset        the least offset of the server's zone from UTC since the older of the two
     server_zone          what the server calls its zone
+    gtids                the GTIDs that were executed, if the server keeps them
     """
 
     now: datetime
@@ -26,8 +30,12 @@ class Activity(Struct, frozen=True, kw_only=True):
     undated: str | None = None
     holder: str | None = None
     unseen: str | None = None
+    applied: datetime | None = None
+    held: str | None = None
+    hint: str | None = None
     server_offset: timedelta = timedelta(0)
     server_zone: str = "UTC"
+    gtids: str | None = None
 
 
 class Ceiling(Struct, frozen=True):
@@ -38,7 +46,14 @@ class Ceiling(Struct, frozen=True):
 
 
 class Bound(Struct, frozen=True, kw_only=True):
-    """How far it is safe to read, and what holds it back, if anything does."""
+    """How far it is safe to read: not at all without a position.
 
-    position: Position
+    held_by    what holds the bound back, if anything does
+    hint       what to do about that
+    fresh      the moment up to which rows are complete once they are read to the bound
+    """
+
+    position: Position | None
     held_by: str | None = None
+    hint: str | None = None
+    fresh: datetime | None = None

@@ -73,6 +73,10 @@ class Chunk(Struct, frozen=True, kw_only=True, tag_field="kind", tag="chunk"):
     """How long it took."""
     final: bool = True
     """Whether the run had nothing more to read behind it."""
+    server: str | None = None
+    """The identity of the server that it was read from."""
+    gtids: str | None = None
+    """The GTIDs that this server had executed before any row was read, if it keeps them."""
     reload: bool = False
     """Whether this is the whole table, which replaces what was there."""
     adopted: bool = False

@@ -61,8 +61,10 @@ def checkpoint(watermark: Watermark, manifest: Manifest) -> Watermark:
 
 
 def _facts(standing: Standing) -> Standing:
-    """Leave out the status, which a failure changes without a manifest."""
-    state = structs.replace(standing.mysql_state, status="pending", error=None)
+    """Leave out what changes without a manifest."""
+    state = structs.replace(
+        standing.mysql_state, status="pending", error=None, held_back=None, server=None
+    )
     return structs.replace(standing, mysql_state=state)
 
 
@@ -87,9 +89,8 @@ def after(watermark: Watermark, manifest: Manifest) -> Watermark:
 
 def _stand(watermark: Watermark, change: Change, by: Authorship) -> Standing:
     """Say where extraction stands once the change has the next place in the log."""
-    before = structs.replace(
-        watermark.standing, mysql_state=structs.replace(watermark.mysql_state, error=None)
-    )
+    state = structs.replace(watermark.mysql_state, error=None, held_back=None)
+    before = structs.replace(watermark.standing, mysql_state=state)
     head = before.next_head
     match change:
         case Chunk():
@@ -154,6 +155,7 @@ def _stand_after_chunk(
             walk=chunk.end.walk,
             last_extraction_time=by.now,
             last_session_rows=chunk.rows + (state.last_session_rows if same_session else 0),
+            server=chunk.server,
         ),
         metadata=structs.replace(
             _manual(before.metadata, None),
@@ -206,6 +208,7 @@ def _moved(state: MysqlState, change: Set | Import) -> MysqlState:
         last_timestamp=position.timestamp,
         last_id=position.id,
         walk=position.walk,
+        server=None,  # an operator's position rests on no server
     )
 
 
@@ -358,15 +361,26 @@ def extract_started(watermark: Watermark) -> Watermark:
     To be saved before a table's first data file is written: files of which no watermark knows are
     what is left after a total loss, and would be taken for that.
     """
-    state = structs.replace(watermark.mysql_state, status="in_progress", error=None)
+    state = structs.replace(watermark.mysql_state, status="in_progress", error=None, held_back=None)
     return structs.replace(watermark, mysql_state=state)
 
 
-def nothing_new(watermark: Watermark) -> Watermark:
-    """Note that a run found nothing to extract: an earlier failure is over."""
-    if watermark.mysql_state.status not in ("failed", "in_progress"):
-        return watermark
-    state = structs.replace(watermark.mysql_state, status="success", error=None)
+def nothing_new(watermark: Watermark, server: str | None = None) -> Watermark:
+    """Note that a run found nothing to extract on a server: an earlier failure is over."""
+    state = structs.replace(
+        watermark.mysql_state,
+        error=None,
+        held_back=None,
+        server=server if watermark.mysql_state.server else None,
+    )
+    if state.status in ("failed", "in_progress"):
+        state = structs.replace(state, status="success")
+    return structs.replace(watermark, mysql_state=state)
+
+
+def extract_held_back(watermark: Watermark, why: str) -> Watermark:
+    """Note that stage 1 may read nothing at present; the position stays."""
+    state = structs.replace(watermark.mysql_state, held_back=why)
     return structs.replace(watermark, mysql_state=state)
 
 

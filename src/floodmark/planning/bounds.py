@@ -26,14 +26,24 @@ which is later than its first statement's NOW() if that had to wait in state a: 
 NOW() without digits writes whole seconds into any column: hence nothing of a second is read before
 it is over, whatever the column's precision.
 
+One reading of 1 to 3 serves any number of tables, as long as it precedes their rows. The argument
+needs 4 to come after 3, not right after it: what is in d at 3 stays visible, and what begins after
+1 is stamped no earlier than `now`, however much later the rows are read. An older reading gives an
+earlier bound, never a wrong one. For ids the order is: ceiling, then 1 to 3, then the rows.
+
 What is promised: no row is missed whose cursor value is at least the time at which the statement
 that wrote it began, unless that was the first of a transaction, waited longer than `GRACE` for a
 metadata lock, and the transaction stayed open after it. A value that the application made up
 earlier is covered if it is not older than a transaction that InnoDB had open. A configured `lag`
-widens both. Where transactions cannot be seen (no PROCESS privilege; a replica, whose primary has
-them), all rests on the lag. A transaction of two phases that was prepared before the server was
-restarted is listed as if it had begun with the restart: until it ends nothing is read, unless a lag
-says how long before the restart it may have begun.
+widens both.
+
+Where transactions cannot be seen, nothing is assumed in silence:
+
+    no PROCESS privilege     nothing is read, unless a lag is configured
+    a replica, a cluster     `applied` minus the lag, `REPLICA_LAG` if none is configured
+    replication stopped      nothing is read (`planning.replication`)
+    XA, prepared before the  it is listed as if it had begun with the restart: nothing is read until
+    last restart             it ends, unless a lag says how long before that it may have begun
 """
 
 from collections.abc import Callable
@@ -45,29 +55,40 @@ from floodmark.model.schema import SourceColumn
 from floodmark.planning.clock import earliest_wall
 
 GRACE = timedelta(seconds=5)
-UNSEEN_LAG = timedelta(seconds=60)
+REPLICA_LAG = timedelta(seconds=60)
 PATIENCE = timedelta(seconds=5)
-POLL_SECONDS = 0.25
+POLL = timedelta(seconds=0.25)
 
-_LONG_AGO = datetime(1970, 1, 2, tzinfo=UTC)  # what any column of time can hold, in any zone
 _SECOND = timedelta(seconds=1)
 _MICROSECOND = timedelta(microseconds=1)
 
 
-def settled_before(activity: Activity, lag: timedelta | None = None) -> datetime:
-    """The moment before which every stamp is settled: what was stamped earlier is committed."""
+def settled_before(activity: Activity, lag: timedelta | None = None) -> datetime | None:
+    """The moment before which every stamp is settled: what was stamped earlier is committed.
+
+    None if there is no such moment, because too little can be seen.
+    """
+    if why_held(activity, lag):
+        return None
     if activity.unseen:
-        moments = [activity.now - (UNSEEN_LAG if lag is None else lag)]
-    else:
-        late = lag or timedelta(0)
-        moments = [activity.now - late]
-        if activity.oldest_statement:
-            moments.append(activity.oldest_statement - late)
-        if activity.oldest_transaction:
-            moments.append(activity.oldest_transaction - max(late, GRACE))
-        if activity.undated and lag is None:
-            moments.append(_LONG_AGO)
+        lag = REPLICA_LAG if lag is None else lag
+        return ((activity.applied or activity.now) - lag).replace(microsecond=0)
+    late = lag or timedelta(0)
+    moments = [activity.now - late]
+    if activity.oldest_statement:
+        moments.append(activity.oldest_statement - late)
+    if activity.oldest_transaction:
+        moments.append(activity.oldest_transaction - max(late, GRACE))
     return min(moments).replace(microsecond=0)
+
+
+def why_held(activity: Activity, lag: timedelta | None) -> str | None:
+    """Say why nothing may be read; None if something may."""
+    if activity.held:
+        return activity.held
+    if activity.unseen and activity.applied is None and lag is None:
+        return activity.unseen
+    return activity.undated if lag is None and not activity.unseen else None
 
 
 def timestamp_bound(
@@ -82,11 +103,24 @@ def timestamp_bound(
     Positions hold what the column shows. A TIMESTAMP is read in UTC; a DATETIME shows the wall
     clock of `zone`, or of the server if none is configured.
     """
-    moment = settled_before(activity, lag)
+    settled = settled_before(activity, lag)
+    if settled is None:
+        return held_back(activity, lag)
+    moment = settled
     if column.data_type != "timestamp":
         moment = earliest_wall(moment, zone) if zone else moment + activity.server_offset
     tick = max(_SECOND / 10 ** (column.fraction or 0), _MICROSECOND)
-    return Bound(position=Position(moment.astimezone(UTC) - tick), held_by=_holder(activity))
+    return Bound(
+        position=Position(moment.astimezone(UTC) - tick), held_by=_holder(activity), fresh=settled
+    )
+
+
+def held_back(activity: Activity, lag: timedelta | None) -> Bound:
+    """The bound under which nothing is read."""
+    hint = activity.hint
+    if hint is None and not activity.held and activity.unseen:
+        hint = "GRANT PROCESS ON *.* TO the user, or set 'extraction.lag_seconds'"
+    return Bound(position=None, held_by=why_held(activity, lag), hint=hint)
 
 
 def id_bound(
@@ -105,34 +139,57 @@ def id_bound(
     has ended, every gap below the ceiling is there to stay: the ceiling is the bound.
 
     Usually that takes no time, or as long as a short transaction. A transaction that outlasts
-    `patience` may hold any missing id: then the bound is right before `first_gap`, the first id
-    missing above the table's position. Below that, nothing is missing that could come.
+    `patience`, or already has, may hold any missing id: then the bound is right before `first_gap`,
+    the first id missing above the table's position. Below that, nothing is missing that could come.
 
     Where transactions cannot be seen they are taken to last no longer than the lag, which is waited
-    for if there is a gap at all.
+    for if there is a gap at all. `look` must read what is in flight after it is called.
     """
     activity = look()
-    if activity.unseen and first_gap() is None:
-        return Bound(position=Position(id=ceiling.id), held_by=activity.unseen)
-    last_look = activity.now + patience
-    while not _ids_settled(ceiling, activity, lag):
-        if not activity.unseen and activity.now >= last_look:
+    last_look = ceiling.read_at + patience
+    if activity.unseen and not why_held(activity, lag):
+        if first_gap() is None:
+            return _up_to(ceiling.id, activity, lag)
+        last_look = activity.now + _until_settled(ceiling, activity, lag) + patience
+    while not (settled := _ids_settled(ceiling, activity, lag)):
+        if settled is None:
+            return held_back(activity, lag)
+        if activity.now >= last_look or _is_long(activity, patience):
             gap = first_gap()
-            settled = ceiling.id if gap is None else gap - 1
-            return Bound(position=Position(id=settled), held_by=_holder(activity))
-        pause(_until_lag_is_over(ceiling, activity, lag) if activity.unseen else POLL_SECONDS)
+            return _up_to(ceiling.id if gap is None else gap - 1, activity, lag)
+        waiting = _until_settled(ceiling, activity, lag) if activity.unseen else POLL
+        pause(min(waiting, last_look - activity.now).total_seconds())
         activity = look()
-    return Bound(position=Position(id=ceiling.id), held_by=activity.unseen)
+    return Bound(position=Position(id=ceiling.id), held_by=activity.unseen, fresh=ceiling.read_at)
 
 
-def _until_lag_is_over(ceiling: Ceiling, activity: Activity, lag: timedelta | None) -> float:
-    over = ceiling.read_at + (UNSEEN_LAG if lag is None else lag) + _MICROSECOND
-    return (over - activity.now).total_seconds()
+def _is_long(activity: Activity, patience: timedelta) -> bool:
+    """Whether something was in flight for so long that waiting for it would be in vain."""
+    began = [activity.oldest_statement, activity.oldest_transaction]
+    return not activity.unseen and any(b and activity.now - b > 2 * patience for b in began)
 
 
-def _ids_settled(ceiling: Ceiling, activity: Activity, lag: timedelta | None) -> bool:
+def _up_to(number: int, activity: Activity, lag: timedelta | None) -> Bound:
+    return Bound(
+        position=Position(id=number),
+        held_by=_holder(activity),
+        fresh=settled_before(activity, lag),
+    )
+
+
+def _until_settled(ceiling: Ceiling, activity: Activity, lag: timedelta | None) -> timedelta:
+    """How long to wait until what is unseen has ended, if a replica gets no further behind."""
+    over = ceiling.read_at + (REPLICA_LAG if lag is None else lag) + _MICROSECOND
+    return max(POLL, over - (activity.applied or activity.now))
+
+
+def _ids_settled(ceiling: Ceiling, activity: Activity, lag: timedelta | None) -> bool | None:
+    """Whether whoever held an id below the ceiling has ended; None if that cannot be seen."""
+    if why_held(activity, lag):
+        return None
     if activity.unseen:
-        return _until_lag_is_over(ceiling, activity, lag) <= 0
+        late = REPLICA_LAG if lag is None else lag
+        return (activity.applied or activity.now) - late > ceiling.read_at
     statement, transaction = activity.oldest_statement, activity.oldest_transaction
     return (statement is None or statement > ceiling.read_at) and (
         # An id is taken an instant before InnoDB opens the transaction, and that in whole seconds.

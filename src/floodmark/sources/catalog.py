@@ -1,19 +1,17 @@
 """What the server says about its tables."""
 
 import re
-from collections.abc import Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from typing import Any
 
 import pymysql
 from pymysql.constants import ER
-from pymysql.cursors import DictCursor
 
 from floodmark.errors import UsageError
 from floodmark.model.schema import PRIMARY, SourceColumn, SourceIndex, SourceTable
 from floodmark.model.table import TableName
-from floodmark.sources.connection import MysqlSession
+from floodmark.sources.connection import MysqlSession, query_dicts
 from floodmark.sources.projection import quote_name
 
 # MariaDB knows JSON only as text with this check.
@@ -28,7 +26,7 @@ def read_table(session: MysqlSession, name: TableName) -> SourceTable:
     stored = facts["name"]
     json_columns = _json_columns(session, name.schema, stored)
     # Servers find a table by its name, and names are compared byte by byte.
-    columns = _query(
+    columns = query_dicts(
         session,
         "SELECT c.column_name AS name, c.data_type AS data_type, c.column_type AS column_type,"
         " c.is_nullable AS nullable, c.numeric_precision AS number_precision,"
@@ -73,7 +71,7 @@ def read_table(session: MysqlSession, name: TableName) -> SourceTable:
 
 def list_tables(session: MysqlSession, scope: str) -> list[TableName]:
     """Every table that the user may see, in order; no views, nothing of the server's own."""
-    rows = _query(
+    rows = query_dicts(
         session,
         "SELECT t.table_schema AS table_schema, t.table_name AS name"  # noqa: S608
         f" FROM information_schema.tables t WHERE {_OURS} AND t.table_type = 'BASE TABLE'"
@@ -83,7 +81,7 @@ def list_tables(session: MysqlSession, scope: str) -> list[TableName]:
 
 
 def _find(session: MysqlSession, name: TableName) -> dict[str, Any]:
-    rows = _query(
+    rows = query_dicts(
         session,
         "SELECT t.table_name AS name, t.table_rows AS estimated_rows,"
         " t.avg_row_length AS average_row_bytes, @@lower_case_table_names AS folded"
@@ -93,7 +91,7 @@ def _find(session: MysqlSession, name: TableName) -> dict[str, Any]:
     for row in rows:
         if row["name"] == name.table or row["folded"]:
             return row
-    known = _query(
+    known = query_dicts(
         session,
         "SELECT CONCAT(t.table_schema, '.', t.table_name) AS name"  # noqa: S608
         f" FROM information_schema.tables t WHERE {_OURS}",
@@ -115,7 +113,7 @@ def _find(session: MysqlSession, name: TableName) -> dict[str, Any]:
 def _inactive_roles(session: MysqlSession) -> list[str]:
     """The roles that the user has, but not in this session."""
     with suppress(pymysql.MySQLError):  # before MySQL 8.0.19 there are no such tables
-        rows = _query(
+        rows = query_dicts(
             session,
             "SELECT DISTINCT r.role_name AS role FROM information_schema.applicable_roles r"
             " WHERE r.role_name NOT IN (SELECT e.role_name FROM information_schema.enabled_roles e"
@@ -128,7 +126,7 @@ def _inactive_roles(session: MysqlSession) -> list[str]:
 def _is_partial(session: MysqlSession, schema: str, table: str) -> bool:
     """Whether there are columns that the user may not read: the catalog does not show them."""
     try:
-        _query(session, f"SELECT * FROM {quote_name(schema)}.{quote_name(table)} LIMIT 0")  # noqa: S608
+        query_dicts(session, f"SELECT * FROM {quote_name(schema)}.{quote_name(table)} LIMIT 0")  # noqa: S608
     except pymysql.MySQLError as error:
         return error.args[0] in (ER.TABLEACCESS_DENIED_ERROR, ER.COLUMNACCESS_DENIED_ERROR)
     return False
@@ -155,9 +153,9 @@ def _column(row: dict[str, Any], json_columns: set[str]) -> SourceColumn:
 
 def _json_columns(session: MysqlSession, schema: str, table: str) -> set[str]:
     """The text columns that MariaDB checks to be JSON; MySQL has a type for it."""
-    if not _query(session, "SELECT 1 AS one FROM DUAL WHERE VERSION() LIKE '%%MariaDB%%'"):
+    if not query_dicts(session, "SELECT 1 AS one FROM DUAL WHERE VERSION() LIKE '%%MariaDB%%'"):
         return set()
-    rows = _query(
+    rows = query_dicts(
         session,
         "SELECT k.check_clause AS clause FROM information_schema.check_constraints k"
         " WHERE k.constraint_schema = %s AND k.table_name = %s"
@@ -170,7 +168,7 @@ def _json_columns(session: MysqlSession, schema: str, table: str) -> set[str]:
 
 def _indexes(session: MysqlSession, schema: str, table: str) -> dict[str, list[dict[str, Any]]]:
     """Return the parts of every index, in their order, by the name of the index."""
-    rows = _query(
+    rows = query_dicts(
         session,
         "SELECT * FROM information_schema.statistics i"
         " WHERE i.table_schema = %s AND i.table_name = %s AND CAST(i.table_name AS BINARY) = %s"
@@ -193,14 +191,6 @@ def _is_usable(row: dict[str, Any]) -> bool:
         and row.get("IS_VISIBLE") != "NO"  # MySQL's optimizer does not look at it
         and row.get("IGNORED") != "YES"  # nor MariaDB's at this
     )
-
-
-def _query(
-    session: MysqlSession, sql: str, parameters: Sequence[object] = ()
-) -> list[dict[str, Any]]:
-    with session.cursor(DictCursor) as cursor:
-        cursor.execute(sql, parameters)
-        return list(cursor.fetchall())
 
 
 def _number(value: Any) -> int | None:

@@ -1,21 +1,25 @@
 """Connections to MySQL and MariaDB."""
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from ssl import SSLError
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pymysql
 from pymysql.constants import CR, ER
 
 from floodmark.config.client import pymysql_options
 from floodmark.config.models import MysqlConnection
-from floodmark.errors import ConfigError, FloodmarkError, UsageError
+from floodmark.errors import AnotherServer, ConfigError, FloodmarkError, UsageError
 from floodmark.model.extraction import SESSION_SETTINGS
+from floodmark.model.server import Server
 
-MysqlSession: TypeAlias = "pymysql.Connection[pymysql.cursors.Cursor]"
+Rows = TypeVar("Rows")
 
 _ACCESS_DENIED_BY_SOCKET = 1698
+_OUT_OF_RANGE = 1690
+_IDLE_TOO_LONG = 4031
 _CONNECTION_KILLED = 1927
 _SECURE_TRANSPORT_REQUIRED = 3159
 
@@ -37,21 +41,131 @@ _LOST = {
 }
 
 
+_REOPENABLE = _LOST - {ER.QUERY_INTERRUPTED} | {CR.CR_CONN_HOST_ERROR, _IDLE_TOO_LONG}
+_REOPEN_SECONDS = 30.0
+_REOPEN_PAUSE = 0.5
+
+
+if TYPE_CHECKING:
+    _Connection = pymysql.connections.Connection[pymysql.cursors.Cursor]
+else:
+    _Connection = pymysql.connections.Connection
+
+
+class MysqlSession(_Connection):
+    """A session that is opened again if the server was away for a moment.
+
+    With a `server`, it is an error if that reaches another one. `ended` sessions stay closed.
+    """
+
+    server: Server | None = None
+    ended = False
+
+    def connect(self, sock: Any = None) -> None:
+        """Open the connection, and check which server it reached."""
+        super().connect(sock)
+        try:
+            for statement in SESSION_SETTINGS:
+                self.query(statement)
+            if self.server is not None:
+                check_server(self, self.server)
+        except BaseException:
+            self.close()
+            raise
+
+    def reopen(self) -> None:
+        """Open the connection again, with patience; raise the last error if that does not help."""
+        deadline = time.monotonic() + _REOPEN_SECONDS
+        while True:
+            try:
+                self.connect()
+            except pymysql.err.OperationalError as error:
+                if self.ended or not is_lost(error) or time.monotonic() > deadline:
+                    raise
+                time.sleep(_REOPEN_PAUSE)
+            else:
+                return
+
+
+def query(session: MysqlSession, sql: str) -> list[tuple[Any, ...]]:
+    """Run a statement that can be repeated, and return all its rows."""
+    return repeatable(session, lambda: query_once(session, sql))
+
+
+def query_once(session: MysqlSession, sql: str) -> list[tuple[Any, ...]]:
+    """Run a statement and return all its rows; a lost connection stays lost."""
+    with session.cursor() as reader:
+        reader.execute(sql)
+        return list(reader.fetchall())
+
+
+def query_dicts(
+    session: MysqlSession, sql: str, parameters: Sequence[object] = ()
+) -> list[dict[str, Any]]:
+    """Run a statement that can be repeated, and return all its rows by column name."""
+
+    def run() -> list[dict[str, Any]]:
+        with session.cursor(pymysql.cursors.DictCursor) as reader:
+            reader.execute(sql, parameters or None)
+            return list(reader.fetchall())
+
+    return repeatable(session, run)
+
+
+def is_lost(error: Exception) -> bool:
+    """Whether a connection was lost, or cannot be opened just now."""
+    if isinstance(error, pymysql.err.InterfaceError):
+        return True  # PyMySQL's word for a connection that it has closed
+    return isinstance(error, pymysql.err.OperationalError) and error.args[0] in _REOPENABLE
+
+
+def check_server(session: MysqlSession, server: Server) -> None:
+    """Raise AnotherServer unless a session reached this server."""
+    try:
+        query_once(session, f"SELECT {server.guard}")
+    except pymysql.MySQLError as error:
+        if not is_another_server(error):
+            raise
+        raise AnotherServer(f"server {server.identity}") from error
+
+
+def is_another_server(error: Exception) -> bool:
+    """Whether a statement failed because of a server's guard."""
+    code, message = (*error.args, "", "")[:2]
+    other_product = code == ER.UNKNOWN_SYSTEM_VARIABLE and "server_uuid" in str(message)
+    return code == _OUT_OF_RANGE or other_product
+
+
+def repeatable(session: MysqlSession, run: Callable[[], Rows]) -> Rows:
+    """Run something that can be repeated; once more if the server was away for a moment."""
+    try:
+        return run()
+    except pymysql.MySQLError as error:
+        if session.ended or not is_lost(error):
+            raise
+    session.reopen()
+    return run()
+
+
 @contextmanager
-def connect(connection: MysqlConnection, *, timeout_seconds: int = 10) -> Iterator[MysqlSession]:
-    """Open a connection in UTC and autocommit, and close it; MySQL's errors become ours."""
+def connect(
+    connection: MysqlConnection, *, server: Server | None = None, timeout_seconds: int = 10
+) -> Iterator[MysqlSession]:
+    """Open a session in UTC and autocommit, and close it; MySQL's errors become ours.
+
+    With a `server`, AnotherServer if the session reached another one.
+    """
     with translated(connection):
         try:
-            opened: MysqlSession = pymysql.connect(
-                **pymysql_options(connection), connect_timeout=timeout_seconds
-            )
+            opened = MysqlSession(**pymysql_options(connection), connect_timeout=timeout_seconds)
         except RuntimeError as error:  # PyMySQL's way to say that 'cryptography' is missing
             raise ConfigError(
                 f"MySQL at {_place(connection)}: {error}", hint="pip install 'pymysql[rsa]'"
             ) from error
         try:
-            for statement in SESSION_SETTINGS:
-                opened.query(statement)
+            if server is not None:
+                check_server(opened, server)
+                opened.server = server
             yield opened
         finally:
             if opened.open:
@@ -66,10 +180,12 @@ class Sessions:
         self._ended = False
 
     @contextmanager
-    def connect(self, connection: MysqlConnection) -> Iterator[MysqlSession]:
+    def connect(
+        self, connection: MysqlConnection, *, server: Server | None = None
+    ) -> Iterator[MysqlSession]:
         """Open a connection that `end` knows of."""
         try:
-            with connect(connection) as session:
+            with connect(connection, server=server) as session:
                 self._open[session] = connection
                 try:
                     yield session
@@ -84,6 +200,7 @@ class Sessions:
         """Have the server end them all, also those in the middle of a long query."""
         self._ended = True
         for session, connection in list(self._open.items()):
+            session.ended = True
             with suppress(FloodmarkError), connect(connection) as other, other.cursor() as cursor:
                 cursor.execute(f"KILL {session.thread_id()}")  # type: ignore[no-untyped-call]
 
@@ -108,6 +225,8 @@ def _translate(error: pymysql.MySQLError, connection: MysqlConnection) -> Floodm
             f"MySQL at {place} cannot be reached encrypted: {reason}",
             hint="check 'tls' of the connection, and the server's certificate",
         )
+    if is_another_server(error):
+        return AnotherServer(f"MySQL at {place}")
     if code == _SECURE_TRANSPORT_REQUIRED:
         return ConfigError(
             f"MySQL at {place} accepts only encrypted connections",

@@ -1,23 +1,23 @@
 """Numbers that a plan is made from."""
 
-import pymysql
-
-from floodmark.model.bound import Bound
 from floodmark.model.cursor import Cursor
 from floodmark.model.extraction import Route
 from floodmark.model.position import Position
 from floodmark.model.schema import SourceTable
-from floodmark.sources.connection import MysqlSession
+from floodmark.sources.connection import MysqlSession, query, query_dicts
+from floodmark.sources.projection import quote_name
 from floodmark.sources.statements import (
     above,
     cursor_columns,
     cursor_predicate,
     cursor_values,
+    literal,
     relation,
     unusable_predicate,
     up_to,
+    window_predicate,
 )
-from floodmark.sources.strides import Scan, count, find_row, query
+from floodmark.sources.strides import Scan, count, find_row
 
 # InnoDB's cap is half of the rows, by statistics that may be a little older than the table's.
 _NEAR_THE_CAP = 0.4
@@ -37,7 +37,7 @@ def count_waiting(
     table: SourceTable,
     cursor: Cursor,
     start: Position,
-    bound: Bound | None,
+    bound: Position | None,
     route: Route,
 ) -> int:
     """How many rows up to the bound wait for a later row: their time is no moment.
@@ -51,7 +51,7 @@ def count_waiting(
     scan = Scan(
         relation=relation(table, route.index),
         columns=cursor_columns(table, cursor),
-        where=cursor_predicate(table, cursor, start, bound.position),
+        where=cursor_predicate(table, cursor, start, bound),
         unique=cursor.unique,
         by_time=True,
     )
@@ -73,6 +73,31 @@ def has_rows(
     """Whether there is any row in `(start, bound]`."""
     where = cursor_predicate(table, cursor, start, bound)
     return bool(query(session, f"SELECT 1 FROM {relation(table, index)} WHERE {where} LIMIT 1"))  # noqa: S608
+
+
+def has_reached(
+    session: MysqlSession,
+    table: SourceTable,
+    cursor: Cursor,
+    position: Position,
+    *,
+    index: str | None,
+) -> bool:
+    """Whether there is any row at a position's time (or id) or behind it."""
+    column, values = cursor_columns(table, cursor)[0], cursor_values(cursor, position)
+    if not values:
+        return True
+    where = f"{quote_name(column.name)} >= {literal(column, values[0])}"
+    sql = f"SELECT 1 FROM {relation(table, index)} WHERE {where} LIMIT 1"  # noqa: S608
+    return bool(query(session, sql))
+
+
+def count_window(
+    session: MysqlSession, table: SourceTable, cursor: Cursor, start: Position, end: Position
+) -> int:
+    """How many rows there are in `(start, end]`, on a walk or not."""
+    where = window_predicate(table, cursor, start, end)
+    return int(query(session, f"SELECT COUNT(*) FROM {relation(table)} WHERE {where}")[0][0])  # noqa: S608
 
 
 def estimate_rows(
@@ -112,7 +137,5 @@ def _explain(session: MysqlSession, table: SourceTable, index: str, where: str) 
     find one row; a COUNT is estimated properly.
     """
     counting = f"SELECT COUNT(*) FROM {relation(table, index)} WHERE {where}"  # noqa: S608
-    with session.cursor(pymysql.cursors.DictCursor) as reader:
-        reader.execute(f"EXPLAIN FORMAT=TRADITIONAL {counting}")
-        row = reader.fetchone()
-    return int(row["rows"] or 0) if row else 0
+    rows = query_dicts(session, f"EXPLAIN FORMAT=TRADITIONAL {counting}")
+    return int(rows[0]["rows"] or 0) if rows else 0

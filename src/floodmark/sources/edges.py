@@ -14,7 +14,7 @@ from floodmark.model.cursor import Cursor, key_kind
 from floodmark.model.extraction import Edge
 from floodmark.model.position import Identity, Position, Walk
 from floodmark.model.schema import PRIMARY, SourceTable
-from floodmark.sources.connection import MysqlSession
+from floodmark.sources.connection import MysqlSession, query
 from floodmark.sources.projection import quote_name
 from floodmark.sources.statements import (
     cursor_columns,
@@ -24,7 +24,7 @@ from floodmark.sources.statements import (
     key_columns,
     relation,
 )
-from floodmark.sources.strides import Found, Scan, query, read_moment, strides
+from floodmark.sources.strides import Found, Scan, read_moment, strides
 
 
 def cursor_edges(

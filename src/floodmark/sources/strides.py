@@ -7,13 +7,12 @@ value is never written as a literal, which MySQL would refuse.
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Any
 
 from msgspec import Struct
 
 from floodmark.errors import UsageError
 from floodmark.model.schema import SourceColumn
-from floodmark.sources.connection import MysqlSession
+from floodmark.sources.connection import MysqlSession, query
 from floodmark.sources.projection import quote_name
 from floodmark.sources.statements import Values, below, between, order_by, read_values, selection
 
@@ -87,13 +86,6 @@ def count(session: MysqlSession, scan: Scan, start: Values = (), end: Values = (
     where = f"{between(scan.columns, start, end)} AND ({scan.where})"
     found = query(session, f"SELECT COUNT(*) FROM {scan.relation} WHERE {where}")  # noqa: S608
     return int(found[0][0])
-
-
-def query(session: MysqlSession, sql: str) -> list[tuple[Any, ...]]:
-    """All rows that a statement returns."""
-    with session.cursor() as reader:
-        reader.execute(sql)
-        return list(reader.fetchall())
 
 
 def read_moment(value: int | str) -> datetime | None:

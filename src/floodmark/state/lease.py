@@ -32,7 +32,7 @@ from floodmark.storage.objects import ObjectStore
 class LeaseDocument(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Who works on a table, and until when unless renewed.
 
-    `in_step_at` is when a run last had read all that there was to read. A run that finds nothing
+    `in_step_at` is the moment up to which a run last had read everything. A run that finds nothing
     new writes no watermark, but it gives back its lease.
     """
 
@@ -96,9 +96,10 @@ class Lease:
                 hint="another run may have taken over; run the command again",
             )
 
-    def note_in_step(self) -> None:
-        """Note that there is nothing more to read now; kept when the lease is given back."""
-        self._in_step_at = self._clock()
+    def note_in_step(self, fresh: datetime | None = None) -> None:
+        """Note up to when everything is read, now if not given; kept with the released lease."""
+        now = self._clock()
+        self._in_step_at = min(fresh or now, now)
 
     def release(self) -> None:
         """Let others work on the table. Does nothing if the lease is lost anyway."""

@@ -7,7 +7,6 @@ A crash before a commit leaves files that nobody names; the next run starts at t
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct, structs
@@ -15,7 +14,6 @@ from msgspec import Struct, structs
 from floodmark.config.models import (
     ExtractionSettings,
     LakeSettings,
-    MysqlConnection,
     TableSettings,
 )
 from floodmark.errors import ExitCode, FloodmarkError, LeaseLost
@@ -25,11 +23,17 @@ from floodmark.model.notice import Report
 from floodmark.model.position import START, Position
 from floodmark.model.run import Strategy
 from floodmark.model.table import TableName
-from floodmark.model.transitions import extract_failed, extract_started, nothing_new
+from floodmark.model.transitions import (
+    extract_failed,
+    extract_held_back,
+    extract_started,
+    nothing_new,
+)
 from floodmark.model.verification import Comparison, WindowPair
 from floodmark.model.watermark import Watermark
 from floodmark.planning.reached import position_after
-from floodmark.sources.connection import MysqlSession, connect
+from floodmark.sources.connection import MysqlSession
+from floodmark.sources.replication import worth_keeping
 from floodmark.state.lease import Lease
 from floodmark.state.watermarks import WatermarkStore
 from floodmark.sync.ahead import one_ahead
@@ -37,6 +41,8 @@ from floodmark.sync.clear_text import clear_text_left
 from floodmark.sync.plan import TablePlan, chunks_of, lake_columns, plan_table
 from floodmark.sync.receipts import check_receipts
 from floodmark.sync.result import TableResult
+from floodmark.sync.server_change import check_server_change
+from floodmark.sync.source import Source
 
 if TYPE_CHECKING:
     from floodmark.engine.comparison import VerificationJob
@@ -94,7 +100,7 @@ class Extraction(Struct, frozen=True, kw_only=True):
     """How tables are extracted in this run; `prepare` is called when there is something to read."""
 
     store: WatermarkStore
-    connection: MysqlConnection
+    source: Source
     settings: ExtractionSettings
     lake: LakeSettings
     engine: Engine
@@ -103,7 +109,6 @@ class Extraction(Struct, frozen=True, kw_only=True):
     default_start: Position
     limit: int | None = None
     prepare: Callable[[], None] = lambda: None
-    connect: Callable[[MysqlConnection], AbstractContextManager[MysqlSession]] = connect
     progress: Callable[[TableName, Progress], None] = lambda _table, _progress: None
     report: Report = lambda _notice: None
 
@@ -114,11 +119,11 @@ def extract_table(extraction: Extraction, table: TableName, wanted: TableSetting
     with store.lease(table) as lease:
         watermark = store.get(table)
         try:
-            with extraction.connect(extraction.connection) as session:
+            with extraction.source.session() as session:
                 run = _TableRun(extraction, table, lease, watermark)
                 if run.follow(session, wanted).walked and not run.is_full:
                     # The walk may have taken long, or begun long ago: its bound is an old one.
-                    run.follow(session, wanted)
+                    run.follow(session, wanted, since=time.monotonic())
                 return run.finish()
         except FloodmarkError as error:
             # The position stays; what went wrong is there for whoever looks next.
@@ -156,11 +161,14 @@ class _TableRun:
     def _reloads(self) -> bool:
         return self._plan.choice.cursor.kind == "none"
 
-    def follow(self, session: MysqlSession, wanted: TableSettings) -> TablePlan:
+    def follow(
+        self, session: MysqlSession, wanted: TableSettings, since: float = float("-inf")
+    ) -> TablePlan:
         """Plan what is new behind the table's position, and read all of it."""
         extraction, result = self._extraction, self._result
         limit = None if extraction.limit is None else extraction.limit - result.rows
         plan = self._plan = plan_table(
+            extraction.source,
             session,
             self._table,
             wanted,
@@ -168,8 +176,12 @@ class _TableRun:
             position=self._watermark.position if self._watermark else START,
             default_start=extraction.default_start,
             limit=limit,
+            since=since,
         )
         self._refuse_repetition()
+        check_server_change(
+            extraction.store, extraction.source, session, self._watermark, plan, extraction.report
+        )
         self._result = structs.replace(
             result,
             start=result.start if result.chunks else plan.start,
@@ -229,10 +241,19 @@ class _TableRun:
 
     def finish(self) -> TableResult:
         """Say what was done, when there are no more chunks."""
-        if self._watermark is not None and self._result.chunks == 0:
-            self._extraction.store.update(self._table, nothing_new)
-        if self._extraction.limit is None:
-            self._lease.note_in_step()
+        store, server = self._extraction.store, self._extraction.source.server.identity
+        held = self._plan.held_back
+        if held is not None:
+            why = held.held_by or ""
+            if self._watermark is not None:
+                store.update(self._table, lambda current: extract_held_back(current, why))
+            self._result = structs.replace(
+                self._result, status="held_back", held_back=why, hint=held.hint
+            )
+        elif self._watermark is not None and self._result.chunks == 0:
+            store.update(self._table, lambda current: nothing_new(current, server))
+        if self._extraction.limit is None and held is None:
+            self._lease.note_in_step(self._plan.fresh)
         return structs.replace(self._result, seconds=time.monotonic() - self._began)
 
     def _chunk(
@@ -256,6 +277,8 @@ class _TableRun:
             primary_key=self._plan.source.primary_key,
             version=self._plan.choice.cursor.timestamp,
             seconds=round(time.monotonic() - began, 3),
+            server=self._extraction.source.server.identity,
+            gtids=worth_keeping(self._plan.gtids),
             final=plan.final,
             reload=self._reloads,
         )

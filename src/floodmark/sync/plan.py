@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from datetime import timedelta, tzinfo
+from datetime import datetime, timedelta, tzinfo
 from functools import partial
 from math import ceil
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -11,33 +11,45 @@ from msgspec import Struct
 
 from floodmark.config.models import ExtractionSettings, TableSettings
 from floodmark.errors import ConfigError, UsageError
-from floodmark.model.bound import Bound
+from floodmark.model.bound import Activity, Bound
 from floodmark.model.cursor import Cursor, CursorChoice
 from floodmark.model.extraction import ChunkPlan, ColumnPlan, Edge, Route
 from floodmark.model.manifest import Column
 from floodmark.model.position import START, Position
 from floodmark.model.schema import SourceTable
 from floodmark.model.table import TableName
-from floodmark.planning.bounds import id_bound, timestamp_bound
+from floodmark.planning.bounds import (
+    held_back,
+    id_bound,
+    settled_before,
+    timestamp_bound,
+    why_held,
+)
 from floodmark.planning.columns import check_choices
 from floodmark.planning.cursor import choose_cursor
 from floodmark.planning.route import choose_route, walk_bound
 from floodmark.planning.unusable import judge_unusable, judge_waiting
 from floodmark.planning.windows import even_edges, even_rows, is_dense, plan_chunks
-from floodmark.sources.bounds import read_activity, read_ceiling, read_first_gap, read_next_id
 from floodmark.sources.catalog import read_table
 from floodmark.sources.connection import MysqlSession
 from floodmark.sources.counts import count_unusable, count_waiting, estimate_rows, has_rows
 from floodmark.sources.edges import cursor_edges, key_edges, limited_bound, read_numbers
+from floodmark.sources.in_flight import read_ceiling, read_first_gap, read_next_id
 from floodmark.sources.projection import plan_columns
 from floodmark.sources.statements import window_predicate
+from floodmark.sync.source import Source
 
 # For estimates that fall short: a chunk of one window would keep all others waiting.
 _MARGIN = 9 / 8
 
 
 class TablePlan(Struct, frozen=True, kw_only=True):
-    """What will be read of a table; `bound` is None if there is nothing that could be."""
+    """What will be read of a table.
+
+    `bound` is None if there is nothing that could be read; `position` of it, if nothing may be.
+    `gtids` were executed on the server before any row was read. Once the plan is carried out, rows
+    are complete up to `fresh`.
+    """
 
     source: SourceTable
     choice: CursorChoice
@@ -47,14 +59,27 @@ class TablePlan(Struct, frozen=True, kw_only=True):
     bound: Bound | None
     expected_rows: int
     warnings: tuple[str, ...]
+    gtids: str | None = None
+    fresh: datetime | None = None
+
+    @property
+    def end(self) -> Position | None:
+        """How far it may be read; None if there is nothing to read, or nothing may be read."""
+        return self.bound.position if self.bound else None
+
+    @property
+    def held_back(self) -> Bound | None:
+        """The bound, if nothing may be read."""
+        return self.bound if self.bound and self.bound.position is None else None
 
     @property
     def walked(self) -> bool:
         """Whether it is a first load along the primary key, which may take long."""
-        return self.bound is not None and self.route.by == "key" and self.route.chunked
+        return self.end is not None and self.route.by == "key" and self.route.chunked
 
 
 def plan_table(
+    server: Source,
     session: MysqlSession,
     table: TableName,
     wanted: TableSettings,
@@ -63,11 +88,12 @@ def plan_table(
     position: Position,
     default_start: Position,
     limit: int | None,
+    since: float = float("-inf"),
 ) -> TablePlan:
     """Look at a table and decide how to read what is new behind its position.
 
     A table with a time cursor and no position yet begins at `default_start`, with rows of that very
-    moment.
+    moment. What is in flight must have been read after `since`.
     """
     source, choice, columns = read_shape(session, table, wanted)
     cursor = choice.cursor
@@ -80,10 +106,11 @@ def plan_table(
     unusable = judge_unusable(
         table, cursor, count_unusable(session, source, cursor), settings.null_cursors
     )
-    bound = _bound(session, source, choice, settings, start)
+    bound, activity = _bound(server, session, source, choice, settings, start, since)
+    end = bound.position if bound else None
     expected = None
-    if choice.index is not None and bound is not None and not start.walk:
-        expected = estimate_rows(session, source, cursor, start, bound.position, index=choice.index)
+    if choice.index is not None and end is not None and not start.walk:
+        expected = estimate_rows(session, source, cursor, start, end, index=choice.index)
     route = choose_route(
         source,
         cursor,
@@ -107,13 +134,15 @@ def plan_table(
                 (
                     unusable,
                     judge_waiting(
-                        table, cursor, count_waiting(session, source, cursor, start, bound, route)
+                        table, cursor, count_waiting(session, source, cursor, start, end, route)
                     ),
-                    _held_back(table, bound),
+                    _limited_by(table, bound),
                     _beyond(session, source, cursor, start, bound),
                 ),
             ),
         ),
+        gtids=activity.gtids,
+        fresh=bound.fresh if bound else settled_before(activity, _lag(settings)),
     )
 
 
@@ -152,11 +181,14 @@ def lake_columns(source: SourceTable, planned: Sequence[ColumnPlan]) -> tuple[Co
     )
 
 
-def _held_back(table: TableName, bound: Bound | None) -> str | None:
-    """Say what keeps newer rows from being read, if something does."""
-    if bound is None or bound.held_by is None:
+def _limited_by(table: TableName, bound: Bound | None) -> str | None:
+    """Say what keeps newer rows from being read, if something does.
+
+    A table of which nothing may be read is held back, which is more than a warning.
+    """
+    if bound is None or bound.held_by is None or bound.position is None:
         return None
-    return f"{table}: read only to {bound.position}, held back by {bound.held_by}"
+    return f"{table}: read up to {bound.position} only: {bound.held_by}"
 
 
 def chunks_of(
@@ -172,7 +204,7 @@ def chunks_of(
 
     `found` is called as soon as it is certain that there will be one.
     """
-    if plan.bound is None:
+    if plan.end is None:
         return iter(())
     most_rows = window_rows(plan.source, settings)
     share = partial(even_rows, most_rows=most_rows, windows_per_chunk=windows_per_chunk)
@@ -201,8 +233,8 @@ def window_rows(source: SourceTable, settings: ExtractionSettings) -> int:
 def _edges(
     session: MysqlSession, plan: TablePlan, share: Callable[[int], int], limit: int | None
 ) -> Iterator[Edge]:
-    assert plan.bound is not None
-    cursor, bound = plan.choice.cursor, plan.bound.position
+    assert plan.end is not None
+    cursor, bound = plan.choice.cursor, plan.end
     numbers = _numbers(session, plan, bound) if limit is None else None
     if numbers and is_dense(numbers, plan.source.estimated_rows):
         rows, stride = plan.expected_rows, share(len(numbers))
@@ -272,32 +304,66 @@ def _right_before(moment: Position) -> Position:
 
 
 def _bound(
+    server: Source,
     session: MysqlSession,
     source: SourceTable,
     choice: CursorChoice,
     settings: ExtractionSettings,
     start: Position,
-) -> Bound | None:
-    """Fix how far it is safe to read; a walk under way keeps the bound that it set out with."""
+    since: float,
+) -> tuple[Bound | None, Activity]:
+    """Fix how far it is safe to read, and what was in flight then; None if there is nothing.
+
+    A walk under way keeps the bound that it set out with.
+    """
+    activity, lag, cursor = server.activity(since), _lag(settings), choice.cursor
     if (walking := walk_bound(start)) is not None:
-        return Bound(position=walking)
-    lag = None if settings.lag_seconds is None else timedelta(seconds=settings.lag_seconds)
-    cursor = choice.cursor
-    look = partial(read_activity, session)
+        return Bound(position=walking), activity
     if cursor.kind == "id":
-        column = cursor.key[0]
-        ceiling = read_ceiling(session, source, column, start)
-        if ceiling is None:
-            return None
-        first_gap = partial(read_first_gap, session, source, column, start, ceiling)
-        pause: Callable[[float], None] = time.sleep
-        return id_bound(ceiling, look=look, first_gap=first_gap, pause=pause, lag=lag)
-    activity = look()
-    if cursor.timestamp is None:
-        return Bound(position=Position(activity.now.replace(microsecond=0)))
-    column_settings = source.column(cursor.timestamp)
-    zone = _zone(settings.cursor_time_zone)
-    return timestamp_bound(activity, column_settings, zone=zone, lag=lag)
+        return _id_bound(server, session, source, cursor.key[0], start, lag)
+    if cursor.timestamp is not None:
+        column, zone = source.column(cursor.timestamp), _zone(settings.cursor_time_zone)
+        return timestamp_bound(activity, column, zone=zone, lag=lag), activity
+    if activity.held:
+        return held_back(activity, lag), activity
+    moment = activity.now.replace(microsecond=0)
+    return Bound(position=Position(moment), fresh=moment), activity
+
+
+def _id_bound(
+    server: Source,
+    session: MysqlSession,
+    source: SourceTable,
+    column: str,
+    start: Position,
+    lag: timedelta | None,
+) -> tuple[Bound | None, Activity]:
+    """Fix how far ids may be read, by what is in flight after the greatest one was read."""
+    activity = server.activity()
+    if why_held(activity, lag):
+        return held_back(activity, lag), activity
+    greatest = read_ceiling(session, source, column, start)
+    if greatest is None:
+        return None, activity
+    ceiling = server.ceiling(greatest)
+
+    def look() -> Activity:
+        nonlocal activity
+        activity = server.look()
+        return activity
+
+    bound = id_bound(
+        ceiling,
+        look=look,
+        first_gap=partial(read_first_gap, session, source, column, start, ceiling),
+        pause=time.sleep,
+        lag=lag,
+    )
+    return bound, activity
+
+
+def _lag(settings: ExtractionSettings) -> timedelta | None:
+    return None if settings.lag_seconds is None else timedelta(seconds=settings.lag_seconds)
 
 
 def _zone(name: str | None) -> tzinfo | None:

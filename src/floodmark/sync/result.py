@@ -35,6 +35,7 @@ class TableResult(Struct, frozen=True, kw_only=True):
     left_out_manifests: int = 0
     left_out_rows: int = 0
     verification: VerificationResult | None = None
+    held_back: str | None = None
     error: str | None = None
     hint: str | None = None
     exit_code: int = 0

@@ -29,6 +29,7 @@ class Round(Struct, frozen=True, kw_only=True):
             "rows": sum(table.rows for table in self.tables),
             "loaded_rows": sum(table.loaded_rows for table in self.tables),
             "busy": busy,
+            "held_back": sum(table.held_back is not None for table in self.tables),
             "failed": codes.total(),
         }
 
@@ -37,6 +38,7 @@ class Round(Struct, frozen=True, kw_only=True):
             return f"the round failed after {self.seconds:.1f} s: {self.error}"
         counts = self.counts
         held = f"{counts['busy']:,} held by another run, " if counts["busy"] else ""
+        held += f"{counts['held_back']:,} held back, " if counts["held_back"] else ""
         return (
             f"{counts['tables']:,} tables, {counts['rows']:,} rows extracted,"
             f" {counts['loaded_rows']:,} loaded, {held}{counts['failed']:,} failed"

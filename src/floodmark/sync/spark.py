@@ -7,6 +7,8 @@ from contextlib import ExitStack, suppress
 from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from msgspec import structs
+
 from floodmark.config.models import SparkSettings
 from floodmark.errors import FloodmarkError
 from floodmark.model.extraction import Receipt, Window
@@ -62,7 +64,8 @@ class SparkEngine:
             table=table,
             session_id=extraction.session_id,
             sequence=sequence,
-            source=extraction.connection,
+            source=structs.replace(extraction.source.connection, primary=None),
+            guard=extraction.source.server.guard,
             relation=relation(plan.source, plan.route.index),
             order=order_by(cursor_columns(plan.source, cursor)) if in_order else "",
             columns=plan.columns,

@@ -42,7 +42,7 @@ from floodmark.planning.verification import (
     target_extents,
 )
 from floodmark.planning.windows import plan_chunks
-from floodmark.sources.connection import MysqlSession, connect
+from floodmark.sources.connection import MysqlSession
 from floodmark.sources.edges import cursor_edges, key_edges
 from floodmark.sources.statements import keys_predicate, relation, window_predicate
 from floodmark.state.lease import Lease
@@ -108,7 +108,7 @@ def verify_table(
         chunks = _loaded_chunks(store, table, watermark, since)
         if not chunks:
             return VerificationResult(position=position)
-        with connect(extraction.connection) as session:
+        with extraction.source.session() as session:
             plan, remarks = _plan(verification, session, table, settings)
             ranges = synced_ranges(chunks, position, _loaded_position(store, table, watermark))
             run = _Comparing(verification, table, plan, lease, since, position, ranges)

@@ -1,0 +1,102 @@
+"""What a server's place in a replication set-up means for reading from it.
+
+On a primary all transactions in flight can be seen (`planning.bounds`). A replica shows those that
+it applies, not those that are open on its primary. There are three ways to read from one:
+
+    primary      the connection names the primary. In-flight activity and the GTID position are read
+                 there, the replica is waited for until it has executed that position, and rows
+                 are read up to the primary's own bound. Exact.
+    applied      rows are read up to what the replica has surely applied, minus the lag. Exact as
+                 long as no transaction on the primary lasts longer than the lag.
+    held back    replication is stopped, or how far it has come is not known: nothing is read.
+
+What a replica has surely applied, per channel: if it is behind, everything up to the event that it
+applies now; if it has caught up, everything up to when it last heard from its source, since a
+receiver whose network stands still reports no delay until `replica_net_timeout` is over. A
+heartbeat table says both at once: what its newest row says was true on the primary.
+"""
+
+from datetime import datetime, timedelta
+from typing import Literal
+
+from msgspec import Struct
+
+from floodmark.model.server import Channel, Server
+
+_ROUNDING = timedelta(seconds=1)  # delays are reported in whole seconds
+_FUTURE = timedelta(seconds=5)
+
+
+class Role(Struct, frozen=True):
+    """Whether all transactions can be seen on a server (`primary`), and if not, why."""
+
+    kind: Literal["primary", "replica", "cluster", "unknown"]
+    why: str = ""
+    hint: str | None = None
+
+
+class Applied(Struct, frozen=True):
+    """Up to when everything committed on the primary is applied; or why that is not known."""
+
+    moment: datetime | None = None
+    held: str | None = None
+
+
+def role_of(server: Server) -> Role:
+    """Decide what a server is."""
+    group = server.group
+    if group is not None and group.kind == "cluster":
+        return Role("cluster", "a cluster: transactions on its other nodes cannot be seen")
+    if group is not None and group.primary and group.multi_primary:
+        why = "a group with several primaries: transactions on the others cannot be seen"
+        return Role("cluster", why)
+    if group is not None and group.primary and not server.channels:
+        return Role("primary")
+    if server.channels:
+        return Role("replica", "a replica: transactions open on its primary cannot be seen")
+    if group is not None:
+        return Role("replica", "a group member that is not the primary")
+    if server.read_only:
+        return Role("replica", f"read-only ({', '.join(server.read_only)}), so taken for a replica")
+    if server.channels is None and not server.unreplicated:
+        return Role(
+            "unknown",
+            f"no {server.replica_grant} privilege, so it cannot be seen whether this is a replica",
+            hint=f"GRANT {server.replica_grant} ON *.* TO the user",
+        )
+    return Role("primary")
+
+
+def applied_moment(
+    server: Server, role: Role, now: datetime, heartbeat: datetime | None
+) -> Applied:
+    """Say up to when a server has applied everything that was committed elsewhere."""
+    if heartbeat is not None:
+        if heartbeat > now + _FUTURE:
+            return Applied(held=f"the heartbeat {heartbeat:%Y-%m-%d %H:%M:%S} lies in the future")
+        return Applied(heartbeat)
+    if role.kind == "unknown":
+        return Applied(held=role.why)
+    moments: list[datetime] = []
+    if group := server.group:
+        if group.problem or group.waiting:
+            waiting = f"{group.waiting:,} transactions of other members wait to be applied"
+            return Applied(held=group.problem or waiting)
+        moments.append(now)
+    for channel in server.channels or ():
+        if stopped := _stopped(channel):
+            return Applied(held=f"{channel}: {stopped}")
+        if not channel.caught_up and not channel.behind:
+            return Applied(held=f"{channel} is behind, and the server does not say how far")
+        behind = channel.silence if channel.caught_up else channel.behind or timedelta(0)
+        moments.append(now - behind - _ROUNDING)
+    if not moments:
+        why = f"{', '.join(server.read_only)} is on, and no replication channel is shown"
+        return Applied(held=f"how far it is behind its primary is not known: {why}")
+    return Applied(min(moments))
+
+
+def _stopped(channel: Channel) -> str | None:
+    if not channel.applying:
+        return "the applier is stopped"
+    return None if channel.receiving else "the receiver is not connected to its source"

@@ -1,0 +1,274 @@
+"""What is in flight on a server: statements, transactions, and the ids that they may hold.
+
+The order of the reads, and why it is that one: `floodmark.planning.bounds`.
+"""
+
+import re
+import secrets
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pymysql
+from msgspec import Struct
+from pymysql.constants import ER
+
+from floodmark.model.bound import Activity, Ceiling
+from floodmark.model.position import Position
+from floodmark.model.schema import SourceTable
+from floodmark.model.server import Server
+from floodmark.sources.connection import MysqlSession, is_lost, query, query_once
+from floodmark.sources.projection import quote_name
+from floodmark.sources.replication import read_gtids
+from floodmark.sources.statements import relation
+
+# InnoDB answers from a cache that it refreshes only if nobody read it for a tenth of a second. So
+# we ask in a transaction of our own, with a word of our own, until the answer shows us asking; and
+# one process at a time, or several would keep the cache stale for each other.
+_STALE_SECONDS = 0.12
+_GIVE_UP_SECONDS = 10.0
+_LOCK_NAME = "floodmark.in_flight"
+_LOCK_SECONDS = 60
+
+NO_PROCESS = "no PROCESS privilege, so open transactions cannot be seen"
+NEVER_FRESH = (
+    "another client reads information_schema.innodb_trx so often that it is never up to date, so"
+    " open transactions cannot be seen"
+)
+_UNDATED = (
+    "a prepared XA transaction, which may be older than the server's last restart (XA RECOVER lists"
+    " it, XA COMMIT or XA ROLLBACK ends it, 'lag_seconds' says how old it may be)"
+)
+_COUNTER = re.compile(r"^\).* AUTO_INCREMENT=(\d+)", re.MULTILINE)
+_NOT_ALLOWED = {ER.SPECIFIC_ACCESS_DENIED_ERROR, ER.XAER_RMERR}
+
+_IDLE = "'Sleep', 'Daemon', 'Binlog Dump', 'Binlog Dump GTID'"
+
+# NOW() is the start of this very statement, so what began is never taken for younger than it is.
+# The threads of replication belong to 'system user'; what they apply is judged by their channel.
+_STATEMENTS = """
+SELECT ID, USER, UTC_TIMESTAMP(6) - INTERVAL {age} MICROSECOND
+FROM information_schema.PROCESSLIST
+WHERE ID <> CONNECTION_ID() AND COMMAND NOT IN ({idle})
+  AND USER NOT IN ('unauthenticated user', 'system user') AND {guard}
+"""
+_AGE_MARIADB = "CEIL(TIME_MS * 1000)"
+_AGE_MYSQL = "(TIME + 1) * 1000000"
+
+# InnoDB writes the operating system's local time. In the hour that is shown twice, the earlier.
+_TRANSACTIONS = """
+SELECT /* {word} */ trx_mysql_thread_id, trx_is_read_only, COALESCE(trx_query, ''),
+    IF(CONVERT_TZ(began - INTERVAL 1 HOUR, '+00:00', 'SYSTEM') = trx_started,
+       began - INTERVAL 1 HOUR, began)
+FROM (SELECT *, CONVERT_TZ(trx_started, 'SYSTEM', '+00:00') AS began
+      FROM information_schema.INNODB_TRX) AS open_transactions
+WHERE {guard}
+"""
+
+
+class _Found(Struct, frozen=True):
+    """A statement or a transaction in flight."""
+
+    thread: int
+    began: datetime
+    user: str = ""
+
+
+def read_activity(session: MysqlSession, server: Server) -> Activity:
+    """Read what is in flight on a server; ends a transaction that the session may have open."""
+    settings = dict(
+        query_once(
+            session,
+            "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('time_zone', 'system_time_zone')",
+        )
+    )
+    now = read_clock(session)
+    running = _read_statements(session, server)
+    opened, readers, held = _read_transactions(session, server)
+    gtids = read_gtids(session, server)
+    statement = _oldest([found for found in running if found.thread not in readers])
+    transaction = _oldest(opened)
+    undated = any(found.thread == 0 for found in opened) and _has_prepared(session)
+    oldest = _oldest([found for found in (statement, transaction) if found])
+    zone = settings["time_zone"]
+    return Activity(
+        now=now,
+        oldest_statement=statement.began if statement else None,
+        oldest_transaction=transaction.began if transaction else None,
+        undated=_UNDATED if undated else None,
+        holder=_describe(oldest, is_statement=oldest is statement) if oldest else None,
+        unseen=held if held == NO_PROCESS else None,
+        held=held if held == NEVER_FRESH else None,
+        server_offset=_least_offset(session, zone, oldest.began if oldest else now, now),
+        server_zone=settings["system_time_zone"] if zone == "SYSTEM" else zone,
+        gtids=gtids,
+    )
+
+
+def read_clock(session: MysqlSession) -> datetime:
+    """Read the server's clock, in UTC."""
+    return _utc(query_once(session, "SELECT UTC_TIMESTAMP(6)")[0][0])
+
+
+def read_ceiling(
+    session: MysqlSession, table: SourceTable, column: str, above: Position
+) -> int | None:
+    """The greatest id above a position; None if there is none."""
+    name = quote_name(column)
+    found = query(
+        session,
+        f"SELECT {name} FROM {relation(table)}"  # noqa: S608
+        f" WHERE {'TRUE' if above.is_start else f'{name} > {_lowest(above)}'} AND {_guard(session)}"
+        f" ORDER BY {name} DESC LIMIT 1",
+    )
+    return int(found[0][0]) if found else None
+
+
+def read_next_id(session: MysqlSession, table: SourceTable, column: str) -> int:
+    """The least id that a new row may get; the counter is told by SHOW CREATE TABLE, uncached."""
+    if table.column(column).auto_increment:
+        ((_, text, *_),) = query(session, f"SHOW CREATE TABLE {relation(table)}")
+        found = _COUNTER.search(text)
+        return int(found[1]) if found else 1
+    greatest = query(session, f"SELECT MAX({quote_name(column)}) FROM {relation(table)}")[0][0]  # noqa: S608
+    return 1 if greatest is None else int(greatest) + 1
+
+
+def read_first_gap(
+    session: MysqlSession,
+    table: SourceTable,
+    column: str,
+    above: Position,
+    ceiling: Ceiling,
+    *,
+    stride: int = 65_536,
+) -> int | None:
+    """The first id missing between a position and the ceiling; None if none is."""
+    name = quote_name(column)
+    full = _lowest(above)  # nothing is missing up to here
+    while full < ceiling.id:
+        size = min(stride, ceiling.id - full)
+        found = query(
+            session,
+            f"SELECT COUNT(DISTINCT {name}) FROM {relation(table)}"  # noqa: S608
+            f" WHERE {name} > {full} AND {name} <= {full + size} AND {_guard(session)}",
+        )
+        if found[0][0] == size:
+            full += size
+        elif size == 1:
+            return full + 1
+        else:
+            stride = size // 2
+    return None
+
+
+def _lowest(position: Position) -> int:
+    """The id of a position; at the start 0, since AUTO_INCREMENT counts from 1."""
+    return position.id if isinstance(position.id, int) else 0
+
+
+def _guard(session: MysqlSession) -> str:
+    return session.server.guard if session.server else "TRUE"
+
+
+def _read_statements(session: MysqlSession, server: Server) -> list[_Found]:
+    """What is running."""
+    age = _AGE_MARIADB if server.product == "mariadb" else _AGE_MYSQL
+    rows = query_once(session, _STATEMENTS.format(age=age, idle=_IDLE, guard=server.guard))
+    return [_Found(int(thread), _utc(began), str(user)) for thread, user, began in rows]
+
+
+def _read_transactions(
+    session: MysqlSession, server: Server
+) -> tuple[list[_Found], set[int], str | None]:
+    """Transactions that may write, threads that may not, and why they cannot be seen if so."""
+    own = query_once(session, "SELECT CONNECTION_ID()")[0][0]
+    with _one_at_a_time(session):
+        query_once(session, "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
+        try:
+            rows = _read_fresh(session, server, own)
+        except pymysql.err.OperationalError as error:
+            if error.args[0] != ER.SPECIFIC_ACCESS_DENIED_ERROR:
+                raise
+            return [], set(), NO_PROCESS
+        finally:
+            query_once(session, "ROLLBACK")
+    if rows is None:
+        return [], set(), NEVER_FRESH
+    writers = [_Found(int(row[0]), _utc(row[3])) for row in rows if not row[1]]
+    return writers, {int(row[0]) for row in rows if row[1]}, None
+
+
+def _read_fresh(session: MysqlSession, server: Server, own: int) -> list[tuple[Any, ...]] | None:
+    """Read until the answer is up to date; None if others keep it from being so."""
+    deadline = time.monotonic() + _GIVE_UP_SECONDS
+    while True:
+        word = f"floodmark {secrets.token_hex(8)}"
+        rows = query_once(session, _TRANSACTIONS.format(word=word, guard=server.guard))
+        if any(row[0] == own and word in row[2] for row in rows):
+            return rows
+        if time.monotonic() > deadline:
+            return None
+        # Of varying length, to get in between others who ask at regular intervals.
+        time.sleep(_STALE_SECONDS + secrets.randbelow(100) / 1000)
+
+
+@contextmanager
+def _one_at_a_time(session: MysqlSession) -> Iterator[None]:
+    """Hold a lock of the server, so that no two processes of ours read at the same time.
+
+    Where it cannot be had (some clusters refuse it) the reading goes on without it.
+    """
+    try:
+        query_once(session, f"SELECT GET_LOCK('{_LOCK_NAME}', {_LOCK_SECONDS})")
+    except pymysql.MySQLError as error:
+        if is_lost(error):
+            raise
+        yield
+        return
+    try:
+        yield
+    finally:
+        query_once(session, f"SELECT RELEASE_LOCK('{_LOCK_NAME}')")
+
+
+def _has_prepared(session: MysqlSession) -> bool:
+    """Whether there are prepared transactions of two phases, or there may be."""
+    try:
+        return bool(query_once(session, "XA RECOVER"))
+    except pymysql.MySQLError as error:
+        if error.args[0] not in _NOT_ALLOWED:
+            raise
+        return True
+
+
+def _least_offset(session: MysqlSession, zone: str, oldest: datetime, now: datetime) -> timedelta:
+    """The least offset from UTC that the server's clock had since then or is about to have."""
+    moments = [oldest, now, *(now + timedelta(hours=hours) for hours in (1, 2, 3))]
+    shown = ", ".join(
+        f"CONVERT_TZ('{moment:%Y-%m-%d %H:%M:%S}', '+00:00', '{zone}')" for moment in moments
+    )
+    walls = query_once(session, f"SELECT {shown}")[0]
+    offsets = (
+        _utc(wall) - moment.replace(microsecond=0)
+        for wall, moment in zip(walls, moments, strict=True)
+    )
+    return min(offsets)
+
+
+def _oldest(found: Sequence[_Found]) -> _Found | None:
+    return min(found, key=lambda one: one.began, default=None)
+
+
+def _describe(found: _Found, *, is_statement: bool) -> str:
+    if found.thread == 0:
+        return "a prepared XA transaction (XA RECOVER lists it, XA COMMIT or XA ROLLBACK ends it)"
+    what = f"a statement of {found.user}" if is_statement else "a transaction"
+    return f"{what}, thread {found.thread}, begun {found.began:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _utc(value: Any) -> datetime:
+    moment: datetime = value
+    return moment.replace(tzinfo=UTC)

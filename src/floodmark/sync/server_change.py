@@ -1,0 +1,93 @@
+"""Check after a failover that the new server has what a table's position stands on.
+
+A position says that all rows up to it were read, on the server that they were read from. On another
+server that only holds if that one has executed the same transactions. If it lacks some, it is
+behind or has gone another way, and rows could come to lie behind the position, unseen.
+"""
+
+from floodmark.errors import ServerBehind
+from floodmark.model.manifest import Chunk
+from floodmark.model.notice import Notice, Report
+from floodmark.model.position import Position
+from floodmark.model.standing import Head
+from floodmark.model.table import TableName
+from floodmark.model.watermark import Watermark
+from floodmark.sources.connection import MysqlSession
+from floodmark.sources.counts import count_window, has_reached
+from floodmark.sources.replication import has_executed, is_of
+from floodmark.state.watermarks import WatermarkStore
+from floodmark.sync.plan import TablePlan
+from floodmark.sync.source import Source
+
+
+def check_server_change(
+    store: WatermarkStore,
+    source: Source,
+    session: MysqlSession,
+    watermark: Watermark | None,
+    plan: TablePlan,
+    report: Report,
+) -> None:
+    """Raise ServerBehind if the server is another one than before, and lacks what was read there.
+
+    By GTIDs where both servers have them; else by the position and by the rows of the last chunk.
+    """
+    before = watermark.mysql_state.server if watermark else None
+    if watermark is None or before is None or before == source.server.identity or plan.held_back:
+        return
+    table = plan.source.name
+    chunk = _last_chunk(store, watermark, table)
+    if chunk is None:
+        return
+    executed = None
+    if chunk.gtids and is_of(source.server.product, chunk.gtids):
+        executed = has_executed(session, source.server, chunk.gtids)
+    if executed is None:
+        how = "position and row counts"
+        reason = _compare_rows(session, plan, chunk, watermark.position)
+    else:
+        how = "its GTIDs"
+        reason = None if executed else "it has not executed all transactions that were read there"
+    if reason:
+        raise ServerBehind(
+            f"{table}: its position was read from server {before}, and now there is"
+            f" {source.server.identity}: {reason}",
+            hint="if it is a replica that is catching up, try again later; if it was promoted"
+            f" without them, 'floodmark watermark set -t {table} --timestamp …' goes back to before"
+            " the failover, and 'floodmark watermark reset' reads everything again",
+        )
+    source.announce(
+        Notice(
+            "warning",
+            f"another server than before: {source.server.identity} instead of {before};"
+            f" it has everything that was read there, by {how}",
+            "server_changed",
+        ),
+        report,
+    )
+
+
+def _last_chunk(store: WatermarkStore, watermark: Watermark, table: TableName) -> Chunk | None:
+    """The last chunk that was read; None if there is none since the last reset."""
+    since = Head(watermark.mysql_state.counted_from_epoch, 0)
+    for head in sorted(store.log.heads(table, since=since), reverse=True):
+        change = store.log.read(table, head).change
+        if isinstance(change, Chunk) and not change.adopted:
+            return change
+    return None
+
+
+def _compare_rows(
+    session: MysqlSession, plan: TablePlan, chunk: Chunk, position: Position
+) -> str | None:
+    """Say what shows that the server lacks something; None if nothing does."""
+    source, cursor = plan.source, plan.choice.cursor
+    if cursor.kind == "none" or position.is_start:
+        return None
+    if not has_reached(session, source, cursor, position.base, index=plan.choice.index):
+        return f"its rows end before the position {position.base}"
+    rows = chunk.rows + chunk.quarantined_rows
+    found = count_window(session, source, cursor, chunk.start, chunk.end)
+    if found > rows:
+        return f"it has {found:,} rows from {chunk.start} to {chunk.end}, where {rows:,} were read"
+    return None

@@ -1,0 +1,307 @@
+"""A source server in one round: its sessions, its identity, and what is in flight there.
+
+All sessions of a round reach one server. What is in flight is read once and serves all tables,
+as long as it is fresh: the argument is in `floodmark.planning.bounds`.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from threading import Lock
+from typing import Any, Protocol, Self
+
+from msgspec import structs
+
+from floodmark.config.models import MysqlConnection
+from floodmark.errors import FloodmarkError
+from floodmark.model.bound import Activity, Ceiling
+from floodmark.model.notice import Notice, Report
+from floodmark.model.server import Server
+from floodmark.planning.replication import applied_moment, role_of
+from floodmark.sources.connection import (
+    MysqlSession,
+    repeatable,
+    translated,
+)
+from floodmark.sources.connection import connect as connect_once
+from floodmark.sources.in_flight import read_activity, read_clock
+from floodmark.sources.replication import wait_for_gtids
+from floodmark.sources.servers import read_heartbeat, read_server
+from floodmark.tunnels.tunnel import Tunnels
+
+KEEP_SECONDS = 60.0
+_CATCH_UP_SECONDS = 5.0
+_POLL_SECONDS = 0.25
+
+
+class Connect(Protocol):
+    """Opens sessions."""
+
+    def __call__(
+        self, connection: MysqlConnection, *, server: Server | None = None
+    ) -> AbstractContextManager[MysqlSession]:
+        """Open a session, which must reach `server` if one is named."""
+
+
+class Source:
+    """A server to read from, in one round. May be used by several threads."""
+
+    def __init__(
+        self,
+        connection: MysqlConnection,
+        primary: MysqlConnection | None = None,
+        *,
+        connect: Connect = connect_once,
+        keep_seconds: float = KEEP_SECONDS,
+    ) -> None:
+        self.connection = connection
+        self.readings = 0
+        self._primary = primary
+        self._connect = connect
+        self._keep_seconds = keep_seconds
+        self._closing = ExitStack()
+        self._idle: list[MysqlSession] = []
+        self._lock = Lock()
+        self._reading = Lock()
+        self._server: Server | None = None
+        self._watch: _Watch | None = None
+        self._began = float("-inf")
+        self._outcome: Activity | FloodmarkError
+        self._announced: set[str] = set()
+
+    @property
+    def server(self) -> Server:
+        """The server that is read from, as it was when the round began."""
+        if self._server is None:
+            with self.session():
+                pass
+        assert self._server is not None
+        return self._server
+
+    @contextmanager
+    def session(self) -> Iterator[MysqlSession]:
+        """A session with the server for planning, of its own while it is used."""
+        with self._lock:
+            session = self._idle.pop() if self._idle else None
+            if session is None:
+                session = self._closing.enter_context(
+                    self._connect(self.connection, server=self._server)
+                )
+            if self._server is None:
+                with translated(self.connection):
+                    self._server = session.server = read_server(session)
+        with translated(self.connection):
+            yield session
+        self._idle.append(session)
+
+    def activity(self, since: float = float("-inf")) -> Activity:
+        """What is in flight, as of `since` (of `time.monotonic`) or later.
+
+        All who ask share one reading. Whoever comes while one is under way waits for it, and takes
+        it if it began late enough. A reading that failed has failed for all.
+        """
+        with self._reading:
+            now = time.monotonic()
+            if self._began < max(since, now - self._keep_seconds):
+                self._began = now
+                try:
+                    self._outcome = self._read()
+                except FloodmarkError as error:
+                    self._outcome = error
+            if isinstance(self._outcome, FloodmarkError):
+                raise self._outcome
+            return self._outcome
+
+    def look(self) -> Activity:
+        """What is in flight from now on."""
+        return self.activity(time.monotonic())
+
+    def ceiling(self, number: int) -> Ceiling:
+        """A greatest id that was just read, with the time by the clock that stamps rows."""
+        with self._reading:
+            return Ceiling(number, self._watcher().clock())
+
+    def announce(self, notice: Notice, report: Report) -> None:
+        """Report something that concerns many tables once."""
+        if notice.message not in self._announced:
+            self._announced.add(notice.message)
+            report(notice)
+
+    def close(self) -> None:
+        """End all sessions."""
+        self._closing.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # Whatever a session has to say about its end is of no interest any more.
+        with suppress(FloodmarkError):
+            self.close()
+
+    def _watcher(self) -> "_Watch":
+        if self._watch is None:
+            if self._primary is None:
+                self._watch = _Watch(self, self.connection, self.server)
+            else:
+                self._watch = _PrimaryWatch(self, self._primary, self.server)
+        return self._watch
+
+    def _read(self) -> Activity:
+        self.readings += 1
+        return self._watcher().read()
+
+    def open(self, connection: MysqlConnection, server: Server | None) -> MysqlSession:
+        """Open a session that lasts as long as the round."""
+        return self._closing.enter_context(self._connect(connection, server=server))
+
+
+class _Watch:
+    """Reads what is in flight on the server itself, over a session of its own."""
+
+    def __init__(self, source: Source, connection: MysqlConnection, server: Server) -> None:
+        self._source = source
+        self._connection = connection
+        self._server = server
+        self._session = source.open(connection, server)
+
+    def clock(self) -> Any:
+        """The clock that stamps rows."""
+        return self._repeated(read_clock)
+
+    def read(self) -> Activity:
+        """Read what is in flight, and judge what can be seen."""
+        deadline = time.monotonic() + _CATCH_UP_SECONDS
+        while True:
+            activity: Activity = self._repeated(self._judged)
+            # What a replica or cluster node has received is usually applied within a moment.
+            if not activity.held or time.monotonic() > deadline or not self._is_catching_up():
+                return activity
+            time.sleep(_POLL_SECONDS)
+
+    def _is_catching_up(self) -> bool:
+        server = self._server
+        running = all(c.applying and c.receiving for c in server.channels or ())
+        waits = bool(server.group and server.group.waiting and not server.group.problem)
+        return running and (waits or any(not c.caught_up for c in server.channels or ()))
+
+    def _judged(self, session: MysqlSession) -> Activity:
+        self._server = server = structs.replace(
+            read_server(session), identity=self._server.identity
+        )
+        role = role_of(server)
+        if role.kind == "primary":
+            return read_activity(session, server)
+        # The order matters: what is applied is judged before anything is read.
+        heartbeat = None
+        if settings := self._connection.heartbeat:
+            heartbeat = read_heartbeat(session, settings.table, settings.column)
+            if heartbeat is None:
+                now = read_clock(session)
+                return Activity(now=now, held=f"heartbeat table {settings.table} is empty")
+        applied = applied_moment(server, role, read_clock(session), heartbeat)
+        activity = read_activity(session, server)
+        return structs.replace(
+            activity,
+            undated=None,
+            unseen=role.why,
+            applied=applied.moment,
+            held=applied.held or activity.held,
+            hint=role.hint,
+        )
+
+    def _repeated(self, read: Callable[[MysqlSession], Any]) -> Any:
+        with translated(self._connection):
+            return repeatable(self._session, lambda: read(self._session))
+
+
+class _PrimaryWatch(_Watch):
+    """Reads what is in flight on the primary, and waits for the replica to execute that."""
+
+    def __init__(self, source: Source, primary: MysqlConnection, replica: Server) -> None:
+        session = source.open(primary, None)
+        with translated(primary):
+            server = session.server = read_server(session)
+        self._source = source
+        self._connection = primary
+        self._server = server
+        self._session = session
+        self._replica = replica
+
+    def _is_catching_up(self) -> bool:
+        return False
+
+    def _judged(self, session: MysqlSession) -> Activity:
+        server, replica = self._server, self._replica
+        activity = read_activity(session, server)
+        facts = read_server(session)
+        role = role_of(facts)
+        same = server.identity == replica.identity
+        # A read-only server that replicates from nobody may be named as its own primary.
+        if role.kind != "primary" and not (same and facts.channels == () and not facts.group):
+            return structs.replace(
+                activity, held=f"the configured primary is none: {role.why}", hint=role.hint
+            )
+        if same or activity.held:
+            return activity
+        if reason := self._wait(activity):
+            return structs.replace(activity, held=reason)
+        return activity
+
+    def _wait(self, activity: Activity) -> str | None:
+        """Wait until the replica has executed what the primary had; say why it has not."""
+        connection = self._source.connection
+        assert connection.primary is not None
+        seconds = connection.primary.wait_seconds
+        if not activity.gtids:
+            return (
+                "the primary has no GTIDs to wait for (MySQL: gtid_mode=ON; MariaDB: log_bin), so"
+                " it cannot be seen what the replica has executed"
+            )
+        with self._source.session() as session:
+            replica = read_server(session)
+            channels = replica.channels or ()
+            if stopped := next((c for c in channels if not c.applying), None):
+                return f"the replica's applier is stopped ({stopped})"
+            if replica.product == "mariadb" and not _replicates(replica, self._server):
+                return f"the replica does not replicate from server_id {self._server.uuid}"
+            if wait_for_gtids(session, replica, activity.gtids, seconds):
+                return None
+        return (
+            f"after {seconds:g} s the replica has not executed all that the primary had committed"
+        )
+
+
+def _replicates(replica: Server, primary: Server) -> bool:
+    """Whether a channel of the replica leads to the primary; only that makes GTIDs comparable."""
+    return any(channel.source == primary.uuid for channel in replica.channels or ())
+
+
+class Sources:
+    """The sources of a round, one for each connection. May be used by several threads."""
+
+    def __init__(self, tunnels: Tunnels, connect: Connect = connect_once) -> None:
+        self._tunnels = tunnels
+        self._connect = connect
+        self._lock = Lock()
+        self._open: dict[MysqlConnection, Source] = {}
+        self._closing = ExitStack()
+
+    @contextmanager
+    def of(self, connection: MysqlConnection) -> Iterator[Source]:
+        """The source of a connection; errors that are a tunnel's fault say so."""
+        with self._tunnels.through(connection) as local, ExitStack() as through:
+            primary = connection.to_primary
+            if primary is not None:
+                primary = through.enter_context(self._tunnels.through(primary))
+            with self._lock:
+                if connection not in self._open:
+                    source = Source(local, primary, connect=self._connect)
+                    self._open[connection] = self._closing.enter_context(source)
+            yield self._open[connection]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closing.close()
