@@ -210,7 +210,8 @@ def test_rows_of_an_open_transaction_come_with_a_later_sync(
     sync = Sync(reader)
     bound = sync.run()
     assert bound is not None
-    assert "a transaction, thread" in str(bound.held_by)
+    assert "a transaction of floodmark@127.0.0.1" in str(bound.held_by)
+    assert f"(KILL {late.thread_id()} ends it)" in str(bound.held_by)  # type: ignore[no-untyped-call]
     assert sync.seen == {1: 1, 2: 1}
     run(late, "COMMIT")
     sync.run()
@@ -413,7 +414,8 @@ def test_small_ids_that_commit_late_are_not_lost(reader: MysqlSession, writer: O
     bound = sync.run()
     assert bound is not None
     assert bound.position == Position(id=3)
-    assert "a transaction, thread" in str(bound.held_by)
+    assert "a transaction of floodmark@127.0.0.1" in str(bound.held_by)
+    assert f"(KILL {late.thread_id()} ends it)" in str(bound.held_by)  # type: ignore[no-untyped-call]
     assert sorted(sync.seen) == [1, 2, 3]
     run(late, "COMMIT")
     sync.run()

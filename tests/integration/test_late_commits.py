@@ -1,9 +1,11 @@
 """Transactions that commit late: rows that appear behind where others have already been read."""
 
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from random import Random
 
@@ -315,3 +317,40 @@ def test_a_table_that_was_emptied_says_that_its_new_rows_are_not_seen(
     again = it.synced()
     assert again["rows"] == 1
     assert "are not seen: was" not in " ".join(again["warnings"])
+
+
+def test_a_forgotten_transaction_holds_the_table_back_and_is_named(
+    pipeline: New, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows that are committed wait behind it: that is a state, with its cause and its cure."""
+    monkeypatch.setattr("floodmark.sync.plan.HELD_AFTER", timedelta(seconds=6))
+    it = pipeline({"t": "{cursor: [update_at, id]}"})
+    create(it)
+    with session(it) as forgotten:
+        ask(forgotten, "BEGIN")
+        ask(forgotten, "INSERT INTO t (v) VALUES (1)")
+        time.sleep(2)
+        ask_once(it, "INSERT INTO t (v) VALUES (2)")
+        next_second()
+        ended = it.sync()
+        assert ended.code == 0
+        ending = f"KILL {forgotten.thread_id()} ends it"  # type: ignore[no-untyped-call]
+        assert "held back, read only up to" in ended.err
+        assert "a transaction of floodmark@127.0.0.1" in ended.err
+        assert ending in ended.err
+        listed = it.call("watermark", "list")
+        assert "held back" in listed.out
+        assert ending in it.call("watermark", "get", "-t", f"{it.schema}.t").out
+        metrics = it.folder / "metrics.prom"
+        assert it.sync("--metrics-file", str(metrics)).code == 0
+        (fresh, held) = (
+            float(re.search(rf"^{name}{{.*}} (.*)$", metrics.read_text(), re.MULTILINE)[1])  # type: ignore[index]
+            for name in ("floodmark_fresh_timestamp_seconds", "floodmark_held_back_seconds")
+        )
+        assert fresh < time.time() - 6
+        assert held > 0
+        ask(forgotten, "COMMIT")
+    next_second()
+    assert it.synced()["held_back"] is None
+    assert seen(it) == live(it)
+    assert "held back" not in it.call("watermark", "list").out

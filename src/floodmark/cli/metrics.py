@@ -85,6 +85,10 @@ class Meter:
             name, watermark = str(table), store.known(table)
             recoveries = sum(key.startswith(layout.recoveries(table)) for key in recovered)
             metrics.set("floodmark_recoveries_total", recoveries, table=name)
+            lease = read_lease(store.objects, table)
+            since = lease.held_since if lease else None
+            held = (self._app.run.clock() - since).total_seconds() if since else 0.0
+            metrics.set("floodmark_held_back_seconds", max(0.0, held), table=name)
             if watermark is None:
                 continue
             extracted, loaded = watermark.mysql_state, watermark.redshift_state
@@ -94,7 +98,6 @@ class Meter:
             metrics.set("floodmark_files_total", extracted.s3_file_count, table=name)
             metrics.set("floodmark_file_bytes_total", extracted.s3_bytes, table=name)
             metrics.set("floodmark_quarantined_rows_total", loaded.quarantined_rows, table=name)
-            lease = read_lease(store.objects, table)
             in_step = lease.in_step_at if lease else None
             behind = watermark.loaded_head < watermark.head
             fresh = (("extract", in_step), ("load", loaded.last_load_time if behind else in_step))

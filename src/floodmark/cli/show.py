@@ -50,8 +50,8 @@ def show_watermark(
     if extract.last_id is not None:
         lines.append(f"      Last ID: {show_id(extract.last_id)}")
     lines.append(f"      Last Extraction Time: {_moment(extract.last_extraction_time, now)}")
-    if extract.held_back:
-        lines.append(f"      Held Back: {extract.held_back}")
+    if lease is not None and lease.held_by:
+        lines.append(f"      Held Back: {lease.held_by}, since {_moment(lease.held_since, now)}")
     if extract.error:
         lines.append(f"      Error: {extract.error}")
     if imported := watermark.metadata.imported_from:
@@ -117,8 +117,8 @@ def show_state(watermark: Watermark, lease: LeaseDocument | None, now: datetime)
         return style("load failed", "red")
     if at_work:
         return style("at work", "yellow")
-    if extract.held_back:
-        return style("held back", "yellow")
+    if lease is not None and lease.held_by:
+        return style(_held(lease, now), "yellow")
     if extract.status == "in_progress":
         return style("interrupted", "yellow")
     if extract.last_extraction_time is None:
@@ -131,9 +131,15 @@ def show_state(watermark: Watermark, lease: LeaseDocument | None, now: datetime)
 
 def show_absence(lease: LeaseDocument | None, problem: str | None, now: datetime) -> str:
     """How a table without a watermark is: it may have been found to be empty."""
+    if problem is None and lease is not None and lease.held_by:
+        return style(_held(lease, now), "yellow")
     if problem is None and lease is not None and lease.in_step_at is not None:
         return _lag(now - lease.in_step_at)
     return style("no watermark", "red" if problem else "yellow")
+
+
+def _held(lease: LeaseDocument, now: datetime) -> str:
+    return f"held back {span(now - lease.held_since)}" if lease.held_since else "held back"
 
 
 def _lag(behind: timedelta) -> str:

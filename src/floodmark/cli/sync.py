@@ -141,7 +141,8 @@ def sync_once(app: App, syncing: Syncing, meter: Meter) -> int:
     app.print("\n".join(map(show_result, results)), outcome)
     for result in results:
         for remark in remarks(result):
-            if remark.event != HELD_BACK or app.log.as_json:  # else its line has said so
+            said = remark.event == result.status == HELD_BACK  # by the table's line
+            if app.log.as_json or not said:
                 app.report(remark)
         if result.failed and app.log.as_json:
             app.report(failure(result))

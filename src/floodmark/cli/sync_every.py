@@ -10,7 +10,7 @@ import msgspec
 from floodmark.cli.app import App
 from floodmark.cli.metrics import Meter
 from floodmark.cli.stopping import Terminated
-from floodmark.cli.sync_result import failure, remarks
+from floodmark.cli.sync_result import HELD_BACK, failure, remarks
 from floodmark.cli.sync_round import Syncing
 from floodmark.errors import ExitCode, FloodmarkError, UsageError
 from floodmark.model.notice import Level, Notice
@@ -70,10 +70,13 @@ def _round(app: App, syncing: Syncing, *, first: bool) -> Round:
 
 
 def _tell(app: App, done: Round, next_at: datetime, known: set[str]) -> set[str]:
-    """Say what a round did, but no remark that is known from the round before; return them all."""
+    """Say what a round did, and return its remarks.
+
+    Remarks that are known from the round before are left out, but for what holds a table back.
+    """
     said = [remark for result in done.tables for remark in remarks(result)]
     for remark in said:
-        if remark.message not in known:
+        if remark.event == HELD_BACK or remark.message not in known:
             app.report(remark)
     for result in done.tables:
         if result.failed:

@@ -7,6 +7,7 @@ from floodmark.cli.verification import remarks_on, show_agreement, show_differen
 from floodmark.cli.words import counted, since, size
 from floodmark.errors import ExitCode
 from floodmark.model.notice import Level, Notice
+from floodmark.model.timestamps import stamped
 from floodmark.sync.result import TableResult
 
 HELD_BACK = "held_back"
@@ -21,7 +22,7 @@ def show_result(result: TableResult) -> str:
             f" ({size(result.bytes)})"
             f" in {result.seconds:.1f} s, now at {result.end}"
         )
-    elif result.held_back and result.start is not None:
+    elif result.status == HELD_BACK and result.start is not None:
         parts.append(f"held back at {since(result.start)}: {result.held_back}")
     elif result.start is not None:
         parts.append(f"nothing new since {since(result.start)}")
@@ -38,7 +39,7 @@ def show_result(result: TableResult) -> str:
         parts.append(f"{counted(result.quarantined_rows, 'row')} quarantined")
     if result.failed:
         parts.append(_reason(result))
-    state = "failed" if result.failed else "note" if result.held_back else "ok"
+    state = "failed" if result.failed else "note" if result.status == HELD_BACK else "ok"
     lines = [entry(state, f"{result.table_name}: {'; '.join(parts)}")]
     if verified and verified.differences:
         lines += show_differences(verified)
@@ -53,7 +54,9 @@ def remarks(result: TableResult) -> Iterator[Notice]:
         return Notice(level, f"{table}: {text.removeprefix(f'{table}: ')}", event, table)
 
     if result.held_back:
-        yield remark("warning", f"held back, nothing new is read: {result.held_back}", HELD_BACK)
+        fresh = result.fresh
+        how = f"read only up to {stamped(fresh)}" if fresh else "nothing new is read"
+        yield remark("warning", f"held back, {how}: {result.held_back}", HELD_BACK)
     for change in result.target_changes:
         yield remark("info", change, "target_changed")
     if result.left_out_files:

@@ -232,9 +232,9 @@ def _as_text(app: App, table: TableName, watermark: Watermark | None) -> str:
         if watermark is None:
             return f"No watermark found, will start from {source}: {plain(moment)}"
         start = f"{plain(moment)} ({source})"
-    if width() is None:
-        return show_watermark(table, watermark, start)
     lease = read_lease(app.store.objects, table)
+    if width() is None:
+        return show_watermark(table, watermark, start, lease=lease)
     return show_watermark(table, watermark, start, app.run.clock(), lease)
 
 

@@ -63,8 +63,6 @@ class MysqlState(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The first epoch whose chunks the counts cover."""
     server: str | None = None
     """The identity of the server that the position was last read from."""
-    held_back: str | None = None
-    """Why the last extraction was held back and read nothing."""
     error: str | None = None
     """Why the last extraction failed."""
 

@@ -62,9 +62,7 @@ def checkpoint(watermark: Watermark, manifest: Manifest) -> Watermark:
 
 def _facts(standing: Standing) -> Standing:
     """Leave out what changes without a manifest."""
-    state = structs.replace(
-        standing.mysql_state, status="pending", error=None, held_back=None, server=None
-    )
+    state = structs.replace(standing.mysql_state, status="pending", error=None, server=None)
     return structs.replace(standing, mysql_state=state)
 
 
@@ -89,7 +87,7 @@ def after(watermark: Watermark, manifest: Manifest) -> Watermark:
 
 def _stand(watermark: Watermark, change: Change, by: Authorship) -> Standing:
     """Say where extraction stands once the change has the next place in the log."""
-    state = structs.replace(watermark.mysql_state, error=None, held_back=None)
+    state = structs.replace(watermark.mysql_state, error=None)
     before = structs.replace(watermark.standing, mysql_state=state)
     head = before.next_head
     match change:
@@ -361,7 +359,7 @@ def extract_started(watermark: Watermark) -> Watermark:
     To be saved before a table's first data file is written: files of which no watermark knows are
     what is left after a total loss, and would be taken for that.
     """
-    state = structs.replace(watermark.mysql_state, status="in_progress", error=None, held_back=None)
+    state = structs.replace(watermark.mysql_state, status="in_progress", error=None)
     return structs.replace(watermark, mysql_state=state)
 
 
@@ -370,17 +368,10 @@ def nothing_new(watermark: Watermark, server: str | None = None) -> Watermark:
     state = structs.replace(
         watermark.mysql_state,
         error=None,
-        held_back=None,
         server=server if watermark.mysql_state.server else None,
     )
     if state.status in ("failed", "in_progress"):
         state = structs.replace(state, status="success")
-    return structs.replace(watermark, mysql_state=state)
-
-
-def extract_held_back(watermark: Watermark, why: str) -> Watermark:
-    """Note that stage 1 may read nothing at present; the position stays."""
-    state = structs.replace(watermark.mysql_state, held_back=why)
     return structs.replace(watermark, mysql_state=state)
 
 

@@ -57,6 +57,7 @@ from floodmark.planning.clock import earliest_wall
 GRACE = timedelta(seconds=5)
 REPLICA_LAG = timedelta(seconds=60)
 PATIENCE = timedelta(seconds=5)
+HELD_AFTER = timedelta(seconds=60)  # what is held back for less is not worth a word
 POLL = timedelta(seconds=0.25)
 
 _SECOND = timedelta(seconds=1)
@@ -160,7 +161,7 @@ def id_bound(
         waiting = _until_settled(ceiling, activity, lag) if activity.unseen else POLL
         pause(min(waiting, last_look - activity.now).total_seconds())
         activity = look()
-    return Bound(position=Position(id=ceiling.id), held_by=activity.unseen, fresh=ceiling.read_at)
+    return Bound(position=Position(id=ceiling.id), fresh=ceiling.read_at)
 
 
 def _is_long(activity: Activity, patience: timedelta) -> bool:
@@ -198,4 +199,5 @@ def _ids_settled(ceiling: Ceiling, activity: Activity, lag: timedelta | None) ->
 
 
 def _holder(activity: Activity) -> str | None:
-    return activity.unseen or activity.undated or activity.holder
+    """What is in flight and holds the bound back; a lag is no holder."""
+    return None if activity.unseen else activity.undated or activity.holder

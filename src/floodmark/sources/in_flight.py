@@ -98,7 +98,7 @@ def read_activity(session: MysqlSession, server: Server) -> Activity:
         oldest_statement=statement.began if statement else None,
         oldest_transaction=transaction.began if transaction else None,
         undated=_UNDATED if undated else None,
-        holder=_describe(oldest, is_statement=oldest is statement) if oldest else None,
+        holder=_describe(session, oldest) if oldest else None,
         unseen=held if held == NO_PROCESS else None,
         held=held if held == NEVER_FRESH else None,
         server_offset=_least_offset(session, zone, oldest.began if oldest else now, now),
@@ -262,11 +262,16 @@ def _oldest(found: Sequence[_Found]) -> _Found | None:
     return min(found, key=lambda one: one.began, default=None)
 
 
-def _describe(found: _Found, *, is_statement: bool) -> str:
+def _describe(session: MysqlSession, found: _Found) -> str:
+    """Say whose it is, since when, and what ends it."""
     if found.thread == 0:
         return "a prepared XA transaction (XA RECOVER lists it, XA COMMIT or XA ROLLBACK ends it)"
-    what = f"a statement of {found.user}" if is_statement else "a transaction"
-    return f"{what}, thread {found.thread}, begun {found.began:%Y-%m-%d %H:%M:%S} UTC"
+    # A transaction that waits for its application has no statement, but its session is listed.
+    sql = f"SELECT USER, HOST FROM information_schema.PROCESSLIST WHERE ID = {found.thread}"  # noqa: S608
+    owner = "".join(f" of {user}@{host}" for user, host in query_once(session, sql))
+    what = "a statement" if found.user else "a transaction"
+    began = f"{found.began:%Y-%m-%d %H:%M:%S} UTC"
+    return f"{what}{owner}, thread {found.thread}, begun {began} (KILL {found.thread} ends it)"
 
 
 def _utc(value: Any) -> datetime:

@@ -9,6 +9,7 @@ is committed twice does not rest on it, nor on anybody's clock, but on the numbe
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from threading import Event, Thread
+from typing import Any
 
 from msgspec import Struct, structs
 
@@ -32,8 +33,10 @@ from floodmark.storage.objects import ObjectStore
 class LeaseDocument(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Who works on a table, and until when unless renewed.
 
-    `in_step_at` is the moment up to which a run last had read everything. A run that finds nothing
-    new writes no watermark, but it gives back its lease.
+    A run that finds nothing new writes no watermark, but it gives back its lease. So this is where
+    it notes how fresh the table is: `in_step_at` is the moment up to which a run last had read
+    everything, `held_by` what kept the last run from reading more, and `held_since` since when
+    something has.
     """
 
     table_name: str
@@ -45,6 +48,8 @@ class LeaseDocument(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     released: bool = False
     process: str = ""
     in_step_at: datetime | None = None
+    held_by: str | None = None
+    held_since: datetime | None = None
     checksum: str = ""
 
     @property
@@ -78,7 +83,7 @@ class Lease:
         self._clock = clock
         self._report = report
         self._lost = False
-        self._in_step_at: datetime | None = None
+        self._noted: dict[str, Any] = {}
         self._stop = Event()
         self._heartbeat = Thread(target=self._beat, name=f"lease {table}", daemon=True)
         self._heartbeat.start()
@@ -99,7 +104,12 @@ class Lease:
     def note_in_step(self, fresh: datetime | None = None) -> None:
         """Note up to when everything is read, now if not given; kept with the released lease."""
         now = self._clock()
-        self._in_step_at = min(fresh or now, now)
+        self._noted["in_step_at"] = min(fresh or now, now)
+
+    def note_held(self, held_by: str | None) -> None:
+        """Note what keeps newer rows from being read, if anything does."""
+        since = self._document.held_since or self._clock()
+        self._noted |= {"held_by": held_by, "held_since": since if held_by else None}
 
     def release(self) -> None:
         """Let others work on the table. Does nothing if the lease is lost anyway."""
@@ -108,8 +118,7 @@ class Lease:
         if self._lost:
             return
         try:
-            in_step_at = self._in_step_at or self._document.in_step_at
-            self._write(structs.replace(self._document, released=True, in_step_at=in_step_at))
+            self._write(structs.replace(self._document, released=True, **self._noted))
         except WriteConflict:
             pass  # overtaken, so there is nothing to give back
         except StorageError as error:
@@ -176,6 +185,8 @@ def take_lease(
         expires_at=now + timedelta(seconds=seconds),
         process=this_process(),
         in_step_at=current.in_step_at if current else None,
+        held_by=current.held_by if current else None,
+        held_since=current.held_since if current else None,
     )
     key = layout.lease(table)
     try:

@@ -25,7 +25,6 @@ from floodmark.model.run import Strategy
 from floodmark.model.table import TableName
 from floodmark.model.transitions import (
     extract_failed,
-    extract_held_back,
     extract_started,
     nothing_new,
 )
@@ -243,13 +242,12 @@ class _TableRun:
         """Say what was done, when there are no more chunks."""
         store, server = self._extraction.store, self._extraction.source.server.identity
         held = self._plan.held_back
+        self._lease.note_held(self._plan.held_by)
+        self._result = structs.replace(
+            self._result, held_back=self._plan.held_by, fresh=self._plan.fresh
+        )
         if held is not None:
-            why = held.held_by or ""
-            if self._watermark is not None:
-                store.update(self._table, lambda current: extract_held_back(current, why))
-            self._result = structs.replace(
-                self._result, status="held_back", held_back=why, hint=held.hint
-            )
+            self._result = structs.replace(self._result, status="held_back", hint=held.hint)
         elif self._watermark is not None and self._result.chunks == 0:
             store.update(self._table, lambda current: nothing_new(current, server))
         if self._extraction.limit is None and held is None:

@@ -8,6 +8,7 @@ from threading import Lock
 FAMILIES = {
     "floodmark_lag_seconds": ("gauge", "How old the moment is up to which a stage has everything."),
     "floodmark_fresh_timestamp_seconds": ("gauge", "Up to when a stage has everything."),
+    "floodmark_held_back_seconds": ("gauge", "For how long a table has been held back."),
     "floodmark_last_success_timestamp_seconds": ("gauge", "When a table last went well."),
     "floodmark_rows_total": ("counter", "Rows that went through a stage."),
     "floodmark_files_total": ("counter", "Data files in the lake."),

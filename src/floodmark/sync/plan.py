@@ -19,6 +19,7 @@ from floodmark.model.position import START, Position
 from floodmark.model.schema import SourceTable
 from floodmark.model.table import TableName
 from floodmark.planning.bounds import (
+    HELD_AFTER,
     held_back,
     id_bound,
     settled_before,
@@ -47,8 +48,8 @@ class TablePlan(Struct, frozen=True, kw_only=True):
     """What will be read of a table.
 
     `bound` is None if there is nothing that could be read; `position` of it, if nothing may be.
-    `gtids` were executed on the server before any row was read. Once the plan is carried out, rows
-    are complete up to `fresh`.
+    It was `now` by the server's clock, and `gtids` were executed, before any row was read. Once the
+    plan is carried out, rows are complete up to `fresh`.
     """
 
     source: SourceTable
@@ -59,6 +60,7 @@ class TablePlan(Struct, frozen=True, kw_only=True):
     bound: Bound | None
     expected_rows: int
     warnings: tuple[str, ...]
+    now: datetime | None = None
     gtids: str | None = None
     fresh: datetime | None = None
 
@@ -71,6 +73,15 @@ class TablePlan(Struct, frozen=True, kw_only=True):
     def held_back(self) -> Bound | None:
         """The bound, if nothing may be read."""
         return self.bound if self.bound and self.bound.position is None else None
+
+    @property
+    def held_by(self) -> str | None:
+        """What keeps newer rows from being read, for longer than a moment."""
+        bound = self.bound
+        if bound is None or bound.held_by is None:
+            return None
+        late = bound.fresh and self.now and self.now - bound.fresh > HELD_AFTER
+        return bound.held_by if late or bound.position is None else None
 
     @property
     def walked(self) -> bool:
@@ -136,11 +147,11 @@ def plan_table(
                     judge_waiting(
                         table, cursor, count_waiting(session, source, cursor, start, end, route)
                     ),
-                    _limited_by(table, bound),
                     _beyond(session, source, cursor, start, bound),
                 ),
             ),
         ),
+        now=activity.now,
         gtids=activity.gtids,
         fresh=bound.fresh if bound else settled_before(activity, _lag(settings)),
     )
@@ -179,16 +190,6 @@ def lake_columns(source: SourceTable, planned: Sequence[ColumnPlan]) -> tuple[Co
         Column(plan.name, plan.type, source.column(plan.name).nullable, plan.arrow)
         for plan in planned
     )
-
-
-def _limited_by(table: TableName, bound: Bound | None) -> str | None:
-    """Say what keeps newer rows from being read, if something does.
-
-    A table of which nothing may be read is held back, which is more than a warning.
-    """
-    if bound is None or bound.held_by is None or bound.position is None:
-        return None
-    return f"{table}: read up to {bound.position} only: {bound.held_by}"
 
 
 def chunks_of(

@@ -1,5 +1,6 @@
 """What a run did to each table."""
 
+from datetime import datetime
 from typing import Self
 
 from msgspec import Struct, structs
@@ -36,6 +37,7 @@ class TableResult(Struct, frozen=True, kw_only=True):
     left_out_rows: int = 0
     verification: VerificationResult | None = None
     held_back: str | None = None
+    fresh: datetime | None = None
     error: str | None = None
     hint: str | None = None
     exit_code: int = 0
