@@ -29,7 +29,8 @@ it is over, whatever the column's precision.
 One reading of 1 to 3 serves any number of tables, as long as it precedes their rows. The argument
 needs 4 to come after 3, not right after it: what is in d at 3 stays visible, and what begins after
 1 is stamped no earlier than `now`, however much later the rows are read. An older reading gives an
-earlier bound, never a wrong one. For ids the order is: ceiling, then 1 to 3, then the rows.
+earlier bound, never a wrong one. For ids the order is: ceiling, then 1 to 3, then the rows; so the
+ceilings of all tables are read in a snapshot that was taken right before 1.
 
 What is promised: no row is missed whose cursor value is at least the time at which the statement
 that wrote it began, unless that was the first of a transaction, waited longer than `GRACE` for a
@@ -144,7 +145,7 @@ def id_bound(
     the first id missing above the table's position. Below that, nothing is missing that could come.
 
     Where transactions cannot be seen they are taken to last no longer than the lag, which is waited
-    for if there is a gap at all. `look` must read what is in flight after it is called.
+    for if there is a gap at all. What `look` returns must have been read after the ceiling.
     """
     activity = look()
     last_look = ceiling.read_at + patience

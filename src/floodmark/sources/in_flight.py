@@ -6,10 +6,10 @@ The order of the reads, and why it is that one: `floodmark.planning.bounds`.
 import re
 import secrets
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import pymysql
 from msgspec import Struct
@@ -19,10 +19,18 @@ from floodmark.model.bound import Activity, Ceiling
 from floodmark.model.position import Position
 from floodmark.model.schema import SourceTable
 from floodmark.model.server import Server
-from floodmark.sources.connection import MysqlSession, is_lost, query, query_once
+from floodmark.sources.connection import (
+    MysqlSession,
+    is_lost,
+    query,
+    query_once,
+    repeatable,
+)
 from floodmark.sources.projection import quote_name
 from floodmark.sources.replication import read_gtids
 from floodmark.sources.statements import relation
+
+Answer = TypeVar("Answer")
 
 # InnoDB answers from a cache that it refreshes only if nobody read it for a tenth of a second. So
 # we ask in a transaction of our own, with a word of our own, until the answer shows us asking; and
@@ -43,6 +51,8 @@ _UNDATED = (
 )
 _COUNTER = re.compile(r"^\).* AUTO_INCREMENT=(\d+)", re.MULTILINE)
 _NOT_ALLOWED = {ER.SPECIFIC_ACCESS_DENIED_ERROR, ER.XAER_RMERR}
+
+_SNAPSHOT_ENDED = {ER.TABLE_DEF_CHANGED, ER.SP_DOES_NOT_EXIST}
 
 _IDLE = "'Sleep', 'Daemon', 'Binlog Dump', 'Binlog Dump GTID'"
 
@@ -112,12 +122,48 @@ def read_clock(session: MysqlSession) -> datetime:
     return _utc(query_once(session, "SELECT UTC_TIMESTAMP(6)")[0][0])
 
 
+class SnapshotLost(Exception):
+    """A snapshot cannot be read any more."""
+
+
+def begin_snapshot(session: MysqlSession) -> None:
+    """Begin to see the server as it is now."""
+
+    def begin() -> None:
+        query_once(session, "ROLLBACK")
+        query_once(session, "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
+
+    repeatable(session, begin)
+
+
+def end_snapshot(session: MysqlSession) -> None:
+    """Let the server forget what it kept for a snapshot."""
+    with suppress(pymysql.MySQLError):  # then the server has ended it
+        query_once(session, "ROLLBACK")
+
+
+def in_snapshot(session: MysqlSession, read: Callable[[MysqlSession], Answer]) -> Answer:
+    """Read within a snapshot; SnapshotLost if it has ended, or the table was changed since.
+
+    The savepoint gives back the lock on the table's definition, which others may want to change.
+    """
+    try:
+        query_once(session, "SAVEPOINT before_reading")
+        answer = read(session)
+        query_once(session, "ROLLBACK TO SAVEPOINT before_reading")
+    except pymysql.MySQLError as error:
+        if is_lost(error) or error.args[0] in _SNAPSHOT_ENDED:
+            raise SnapshotLost from error
+        raise
+    return answer
+
+
 def read_ceiling(
     session: MysqlSession, table: SourceTable, column: str, above: Position
 ) -> int | None:
     """The greatest id above a position; None if there is none."""
     name = quote_name(column)
-    found = query(
+    found = query_once(
         session,
         f"SELECT {name} FROM {relation(table)}"  # noqa: S608
         f" WHERE {'TRUE' if above.is_start else f'{name} > {_lowest(above)}'} AND {_guard(session)}"

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta, tzinfo
 from functools import partial
+from itertools import chain
 from math import ceil
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -321,7 +322,7 @@ def _bound(
     if (walking := walk_bound(start)) is not None:
         return Bound(position=walking), activity
     if cursor.kind == "id":
-        return _id_bound(server, session, source, cursor.key[0], start, lag)
+        return _id_bound(server, session, source, cursor.key[0], start, lag, since)
     if cursor.timestamp is not None:
         column, zone = source.column(cursor.timestamp), _zone(settings.cursor_time_zone)
         return timestamp_bound(activity, column, zone=zone, lag=lag), activity
@@ -338,19 +339,20 @@ def _id_bound(
     column: str,
     start: Position,
     lag: timedelta | None,
+    since: float,
 ) -> tuple[Bound | None, Activity]:
-    """Fix how far ids may be read, by what is in flight after the greatest one was read."""
-    activity = server.activity()
+    """Fix how far ids may be read, by what was in flight after the greatest one was read."""
+    find = partial(read_ceiling, table=source, column=column, above=start)
+    activity, ceiling = server.ceiling(find, since)
     if why_held(activity, lag):
         return held_back(activity, lag), activity
-    greatest = read_ceiling(session, source, column, start)
-    if greatest is None:
+    if ceiling is None:
         return None, activity
-    ceiling = server.ceiling(greatest)
+    looks = chain([activity], iter(server.look, None))
 
     def look() -> Activity:
         nonlocal activity
-        activity = server.look()
+        activity = next(looks)
         return activity
 
     bound = id_bound(

@@ -7,7 +7,8 @@ as long as it is fresh: the argument is in `floodmark.planning.bounds`.
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from threading import Lock
+from datetime import datetime
+from threading import Lock, Timer
 from typing import Any, Protocol, Self
 
 from msgspec import structs
@@ -24,7 +25,14 @@ from floodmark.sources.connection import (
     translated,
 )
 from floodmark.sources.connection import connect as connect_once
-from floodmark.sources.in_flight import read_activity, read_clock
+from floodmark.sources.in_flight import (
+    SnapshotLost,
+    begin_snapshot,
+    end_snapshot,
+    in_snapshot,
+    read_activity,
+    read_clock,
+)
 from floodmark.sources.replication import wait_for_gtids
 from floodmark.sources.servers import read_heartbeat, read_server
 from floodmark.tunnels.tunnel import Tunnels
@@ -65,6 +73,9 @@ class Source:
         self._reading = Lock()
         self._server: Server | None = None
         self._watch: _Watch | None = None
+        self._snapshot: MysqlSession | None = None
+        self._snapshot_at: datetime
+        self._expiry: Timer | None = None
         self._began = float("-inf")
         self._outcome: Activity | FloodmarkError
         self._announced: set[str] = set()
@@ -101,25 +112,27 @@ class Source:
         it if it began late enough. A reading that failed has failed for all.
         """
         with self._reading:
-            now = time.monotonic()
-            if self._began < max(since, now - self._keep_seconds):
-                self._began = now
-                try:
-                    self._outcome = self._read()
-                except FloodmarkError as error:
-                    self._outcome = error
-            if isinstance(self._outcome, FloodmarkError):
-                raise self._outcome
-            return self._outcome
+            return self._current(since)
 
     def look(self) -> Activity:
         """What is in flight from now on."""
         return self.activity(time.monotonic())
 
-    def ceiling(self, number: int) -> Ceiling:
-        """A greatest id that was just read, with the time by the clock that stamps rows."""
-        with self._reading:
-            return Ceiling(number, self._watcher().clock())
+    def ceiling(
+        self, read: Callable[[MysqlSession], int | None], since: float = float("-inf")
+    ) -> tuple[Activity, Ceiling | None]:
+        """What is in flight, and a greatest id as it was right before that was read.
+
+        It is read in a snapshot, so that one reading serves all tables with an id cursor too.
+        """
+        with self._reading, translated(self.connection):
+            activity = self._current(since)
+            try:
+                found = in_snapshot(self._snapshot_session(), read)
+            except SnapshotLost:
+                activity = self._current(time.monotonic())
+                found = in_snapshot(self._snapshot_session(), read)
+            return activity, None if found is None else Ceiling(found, self._snapshot_at)
 
     def announce(self, notice: Notice, report: Report) -> None:
         """Report something that concerns many tables once."""
@@ -129,6 +142,8 @@ class Source:
 
     def close(self) -> None:
         """End all sessions."""
+        if self._expiry is not None:
+            self._expiry.cancel()
         self._closing.close()
 
     def __enter__(self) -> Self:
@@ -147,9 +162,41 @@ class Source:
                 self._watch = _PrimaryWatch(self, self._primary, self.server)
         return self._watch
 
+    def _current(self, since: float) -> Activity:
+        now = time.monotonic()
+        if self._began < max(since, now - self._keep_seconds):
+            self._began = now
+            try:
+                self._outcome = self._read()
+            except FloodmarkError as error:
+                self._outcome = error
+        if isinstance(self._outcome, FloodmarkError):
+            raise self._outcome
+        return self._outcome
+
     def _read(self) -> Activity:
         self.readings += 1
-        return self._watcher().read()
+        watcher = self._watcher()
+        with translated(self.connection):
+            begin_snapshot(self._snapshot_session())
+        self._snapshot_at = watcher.clock()
+        if self._expiry is not None:
+            self._expiry.cancel()
+        self._expiry = Timer(self._keep_seconds, self._end_snapshot)
+        self._expiry.daemon = True
+        self._expiry.start()
+        return watcher.read()
+
+    def _snapshot_session(self) -> MysqlSession:
+        if self._snapshot is None:
+            self._snapshot = self.open(self.connection, self.server)
+        return self._snapshot
+
+    def _end_snapshot(self) -> None:
+        """A snapshot makes the server keep old versions of rows, so it must not last."""
+        with self._reading:
+            if self._snapshot is not None and time.monotonic() >= self._began + self._keep_seconds:
+                end_snapshot(self._snapshot)
 
     def open(self, connection: MysqlConnection, server: Server | None) -> MysqlSession:
         """Open a session that lasts as long as the round."""
