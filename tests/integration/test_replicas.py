@@ -1,5 +1,6 @@
 """Replicas, groups and proxies: no committed row is lost, whatever lags behind what."""
 
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +21,15 @@ from pipelines import (
 )
 from scenarios import Lake
 from servers.mysql import MISSING, PrivateMySQL
-from servers.replication import Proxy, Replicated, connect, follow, new_server, replicated
+from servers.replication import (
+    Proxy,
+    Replicated,
+    connect,
+    follow,
+    forget_history,
+    new_server,
+    replicated,
+)
 
 TABLE = (
     "CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, v INT, update_at TIMESTAMP(6) NOT NULL"
@@ -205,6 +214,61 @@ def test_a_primary_that_is_none_is_refused(pair: Replicated, tmp_path: Path) -> 
     primary = {"host": pair.replica.host, "port": pair.replica.port}
     it = on_replica(pair, tmp_path, primary=primary)
     assert "the configured primary is none" in it.synced()["held_back"]
+
+
+def test_a_primary_that_says_nothing_is_not_waited_for(
+    pair: Replicated, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        it = on_replica(
+            pair, tmp_path, primary={"host": "127.0.0.1", "port": silent.getsockname()[1]}
+        )
+        ended = it.sync("--json")
+    assert ended.code == 1
+    assert "the primary: MySQL at 127.0.0.1" in ended.table["error"]
+
+
+@pytest.mark.parametrize("kind", ["mariadb", "mysql"])
+def test_a_replica_of_a_replica(tmp_path: Path, kind: str) -> None:
+    """How far the one in the middle is behind cannot be seen from the last one."""
+    if kind == "mysql" and not PrivateMySQL.is_available():
+        pytest.skip(MISSING)
+    with (
+        replicated(kind, tmp_path / "pair") as pair,
+        new_server(kind, tmp_path / "last", 3) as last,
+    ):
+        forget_history(last)
+        follow(last, pair.replica)
+        it = on_replica(pair, tmp_path / "it", settings=NO_LAG)
+        insert(pair, it, 1)
+        Replicated(pair.primary, last).catch_up()
+        move(it, last)
+        assert "its source is a replica itself" in it.synced()["held_back"]
+        change(it, source={**source_of(last), **primary_of(pair)})
+        assert "leads to another server than" in it.synced()["held_back"]
+
+
+def test_a_primary_that_was_left_behind(tmp_path: Path) -> None:
+    """A replica follows the new primary, and its configuration still names the old one."""
+    if not PrivateMySQL.is_available():
+        pytest.skip(MISSING)
+    with (
+        replicated("mysql", tmp_path / "pair") as pair,
+        new_server("mysql", tmp_path / "last", 3) as last,
+    ):
+        forget_history(last)
+        follow(last, pair.primary)
+        it = on_replica(pair, tmp_path / "it")
+        Replicated(pair.primary, last).catch_up()
+        change(it, source={**source_of(last), **primary_of(pair)})
+        assert it.synced()["status"] == "success"
+        promote(pair)
+        last.execute("STOP REPLICA")
+        last.execute("RESET REPLICA ALL")
+        follow(last, pair.replica)
+        pair.replica.execute(f"INSERT INTO {it.schema}.t (v) VALUES (1)")
+        Replicated(pair.replica, last).catch_up()
+        assert "leads to another server than" in it.synced()["held_back"]
 
 
 # Heartbeats

@@ -70,7 +70,7 @@ class TlsSettings(Struct, frozen=True, kw_only=True):
 class PrimarySettings(Struct, frozen=True, kw_only=True):
     """The primary of a replica that is read from. TLS and tunnel are those of the connection."""
 
-    host: str
+    host: Annotated[str, Meta(min_length=1)]
     """The primary; with a tunnel, as the SSH server sees it."""
     port: Port | None = None
     """Its port, if not that of the connection."""
@@ -85,7 +85,7 @@ class PrimarySettings(Struct, frozen=True, kw_only=True):
 class HeartbeatSettings(Struct, frozen=True, kw_only=True):
     """A table whose rows are stamped on the primary every second, such as `pt-heartbeat` makes."""
 
-    table: str
+    table: Annotated[str, Meta(pattern=r"^[^.:]+\.[^.:]+$")]
     """`schema.table` on the replica. If it has several rows, the oldest counts."""
     column: Column = "ts"
     """A TIMESTAMP, or a DATETIME or text in UTC (`pt-heartbeat --utc`)."""

@@ -14,7 +14,7 @@ class Channel(Struct, frozen=True, kw_only=True):
     `source` identifies the server that it replicates from: a `server_uuid`, or a `server_id` on
     MariaDB. `caught_up` says whether everything received is applied; `behind` is the delay that the
     server reports, None if it reports none. `silence` is how long ago the source was last heard at
-    most.
+    most. `chained` if what it sends comes from yet another server.
     """
 
     name: str
@@ -24,6 +24,7 @@ class Channel(Struct, frozen=True, kw_only=True):
     caught_up: bool
     behind: timedelta | None
     silence: timedelta
+    chained: bool = False
 
     def __str__(self) -> str:
         return f"channel {self.name!r}" if self.name else "replication"
@@ -37,6 +38,7 @@ class Group(Struct, frozen=True, kw_only=True):
     """
 
     kind: Literal["group", "cluster"]
+    name: str = ""
     primary: bool
     multi_primary: bool
     waiting: int = 0

@@ -25,6 +25,7 @@ from floodmark.model.server import Channel, Server
 
 _ROUNDING = timedelta(seconds=1)  # delays are reported in whole seconds
 _FUTURE = timedelta(seconds=5)
+_SEVERAL = 2
 
 
 class Role(Struct, frozen=True):
@@ -50,12 +51,13 @@ def role_of(server: Server) -> Role:
     if group is not None and group.primary and group.multi_primary:
         why = "a group with several primaries: transactions on the others cannot be seen"
         return Role("cluster", why)
-    if group is not None and group.primary and not server.channels:
+    settled = group is not None and not (group.waiting or group.problem or server.read_only)
+    if group is not None and group.primary and settled and not server.channels:
         return Role("primary")
     if server.channels:
         return Role("replica", "a replica: transactions open on its primary cannot be seen")
     if group is not None:
-        return Role("replica", "a group member that is not the primary")
+        return Role("replica", "a group member that is not the primary, or not yet")
     if server.read_only:
         return Role("replica", f"read-only ({', '.join(server.read_only)}), so taken for a replica")
     if server.channels is None and not server.unreplicated:
@@ -71,13 +73,15 @@ def applied_moment(
     server: Server, role: Role, now: datetime, heartbeat: datetime | None
 ) -> Applied:
     """Say up to when a server has applied everything that was committed elsewhere."""
+    moments: list[datetime] = []
     if heartbeat is not None:
         if heartbeat > now + _FUTURE:
             return Applied(held=f"the heartbeat {heartbeat:%Y-%m-%d %H:%M:%S} lies in the future")
-        return Applied(heartbeat)
+        if len(server.channels or ()) < _SEVERAL:
+            return Applied(heartbeat)
+        moments.append(heartbeat)  # it comes through one of the channels
     if role.kind == "unknown":
         return Applied(held=role.why)
-    moments: list[datetime] = []
     if group := server.group:
         if group.problem or group.waiting:
             waiting = f"{group.waiting:,} transactions of other members wait to be applied"
@@ -86,14 +90,41 @@ def applied_moment(
     for channel in server.channels or ():
         if stopped := _stopped(channel):
             return Applied(held=f"{channel}: {stopped}")
+        if channel.chained and heartbeat is None:
+            why = "its source is a replica itself, and how far that is behind cannot be seen"
+            return Applied(held=f"{channel}: {why}")
         if not channel.caught_up and not channel.behind:
             return Applied(held=f"{channel} is behind, and the server does not say how far")
-        behind = channel.silence if channel.caught_up else channel.behind or timedelta(0)
+        behind = channel.behind or timedelta(0)
+        if channel.caught_up:
+            # Parallel appliers may be behind although the last event was read.
+            behind = max(behind, channel.silence)
         moments.append(now - behind - _ROUNDING)
     if not moments:
         why = f"{', '.join(server.read_only)} is on, and no replication channel is shown"
         return Applied(held=f"how far it is behind its primary is not known: {why}")
     return Applied(min(moments))
+
+
+def why_not_primary_of(primary: Server, replica: Server) -> str | None:
+    """Say why a server cannot be taken for the primary of a replica; None if it can.
+
+    Every channel of the replica must lead to it directly. Further up a chain, a primary that was
+    left behind by a failover looks like one that has nothing to do.
+    """
+    ours, theirs = replica.group, primary.group
+    if ours and theirs and ours.name and ours.name == theirs.name and not replica.channels:
+        return None
+    if replica.channels is None:
+        return f"no {replica.replica_grant} privilege on the replica, so its source cannot be seen"
+    if not replica.channels:
+        return "no replication channel is shown on the replica"
+    for channel in replica.channels:
+        if channel.source != primary.uuid:
+            return f"{channel} of the replica leads to another server than the configured primary"
+        if stopped := _stopped(channel):
+            return f"{channel} of the replica: {stopped}"
+    return None
 
 
 def _stopped(channel: Channel) -> str | None:

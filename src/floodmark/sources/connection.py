@@ -60,9 +60,17 @@ class MysqlSession(_Connection):
 
     server: Server | None = None
     ended = False
+    _most_seconds: float | None = None
+    _read_timeout: float | None
+
+    def limit_reads(self, seconds: float) -> None:
+        """Lose the connection if an answer takes longer than that."""
+        self._most_seconds = self._read_timeout = seconds
 
     def connect(self, sock: Any = None) -> None:
         """Open the connection, and check which server it reached."""
+        # PyMySQL waits without end for a server that accepts a connection and says nothing.
+        self._read_timeout = self.connect_timeout
         super().connect(sock)
         try:
             for statement in SESSION_SETTINGS:
@@ -72,6 +80,7 @@ class MysqlSession(_Connection):
         except BaseException:
             self.close()
             raise
+        self._read_timeout = self._most_seconds
 
     def reopen(self) -> None:
         """Open the connection again, with patience; raise the last error if that does not help."""

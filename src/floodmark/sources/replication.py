@@ -2,14 +2,9 @@
 
 import re
 
-import pymysql
-from pymysql.constants import ER
-
 from floodmark.model.server import Product, Server
 from floodmark.sources.connection import MysqlSession, query_once
 
-# A GTID that a transaction owns while it commits: UUID, optional tag, number, and its thread.
-_OWNED = re.compile(r"([0-9a-f-]{36}(?::[a-z_]\w*)?):(\d+)#\d+", re.IGNORECASE)
 _WRITTEN: dict[Product, re.Pattern[str]] = {
     "mariadb": re.compile(r"[\d,-]+"),
     "mysql": re.compile(r"[\w:, -]*:[\w:, -]*"),
@@ -27,15 +22,26 @@ def read_gtids(session: MysqlSession, server: Server) -> str | None:
     if server.product == "mariadb":
         found: str = query_once(session, "SELECT @@GLOBAL.gtid_current_pos")[0][0]
         return found or None
-    try:
-        owned = query_once(session, "SELECT @@GLOBAL.gtid_owned")[0][0] or ""
-        executed = query_once(session, "SELECT @@GLOBAL.gtid_executed")[0][0] or ""
-    except pymysql.MySQLError as error:
-        if error.args[0] != ER.UNKNOWN_SYSTEM_VARIABLE:
-            raise
-        return None
-    committing = [f"{source}:{number}" for source, number in _OWNED.findall(owned)]
-    return ",".join([*committing, *filter(None, [executed.replace("\n", "")])]) or None
+    if query_once(session, "SELECT @@GLOBAL.gtid_mode")[0][0] != "ON":
+        return None  # some transactions have none
+    owned = query_once(session, "SELECT @@GLOBAL.gtid_owned")[0][0] or ""
+    executed = query_once(session, "SELECT @@GLOBAL.gtid_executed")[0][0] or ""
+    return ",".join([*owned_gtids(owned), *filter(None, [executed.replace("\n", "")])]) or None
+
+
+def owned_gtids(text: str) -> list[str]:
+    """The GTIDs in what MySQL says of owned ones: `UUID:12#32:11#33,UUID:TAG:5#40`."""
+    found = []
+    for group in filter(None, (part.strip() for part in text.split(","))):
+        source, *parts = group.split(":")
+        tag = ""
+        for part in parts:
+            number, owner, _ = part.partition("#")
+            if owner:
+                found.append(f"{source}:{tag}{number}")
+            else:
+                tag = f"{part}:"
+    return found
 
 
 def wait_for_gtids(session: MysqlSession, server: Server, gtids: str, seconds: float) -> bool:
@@ -54,17 +60,40 @@ def has_executed(session: MysqlSession, server: Server, gtids: str) -> bool | No
         sql = f"SELECT GTID_SUBSET('{gtids}', @@GLOBAL.gtid_executed)"
         return bool(query_once(session, sql)[0][0])
     # A position names the last transaction of each domain, whichever server it comes from. The
-    # state of the binary log has the last one of each server.
+    # state of the binary log has the last one of each server that was logged there.
     sql = "SELECT @@GLOBAL.gtid_current_pos, @@GLOBAL.gtid_binlog_state"
     position, state = map(_numbers, query_once(session, sql)[0])
     reached = {domain: number for (domain, _), number in position.items()}
-    known = position | state
-    unproven = [gtid for gtid, number in _numbers(gtids).items() if known.get(gtid, -1) < number]
-    if not unproven:
+    answers: list[bool | None] = []
+    for (domain, source), number in _numbers(gtids).items():
+        logged = max(position.get((domain, source), -1), state.get((domain, source), -1))
+        if logged >= number:
+            answers.append(True)
+        elif logged >= 0 or reached.get(domain, -1) < number:
+            answers.append(False)
+        else:
+            answers.append(None)  # it has gone on with another server's, and logged none of these
+    if all(answers):
         return True
-    if state or any(reached.get(domain, -1) < _numbers(gtids)[domain, s] for domain, s in unproven):
+    return False if False in answers else None
+
+
+def lacks_of_replica(
+    session: MysqlSession, primary: Server, replica: Server, executed: str | None
+) -> bool:
+    """Whether a replica has executed transactions that the server called its primary has not.
+
+    `executed` is what the replica had executed, read before. Its own transactions do not count.
+    """
+    if not executed:
         return False
-    return None
+    if primary.product == "mariadb":
+        foreign = [gtid for gtid in executed.split(",") if gtid.split("-")[1] != replica.uuid]
+        return bool(foreign) and has_executed(session, primary, ",".join(foreign)) is False
+    sql = f"SELECT GTID_SUBTRACT('{executed}', @@GLOBAL.gtid_executed)"
+    left = query_once(session, sql)[0][0] or ""
+    sources = {part.strip().partition(":")[0] for part in left.split(",") if part.strip()}
+    return bool(sources - {replica.uuid})
 
 
 def worth_keeping(gtids: str | None) -> str | None:

@@ -38,7 +38,8 @@ _DENIED = {
 # What a receiver last heard: an event, the end of a transaction, or a heartbeat.
 _HEARD = """
 SELECT CHANNEL_NAME, UNIX_TIMESTAMP(NOW(6)) - UNIX_TIMESTAMP(GREATEST(
-    LAST_HEARTBEAT_TIMESTAMP, LAST_QUEUED_TRANSACTION_END_QUEUE_TIMESTAMP))
+    LAST_HEARTBEAT_TIMESTAMP, LAST_QUEUED_TRANSACTION_END_QUEUE_TIMESTAMP)),
+    LAST_QUEUED_TRANSACTION
 FROM performance_schema.replication_connection_status
 """
 _MEMBER = """
@@ -95,7 +96,7 @@ def _read_channels(
     if not rows:
         return ()
     timeout = variables.get("replica_net_timeout") or variables.get("slave_net_timeout") or "60"
-    heard = _read_silence(session) if product == "mysql" else {}
+    heard = _read_heard(session) if product == "mysql" else {}
     return tuple(_channel(row, heard, timedelta(seconds=float(timeout))) for row in rows)
 
 
@@ -110,21 +111,33 @@ def _show_channels(session: MysqlSession, product: Product) -> list[dict[str, An
         return query_dicts(session, "SHOW SLAVE STATUS")
 
 
-def _channel(row: dict[str, Any], heard: dict[str, timedelta], timeout: timedelta) -> Channel:
+def _channel(
+    row: dict[str, Any], heard: dict[str, tuple[timedelta, str]], timeout: timedelta
+) -> Channel:
     """A channel by what its status says, under its new names or its old ones."""
     status = {_modern(name): value for name, value in row.items()}
     name = str(status.get("Channel_Name") or status.get("Connection_name") or "")
     behind = status["Seconds_Behind_Source"]
     received = (status["Source_Log_File"], status["Read_Source_Log_Pos"])
     applied = (status["Relay_Source_Log_File"], status["Exec_Source_Log_Pos"])
+    source = str(status.get("Source_UUID") or status["Source_Server_Id"])
+    silence, last = heard.get(name, (timeout, ""))
+    # GTIDs name the server that a transaction comes from: on MySQL its UUID, on MariaDB its id.
+    if "Source_UUID" in status:
+        gtids = last or status.get("Retrieved_Gtid_Set") or ""
+        origins = {part.strip().partition(":")[0] for part in gtids.split(",") if ":" in part}
+    else:
+        gtids = status.get("Gtid_IO_Pos") or status.get("Gtid_Slave_Pos") or ""
+        origins = {part.split("-")[1] for part in gtids.split(",") if part.count("-") > 1}
     return Channel(
         name=name,
-        source=str(status.get("Source_UUID") or status["Source_Server_Id"]),
+        source=source,
         receiving=status["Replica_IO_Running"] == "Yes",
         applying=status["Replica_SQL_Running"] == "Yes",
         caught_up=received == applied,
         behind=None if behind is None else timedelta(seconds=int(behind)),
-        silence=min(heard.get(name, timeout), timeout),
+        silence=silence,
+        chained=bool(origins) and source not in origins,
     )
 
 
@@ -132,19 +145,32 @@ def _modern(name: str) -> str:
     return name.replace("Master", "Source").replace("Slave", "Replica")
 
 
-def _read_silence(session: MysqlSession) -> dict[str, timedelta]:
-    """How long ago each channel heard from its source, where the user may see that."""
+def _read_heard(session: MysqlSession) -> dict[str, tuple[timedelta, str]]:
+    """How long ago each channel heard from its source, and the last GTID that it sent.
+
+    Nothing where the user may not see that.
+    """
     try:
         rows = query(session, _HEARD)
     except pymysql.MySQLError as error:
         if error.args[0] not in _DENIED | {ER.NO_SUCH_TABLE, ER.BAD_FIELD_ERROR}:
             raise
         return {}
-    return {name: timedelta(seconds=max(0.0, float(age))) for name, age in rows if age is not None}
+    return {
+        name: (timedelta(seconds=max(0.0, float(age))), last or "")
+        for name, age, last in rows
+        if age is not None
+    }
 
 
 def _is_unreplicated(session: MysqlSession, product: Product, variables: dict[str, str]) -> bool:
-    """Whether the server's GTIDs are all its own."""
+    """Whether the server's GTIDs are all its own, and nothing is replicating."""
+    threads = (
+        "SELECT 1 FROM information_schema.PROCESSLIST"
+        " WHERE USER = 'system user' AND COMMAND <> 'Daemon' LIMIT 1"
+    )
+    if query(session, threads):
+        return False
     if product == "mariadb":
         return not query(session, "SELECT @@GLOBAL.gtid_slave_pos")[0][0]
     if variables.get("gtid_mode") != "ON":
@@ -160,6 +186,7 @@ def _read_group(session: MysqlSession, variables: dict[str, str]) -> Group | Non
     if variables.get("group_replication_group_name") in _OFF:
         return None
     several = variables.get("group_replication_single_primary_mode") in _OFF
+    name = variables["group_replication_group_name"]
     try:
         rows = query(session, _MEMBER)
     except pymysql.MySQLError as error:
@@ -173,6 +200,7 @@ def _read_group(session: MysqlSession, variables: dict[str, str]) -> Group | Non
     state, role, certifying, applying = rows[0]
     return Group(
         kind="group",
+        name=name,
         primary=role == "PRIMARY",
         multi_primary=several,
         waiting=int(certifying) + int(applying),

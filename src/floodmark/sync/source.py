@@ -18,7 +18,7 @@ from floodmark.errors import FloodmarkError
 from floodmark.model.bound import Activity, Ceiling
 from floodmark.model.notice import Notice, Report
 from floodmark.model.server import Server
-from floodmark.planning.replication import applied_moment, role_of
+from floodmark.planning.replication import applied_moment, role_of, why_not_primary_of
 from floodmark.sources.connection import (
     MysqlSession,
     repeatable,
@@ -33,13 +33,14 @@ from floodmark.sources.in_flight import (
     read_activity,
     read_clock,
 )
-from floodmark.sources.replication import wait_for_gtids
+from floodmark.sources.replication import lacks_of_replica, read_gtids, wait_for_gtids
 from floodmark.sources.servers import read_heartbeat, read_server
 from floodmark.tunnels.tunnel import Tunnels
 
 KEEP_SECONDS = 60.0
 _CATCH_UP_SECONDS = 5.0
 _POLL_SECONDS = 0.25
+_READ_SECONDS = 120.0  # no question takes that long, but one whose server has gone silent
 
 
 class Connect(Protocol):
@@ -211,6 +212,7 @@ class _Watch:
         self._connection = connection
         self._server = server
         self._session = source.open(connection, server)
+        self._session.limit_reads(_READ_SECONDS)
 
     def clock(self) -> Any:
         """The clock that stamps rows."""
@@ -266,9 +268,14 @@ class _PrimaryWatch(_Watch):
     """Reads what is in flight on the primary, and waits for the replica to execute that."""
 
     def __init__(self, source: Source, primary: MysqlConnection, replica: Server) -> None:
-        session = source.open(primary, None)
-        with translated(primary):
-            server = session.server = read_server(session)
+        try:
+            session = source.open(primary, None)
+            with translated(primary):
+                server = session.server = read_server(session)
+        except FloodmarkError as error:
+            error.message = f"the primary: {error.message}"
+            raise
+        session.limit_reads(_READ_SECONDS)
         self._source = source
         self._connection = primary
         self._server = server
@@ -279,49 +286,47 @@ class _PrimaryWatch(_Watch):
         return False
 
     def _judged(self, session: MysqlSession) -> Activity:
-        server, replica = self._server, self._replica
-        activity = read_activity(session, server)
+        server, same = self._server, self._server.identity == self._replica.identity
+        before, executed = self._read_replica()
         facts = read_server(session)
         role = role_of(facts)
-        same = server.identity == replica.identity
+        activity = read_activity(session, server)
         # A read-only server that replicates from nobody may be named as its own primary.
         if role.kind != "primary" and not (same and facts.channels == () and not facts.group):
-            return structs.replace(
-                activity, held=f"the configured primary is none: {role.why}", hint=role.hint
-            )
+            why = f"the configured primary is none: {role.why}"
+            return structs.replace(activity, held=why, hint=role.hint)
         if same or activity.held:
             return activity
-        if reason := self._wait(activity):
-            return structs.replace(activity, held=reason)
-        return activity
+        why_not = why_not_primary_of(facts, before)
+        if why_not is None and lacks_of_replica(session, server, before, executed):
+            why_not = (
+                "the replica has executed transactions that the configured primary has not: it is"
+                " not its primary, or no longer"
+            )
+        return structs.replace(activity, held=why_not or self._wait(before, activity.gtids))
 
-    def _wait(self, activity: Activity) -> str | None:
+    def _read_replica(self) -> tuple[Server, str | None]:
+        """What the replica is, and what it has executed, before the primary is asked."""
+        with self._source.session() as session:
+            server = read_server(session)
+            return server, read_gtids(session, server)
+
+    def _wait(self, replica: Server, gtids: str | None) -> str | None:
         """Wait until the replica has executed what the primary had; say why it has not."""
-        connection = self._source.connection
-        assert connection.primary is not None
-        seconds = connection.primary.wait_seconds
-        if not activity.gtids:
+        settings = self._source.connection.primary
+        assert settings is not None
+        if not gtids:
             return (
                 "the primary has no GTIDs to wait for (MySQL: gtid_mode=ON; MariaDB: log_bin), so"
                 " it cannot be seen what the replica has executed"
             )
         with self._source.session() as session:
-            replica = read_server(session)
-            channels = replica.channels or ()
-            if stopped := next((c for c in channels if not c.applying), None):
-                return f"the replica's applier is stopped ({stopped})"
-            if replica.product == "mariadb" and not _replicates(replica, self._server):
-                return f"the replica does not replicate from server_id {self._server.uuid}"
-            if wait_for_gtids(session, replica, activity.gtids, seconds):
+            if wait_for_gtids(session, replica, gtids, settings.wait_seconds):
                 return None
         return (
-            f"after {seconds:g} s the replica has not executed all that the primary had committed"
+            f"after {settings.wait_seconds:g} s the replica has not executed all that the primary"
+            " had committed"
         )
-
-
-def _replicates(replica: Server, primary: Server) -> bool:
-    """Whether a channel of the replica leads to the primary; only that makes GTIDs comparable."""
-    return any(channel.source == primary.uuid for channel in replica.channels or ())
 
 
 class Sources:
