@@ -34,6 +34,7 @@ from floodmark.sources.in_flight import (
     read_ceiling,
     read_clock,
     read_first_gap,
+    read_offset,
 )
 from floodmark.sources.in_flight import read_activity as read_activity_of
 from floodmark.sources.servers import read_server
@@ -564,6 +565,12 @@ def test_a_server_in_another_zone(
         run(late, "COMMIT")
         sync.run()
         assert sync.seen == {1: 1, 2: 2}  # and not hours later
+
+
+def test_summer_time_is_no_other_zone(far: MysqlSession) -> None:
+    for month, hours in ((7, -4), (1, -5)):
+        moment = datetime(2026, month, 1, 12, tzinfo=UTC)
+        assert read_offset(far, moment) == timedelta(hours=hours)
 
 
 def test_the_zone_of_a_datetime_can_be_configured(far: MysqlSession) -> None:

@@ -19,6 +19,7 @@ class Activity(Struct, frozen=True, kw_only=True):
     applied              if unseen: everything committed elsewhere before this moment is applied
     held                 why nothing may be read at all; None if something may
     hint                 what to do about that
+    offset               the offset of the server's zone from UTC now
     server_offset        the least offset of the server's zone from UTC since the older of the two
     server_zone          what the server calls its zone
     gtids                the GTIDs that were executed, if the server keeps them
@@ -33,6 +34,7 @@ class Activity(Struct, frozen=True, kw_only=True):
     applied: datetime | None = None
     held: str | None = None
     hint: str | None = None
+    offset: timedelta = timedelta(0)
     server_offset: timedelta = timedelta(0)
     server_zone: str = "UTC"
     gtids: str | None = None

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from floodmark.model.position import Position
 from floodmark.model.run import Stage, Strategy
-from floodmark.model.standing import Count, Head, ImportedFrom, Number, Seconds, Standing
+from floodmark.model.standing import Clock, Count, Head, ImportedFrom, Number, Seconds, Standing
 
 
 class Column(Struct, frozen=True):
@@ -75,6 +75,8 @@ class Chunk(Struct, frozen=True, kw_only=True, tag_field="kind", tag="chunk"):
     """Whether the run had nothing more to read behind it."""
     server: str | None = None
     """The identity of the server that it was read from."""
+    clock: Clock | None = None
+    """The clock of the cursor's time, if it has one."""
     gtids: str | None = None
     """The GTIDs that this server had executed before any row was read, if it keeps them."""
     reload: bool = False

@@ -30,6 +30,15 @@ class Head(Struct, frozen=True, order=True):
         return f"{self.epoch}-{self.sequence}"
 
 
+class Clock(Struct, frozen=True, kw_only=True):
+    """The clock that a time cursor shows, as it was when a position was read by it."""
+
+    offset_seconds: int
+    """How far it was ahead of UTC."""
+    at: datetime
+    """When that was, in UTC."""
+
+
 class MysqlState(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Stage 1: how far MySQL has been read into the lake."""
 
@@ -63,6 +72,8 @@ class MysqlState(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The first epoch whose chunks the counts cover."""
     server: str | None = None
     """The identity of the server that the position was last read from."""
+    clock: Clock | None = None
+    """The clock of the cursor's time, when the position was read."""
     error: str | None = None
     """Why the last extraction failed."""
 

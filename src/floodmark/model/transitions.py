@@ -154,6 +154,7 @@ def _stand_after_chunk(
             last_extraction_time=by.now,
             last_session_rows=chunk.rows + (state.last_session_rows if same_session else 0),
             server=chunk.server,
+            clock=chunk.clock,
         ),
         metadata=structs.replace(
             _manual(before.metadata, None),
@@ -206,7 +207,8 @@ def _moved(state: MysqlState, change: Set | Import) -> MysqlState:
         last_timestamp=position.timestamp,
         last_id=position.id,
         walk=position.walk,
-        server=None,  # an operator's position rests on no server
+        server=None,  # an operator's position rests on no server, and is by the present clock
+        clock=None,
     )
 
 

@@ -103,6 +103,7 @@ def read_activity(session: MysqlSession, server: Server) -> Activity:
     undated = any(found.thread == 0 for found in opened) and _has_prepared(session)
     oldest = _oldest([found for found in (statement, transaction) if found])
     zone = settings["time_zone"]
+    offset, least = _offsets(session, zone, oldest.began if oldest else now, now)
     return Activity(
         now=now,
         oldest_statement=statement.began if statement else None,
@@ -111,7 +112,8 @@ def read_activity(session: MysqlSession, server: Server) -> Activity:
         holder=_describe(session, oldest) if oldest else None,
         unseen=held if held == NO_PROCESS else None,
         held=held if held == NEVER_FRESH else None,
-        server_offset=_least_offset(session, zone, oldest.began if oldest else now, now),
+        offset=offset,
+        server_offset=least,
         server_zone=settings["system_time_zone"] if zone == "SYSTEM" else zone,
         gtids=gtids,
     )
@@ -290,18 +292,26 @@ def _has_prepared(session: MysqlSession) -> bool:
         return True
 
 
-def _least_offset(session: MysqlSession, zone: str, oldest: datetime, now: datetime) -> timedelta:
-    """The least offset from UTC that the server's clock had since then or is about to have."""
-    moments = [oldest, now, *(now + timedelta(hours=hours) for hours in (1, 2, 3))]
+def read_offset(session: MysqlSession, moment: datetime) -> timedelta:
+    """The offset from UTC that the server's clock had at a moment, by the zone that it has now."""
+    zone = query_once(session, "SELECT @@GLOBAL.time_zone")[0][0]
+    return _offsets(session, zone, moment, moment)[0]
+
+
+def _offsets(
+    session: MysqlSession, zone: str, oldest: datetime, now: datetime
+) -> tuple[timedelta, timedelta]:
+    """The offset from UTC that the server's clock has, and the least since then or soon."""
+    moments = [now, oldest, *(now + timedelta(hours=hours) for hours in (1, 2, 3))]
     shown = ", ".join(
         f"CONVERT_TZ('{moment:%Y-%m-%d %H:%M:%S}', '+00:00', '{zone}')" for moment in moments
     )
     walls = query_once(session, f"SELECT {shown}")[0]
-    offsets = (
+    offsets = [
         _utc(wall) - moment.replace(microsecond=0)
         for wall, moment in zip(walls, moments, strict=True)
-    )
-    return min(offsets)
+    ]
+    return offsets[0], min(offsets)
 
 
 def _oldest(found: Sequence[_Found]) -> _Found | None:

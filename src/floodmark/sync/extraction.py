@@ -37,6 +37,7 @@ from floodmark.state.lease import Lease
 from floodmark.state.watermarks import WatermarkStore
 from floodmark.sync.ahead import one_ahead
 from floodmark.sync.clear_text import clear_text_left
+from floodmark.sync.clock_change import check_clock_change
 from floodmark.sync.plan import TablePlan, chunks_of, lake_columns, plan_table
 from floodmark.sync.receipts import check_receipts
 from floodmark.sync.result import TableResult
@@ -178,6 +179,7 @@ class _TableRun:
             since=since,
         )
         self._refuse_repetition()
+        check_clock_change(extraction.source, extraction.settings, self._watermark, plan)
         check_server_change(
             extraction.store, extraction.source, session, self._watermark, plan, extraction.report
         )
@@ -276,6 +278,7 @@ class _TableRun:
             version=self._plan.choice.cursor.timestamp,
             seconds=round(time.monotonic() - began, 3),
             server=self._extraction.source.server.identity,
+            clock=self._plan.clock,
             gtids=worth_keeping(self._plan.gtids),
             final=plan.final,
             reload=self._reloads,

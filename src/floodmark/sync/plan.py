@@ -18,6 +18,7 @@ from floodmark.model.extraction import ChunkPlan, ColumnPlan, Edge, Route
 from floodmark.model.manifest import Column
 from floodmark.model.position import START, Position
 from floodmark.model.schema import SourceTable
+from floodmark.model.standing import Clock
 from floodmark.model.table import TableName
 from floodmark.planning.bounds import (
     HELD_AFTER,
@@ -62,6 +63,7 @@ class TablePlan(Struct, frozen=True, kw_only=True):
     expected_rows: int
     warnings: tuple[str, ...]
     now: datetime | None = None
+    clock: Clock | None = None
     gtids: str | None = None
     fresh: datetime | None = None
 
@@ -153,6 +155,7 @@ def plan_table(
             ),
         ),
         now=activity.now,
+        clock=_clock(source, cursor, activity, _zone(settings.cursor_time_zone)),
         gtids=activity.gtids,
         fresh=bound.fresh if bound else settled_before(activity, _lag(settings)),
     )
@@ -363,6 +366,21 @@ def _id_bound(
         lag=lag,
     )
     return bound, activity
+
+
+def _clock(
+    source: SourceTable, cursor: Cursor, activity: Activity, zone: tzinfo | None
+) -> Clock | None:
+    """The clock that a time cursor shows: UTC, the configured zone's, or the server's."""
+    if cursor.timestamp is None:
+        return None
+    if source.column(cursor.timestamp).data_type == "timestamp":
+        offset = timedelta(0)
+    elif zone is not None:
+        offset = activity.now.astimezone(zone).utcoffset() or timedelta(0)
+    else:
+        offset = activity.offset
+    return Clock(offset_seconds=round(offset.total_seconds()), at=activity.now)
 
 
 def _lag(settings: ExtractionSettings) -> timedelta | None:

@@ -7,7 +7,7 @@ as long as it is fresh: the argument is in `floodmark.planning.bounds`.
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from threading import Lock, Timer
 from typing import Any, Protocol, Self
 
@@ -32,6 +32,7 @@ from floodmark.sources.in_flight import (
     in_snapshot,
     read_activity,
     read_clock,
+    read_offset,
 )
 from floodmark.sources.replication import lacks_of_replica, read_gtids, wait_for_gtids
 from floodmark.sources.servers import read_heartbeat, read_server
@@ -135,6 +136,14 @@ class Source:
                 found = in_snapshot(self._snapshot_session(), read)
             return activity, None if found is None else Ceiling(found, self._snapshot_at)
 
+    def offset_at(self, moment: datetime) -> timedelta:
+        """How far the clock that stamps rows was ahead of UTC, by the zone that it has now."""
+        with self._reading:
+            offset: timedelta = self._watcher().repeated(
+                lambda session: read_offset(session, moment)
+            )
+            return offset
+
     def announce(self, notice: Notice, report: Report) -> None:
         """Report something that concerns many tables once."""
         if notice.message not in self._announced:
@@ -216,13 +225,13 @@ class _Watch:
 
     def clock(self) -> Any:
         """The clock that stamps rows."""
-        return self._repeated(read_clock)
+        return self.repeated(read_clock)
 
     def read(self) -> Activity:
         """Read what is in flight, and judge what can be seen."""
         deadline = time.monotonic() + _CATCH_UP_SECONDS
         while True:
-            activity: Activity = self._repeated(self._judged)
+            activity: Activity = self.repeated(self._judged)
             # What a replica or cluster node has received is usually applied within a moment.
             if not activity.held or time.monotonic() > deadline or not self._is_catching_up():
                 return activity
@@ -259,7 +268,8 @@ class _Watch:
             hint=role.hint,
         )
 
-    def _repeated(self, read: Callable[[MysqlSession], Any]) -> Any:
+    def repeated(self, read: Callable[[MysqlSession], Any]) -> Any:
+        """Read over this session; once more if the server was away for a moment."""
         with translated(self._connection):
             return repeatable(self._session, lambda: read(self._session))
 

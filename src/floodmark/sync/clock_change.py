@@ -1,0 +1,75 @@
+"""Check that a table's position is still by the clock that stamps its rows.
+
+A position of a DATETIME cursor is what the column shows: some zone's wall clock. If that clock is
+put back (the server gets another time zone, a TIMESTAMP becomes a DATETIME, a failover leads to a
+server elsewhere), rows are stamped behind the position, and would never be seen.
+"""
+
+from datetime import datetime, timedelta
+from zoneinfo import ZoneInfo
+
+from floodmark.config.models import ExtractionSettings
+from floodmark.errors import FloodmarkError
+from floodmark.model.position import Position
+from floodmark.model.watermark import Watermark
+from floodmark.sync.plan import TablePlan
+from floodmark.sync.source import Source
+
+_SKEW = timedelta(seconds=5)
+_SECOND = timedelta(seconds=1)  # rows of the very moment that is set are not read
+
+
+def check_clock_change(
+    source: Source, settings: ExtractionSettings, watermark: Watermark | None, plan: TablePlan
+) -> None:
+    """Raise FloodmarkError if the clock that the position was read by has been put back."""
+    position = watermark.position if watermark else Position()
+    moment, present = position.timestamp, plan.clock
+    if watermark is None or moment is None or present is None or plan.held_back:
+        return
+    table = plan.source.name
+    before = watermark.mysql_state.clock
+    if before and present.offset_seconds < before.offset_seconds:  # or it is winter again
+        back = timedelta(seconds=before.offset_seconds) - _offset(source, settings, plan, before.at)
+        if back > timedelta(0):
+            raise _put_back(
+                f"{table}: its position {position.base} was read by a clock that is {back} ahead of"
+                " the one that stamps its rows now",
+                str(table),
+                moment - back - _SECOND,
+            )
+    wall = present.at + timedelta(seconds=present.offset_seconds)
+    if moment > wall + _SKEW:
+        raise _put_back(
+            f"{table}: its position {position.base} lies ahead of the clock that stamps its rows,"
+            f" {wall:%Y-%m-%d %H:%M:%S}",
+            str(table),
+            wall - _elapsed(watermark, present.at) - _SKEW,
+        )
+
+
+def _elapsed(watermark: Watermark, now: datetime) -> timedelta:
+    """How long ago the table was last read: the clock may have been put back at any time since."""
+    last = watermark.mysql_state.last_extraction_time
+    return max(timedelta(0), now - last) if last else timedelta(0)
+
+
+def _put_back(what: str, table: str, moment: datetime) -> FloodmarkError:
+    return FloodmarkError(
+        f"{what}: rows that are stamped meanwhile would not be seen",
+        hint="if that clock is right, 'floodmark watermark set -t"
+        f' {table} --timestamp "{moment:%Y-%m-%d %H:%M:%S}"\' goes back to where it stands',
+    )
+
+
+def _offset(
+    source: Source, settings: ExtractionSettings, plan: TablePlan, at: datetime
+) -> timedelta:
+    """How far the cursor's clock was ahead of UTC at a moment, as it is set now."""
+    cursor = plan.choice.cursor
+    assert cursor.timestamp is not None
+    if plan.source.column(cursor.timestamp).data_type == "timestamp":
+        return timedelta(0)
+    if settings.cursor_time_zone:
+        return at.astimezone(ZoneInfo(settings.cursor_time_zone)).utcoffset() or timedelta(0)
+    return source.offset_at(at)
