@@ -9,7 +9,7 @@ from floodmark.config.models import ExtractionSettings, MysqlConnection
 from floodmark.model.bound import Activity
 from floodmark.model.server import Server
 from floodmark.planning.bounds import REPLICA_LAG, held_back, why_held
-from floodmark.planning.replication import Role, role_of
+from floodmark.planning.replication import NAME_PRIMARY, role_of
 from floodmark.sources.connection import MysqlSession
 from floodmark.sources.in_flight import read_clock
 
@@ -38,13 +38,12 @@ def check_bounds(
     """How far the server may be read, on what that rests, and what to grant."""
     subject = f"source {scope}"
     lag = None if settings.lag_seconds is None else timedelta(seconds=settings.lag_seconds)
-    role = role_of(server)
     if why := why_held(activity, lag):
         yield Check(
             subject=subject,
             state="failed",
             finding=f"held back, nothing new would be read: {why}",
-            hint=held_back(activity, lag).hint or _cure(connection, role),
+            hint=held_back(activity, lag).hint,
         )
     elif connection.primary:
         place = f"{connection.primary.host}:{connection.primary.port or connection.port}"
@@ -59,21 +58,12 @@ def check_bounds(
             finding=f"{activity.unseen}; reading stays {seconds:g} s behind"
             f" ('extraction.lag_seconds'), which no transaction may outlast"
             f"{applied if activity.applied else ''}",
-            hint=_cure(connection, role),
+            hint=NAME_PRIMARY if role_of(server).kind == "replica" else None,
         )
     else:
         yield Check(subject=subject, finding="a primary: transactions in flight can be seen")
     if activity.holder and not activity.unseen:
         yield Check(subject=subject, state="note", finding=f"now held back by {activity.holder}")
-
-
-def _cure(connection: MysqlConnection, role: Role) -> str | None:
-    if connection.primary or role.kind != "replica":
-        return None
-    return (
-        "name its primary in the connection ('primary: {host: …}') for exact bounds, or a"
-        " heartbeat table ('heartbeat: {table: …}'); if it was promoted, RESET REPLICA ALL"
-    )
 
 
 def check_zone(settings: ExtractionSettings) -> Iterator[Check]:

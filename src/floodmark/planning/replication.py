@@ -27,6 +27,14 @@ _ROUNDING = timedelta(seconds=1)  # delays are reported in whole seconds
 _FUTURE = timedelta(seconds=5)
 _SEVERAL = 2
 
+RESTART = (
+    "start replication there; if the server was promoted, RESET REPLICA ALL (or RESET SLAVE ALL)"
+)
+NAME_PRIMARY = (
+    "name its primary in the connection ('primary: {host: …}') for exact bounds, or a heartbeat"
+    " table ('heartbeat: {table: …}'); if it was promoted, RESET REPLICA ALL (or RESET SLAVE ALL)"
+)
+
 
 class Role(Struct, frozen=True):
     """Whether all transactions can be seen on a server (`primary`), and if not, why."""
@@ -41,6 +49,7 @@ class Applied(Struct, frozen=True):
 
     moment: datetime | None = None
     held: str | None = None
+    hint: str | None = None
 
 
 def role_of(server: Server) -> Role:
@@ -81,7 +90,7 @@ def applied_moment(
             return Applied(heartbeat)
         moments.append(heartbeat)  # it comes through one of the channels
     if role.kind == "unknown":
-        return Applied(held=role.why)
+        return Applied(held=role.why, hint=role.hint)
     if group := server.group:
         if group.problem or group.waiting:
             waiting = f"{group.waiting:,} transactions of other members wait to be applied"
@@ -89,10 +98,10 @@ def applied_moment(
         moments.append(now)
     for channel in server.channels or ():
         if stopped := _stopped(channel):
-            return Applied(held=f"{channel}: {stopped}")
+            return Applied(held=f"{channel}: {stopped}", hint=RESTART)
         if channel.chained and heartbeat is None:
             why = "its source is a replica itself, and how far that is behind cannot be seen"
-            return Applied(held=f"{channel}: {why}")
+            return Applied(held=f"{channel}: {why}", hint=NAME_PRIMARY)
         if not channel.caught_up and not channel.behind:
             return Applied(held=f"{channel} is behind, and the server does not say how far")
         behind = channel.behind or timedelta(0)
@@ -102,7 +111,8 @@ def applied_moment(
         moments.append(now - behind - _ROUNDING)
     if not moments:
         why = f"{', '.join(server.read_only)} is on, and no replication channel is shown"
-        return Applied(held=f"how far it is behind its primary is not known: {why}")
+        held = f"how far it is behind its primary is not known: {why}"
+        return Applied(held=held, hint=NAME_PRIMARY)
     return Applied(min(moments))
 
 

@@ -265,7 +265,7 @@ class _Watch:
             unseen=role.why,
             applied=applied.moment,
             held=applied.held or activity.held,
-            hint=role.hint,
+            hint=applied.hint,
         )
 
     def repeated(self, read: Callable[[MysqlSession], Any]) -> Any:
