@@ -21,8 +21,8 @@ import processes
 from conftest import ALL_SERVERS
 from pipelines import Pipeline, ask_once, new_pipeline, source_of
 from scenarios import Lake
-from servers.mysql import MISSING, PrivateMySQL
-from servers.replication import Replicated, connect, replicated
+from servers.mysql import PrivateMySQL
+from servers.replication import Replicated, connect, impatient_pair
 
 ROUNDS = int(os.environ.get("FLOODMARK_STORM_ROUNDS", "6"))
 LAG = 3  # seconds, which transactions of the storm stay well below
@@ -34,10 +34,7 @@ KINDS = ["mysql", "mariadb"] if ALL_SERVERS or not PrivateMySQL.is_available() e
 def pair(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Replicated]:
-    if request.param == "mysql" and not PrivateMySQL.is_available():
-        pytest.skip(MISSING)
-    option = "slave-net-timeout" if request.param == "mariadb" else "replica-net-timeout"
-    with replicated(request.param, tmp_path_factory.mktemp("pair"), {option: "2"}) as servers:
+    with impatient_pair(request.param, tmp_path_factory.mktemp("pair")) as servers:
         yield servers
 
 

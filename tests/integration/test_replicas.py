@@ -27,6 +27,7 @@ from servers.replication import (
     connect,
     follow,
     forget_history,
+    impatient_pair,
     new_server,
     replicated,
 )
@@ -43,10 +44,7 @@ NO_LAG = "extraction: {lag_seconds: 1}"
 def pair(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Replicated]:
-    if request.param == "mysql" and not PrivateMySQL.is_available():
-        pytest.skip(MISSING)
-    option = "slave-net-timeout" if request.param == "mariadb" else "replica-net-timeout"
-    with replicated(request.param, tmp_path_factory.mktemp("pair"), {option: "2"}) as servers:
+    with impatient_pair(request.param, tmp_path_factory.mktemp("pair")) as servers:
         yield servers
 
 

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any, Self
 
 import pymysql
+import pytest
 
 from floodmark.children import LOOPBACK
 from floodmark.embedded.mariadb import PrivateMariaDB
-from servers.mysql import PrivateMySQL
+from servers.mysql import MISSING, PrivateMySQL
 
 _MUCH = 1 << 16
 _GTIDS = {"gtid-mode": "ON", "enforce-gtid-consistency": "ON"}
@@ -108,6 +109,16 @@ def replicated(kind: str, folder: Path, replica_options: Any = None) -> Iterator
             forget_history(server)
         follow(replica, primary)
         yield Replicated(primary, replica)
+
+
+@contextmanager
+def impatient_pair(kind: str, folder: Path) -> Iterator[Replicated]:
+    """A primary and a replica that soon notices if it hears nothing; skip where there is none."""
+    if kind == "mysql" and not PrivateMySQL.is_available():
+        pytest.skip(MISSING)
+    option = "slave-net-timeout" if kind == "mariadb" else "replica-net-timeout"
+    with replicated(kind, folder, {option: "2"}) as servers:
+        yield servers
 
 
 class Proxy:

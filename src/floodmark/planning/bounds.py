@@ -186,7 +186,7 @@ def _until_settled(ceiling: Ceiling, activity: Activity, lag: timedelta | None) 
 
 
 def _ids_settled(ceiling: Ceiling, activity: Activity, lag: timedelta | None) -> bool | None:
-    """Whether whoever held an id below the ceiling has ended; None if that cannot be seen."""
+    """Whether everything that held an id below the ceiling has ended; None if it cannot be seen."""
     if why_held(activity, lag):
         return None
     if activity.unseen:

@@ -1,18 +1,15 @@
 """The plan of one table's extraction: what will be read, how far, and along which index."""
 
-import time
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime, timedelta, tzinfo
+from datetime import datetime, timedelta
 from functools import partial
-from itertools import chain
 from math import ceil
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from msgspec import Struct
 
 from floodmark.config.models import ExtractionSettings, TableSettings
-from floodmark.errors import ConfigError, UsageError
-from floodmark.model.bound import Activity, Bound
+from floodmark.errors import UsageError
+from floodmark.model.bound import Bound
 from floodmark.model.cursor import Cursor, CursorChoice
 from floodmark.model.extraction import ChunkPlan, ColumnPlan, Edge, Route
 from floodmark.model.manifest import Column
@@ -20,26 +17,20 @@ from floodmark.model.position import START, Position
 from floodmark.model.schema import SourceTable
 from floodmark.model.standing import Clock
 from floodmark.model.table import TableName
-from floodmark.planning.bounds import (
-    HELD_AFTER,
-    held_back,
-    id_bound,
-    settled_before,
-    timestamp_bound,
-    why_held,
-)
+from floodmark.planning.bounds import HELD_AFTER, settled_before
 from floodmark.planning.columns import check_choices
 from floodmark.planning.cursor import choose_cursor
-from floodmark.planning.route import choose_route, walk_bound
+from floodmark.planning.route import choose_route
 from floodmark.planning.unusable import judge_unusable, judge_waiting
 from floodmark.planning.windows import even_edges, even_rows, is_dense, plan_chunks
 from floodmark.sources.catalog import read_table
 from floodmark.sources.connection import MysqlSession
 from floodmark.sources.counts import count_unusable, count_waiting, estimate_rows, has_rows
 from floodmark.sources.edges import cursor_edges, key_edges, limited_bound, read_numbers
-from floodmark.sources.in_flight import read_ceiling, read_first_gap, read_next_id
+from floodmark.sources.in_flight import read_next_id
 from floodmark.sources.projection import plan_columns
 from floodmark.sources.statements import window_predicate
+from floodmark.sync.bound import configured_lag, configured_zone, cursor_clock, find_bound
 from floodmark.sync.source import Source
 
 # For estimates that fall short: a chunk of one window would keep all others waiting.
@@ -120,7 +111,7 @@ def plan_table(
     unusable = judge_unusable(
         table, cursor, count_unusable(session, source, cursor), settings.null_cursors
     )
-    bound, activity = _bound(server, session, source, choice, settings, start, since)
+    bound, activity = find_bound(server, session, source, choice, settings, start, since)
     end = bound.position if bound else None
     expected = None
     if choice.index is not None and end is not None and not start.walk:
@@ -155,9 +146,9 @@ def plan_table(
             ),
         ),
         now=activity.now,
-        clock=_clock(source, cursor, activity, _zone(settings.cursor_time_zone)),
+        clock=cursor_clock(source, cursor, activity, configured_zone(settings.cursor_time_zone)),
         gtids=activity.gtids,
-        fresh=bound.fresh if bound else settled_before(activity, _lag(settings)),
+        fresh=bound.fresh if bound else settled_before(activity, configured_lag(settings)),
     )
 
 
@@ -306,94 +297,3 @@ def _right_before(moment: Position) -> Position:
     """The position from which on the rows of a moment itself are read as well."""
     assert moment.timestamp is not None
     return Position(moment.timestamp - timedelta(microseconds=1))
-
-
-def _bound(
-    server: Source,
-    session: MysqlSession,
-    source: SourceTable,
-    choice: CursorChoice,
-    settings: ExtractionSettings,
-    start: Position,
-    since: float,
-) -> tuple[Bound | None, Activity]:
-    """Fix how far it is safe to read, and what was in flight then; None if there is nothing.
-
-    A walk under way keeps the bound that it set out with.
-    """
-    activity, lag, cursor = server.activity(since), _lag(settings), choice.cursor
-    if (walking := walk_bound(start)) is not None:
-        return Bound(position=walking), activity
-    if cursor.kind == "id":
-        return _id_bound(server, session, source, cursor.key[0], start, lag, since)
-    if cursor.timestamp is not None:
-        column, zone = source.column(cursor.timestamp), _zone(settings.cursor_time_zone)
-        return timestamp_bound(activity, column, zone=zone, lag=lag), activity
-    if activity.held:
-        return held_back(activity, lag), activity
-    moment = activity.now.replace(microsecond=0)
-    return Bound(position=Position(moment), fresh=moment), activity
-
-
-def _id_bound(
-    server: Source,
-    session: MysqlSession,
-    source: SourceTable,
-    column: str,
-    start: Position,
-    lag: timedelta | None,
-    since: float,
-) -> tuple[Bound | None, Activity]:
-    """Fix how far ids may be read, by what was in flight after the greatest one was read."""
-    find = partial(read_ceiling, table=source, column=column, above=start)
-    activity, ceiling = server.ceiling(find, since)
-    if why_held(activity, lag):
-        return held_back(activity, lag), activity
-    if ceiling is None:
-        return None, activity
-    looks = chain([activity], iter(server.look, None))
-
-    def look() -> Activity:
-        nonlocal activity
-        activity = next(looks)
-        return activity
-
-    bound = id_bound(
-        ceiling,
-        look=look,
-        first_gap=partial(read_first_gap, session, source, column, start, ceiling),
-        pause=time.sleep,
-        lag=lag,
-    )
-    return bound, activity
-
-
-def _clock(
-    source: SourceTable, cursor: Cursor, activity: Activity, zone: tzinfo | None
-) -> Clock | None:
-    """The clock that a time cursor shows: UTC, the configured zone's, or the server's."""
-    if cursor.timestamp is None:
-        return None
-    if source.column(cursor.timestamp).data_type == "timestamp":
-        offset = timedelta(0)
-    elif zone is not None:
-        offset = activity.now.astimezone(zone).utcoffset() or timedelta(0)
-    else:
-        offset = activity.offset
-    return Clock(offset_seconds=round(offset.total_seconds()), at=activity.now)
-
-
-def _lag(settings: ExtractionSettings) -> timedelta | None:
-    return None if settings.lag_seconds is None else timedelta(seconds=settings.lag_seconds)
-
-
-def _zone(name: str | None) -> tzinfo | None:
-    if name is None:
-        return None
-    try:
-        return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError) as error:
-        raise ConfigError(
-            f"extraction.cursor_time_zone: unknown time zone {name!r}",
-            hint="write it as 'America/New_York' or 'UTC'",
-        ) from error

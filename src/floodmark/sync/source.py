@@ -110,8 +110,8 @@ class Source:
     def activity(self, since: float = float("-inf")) -> Activity:
         """What is in flight, as of `since` (of `time.monotonic`) or later.
 
-        All who ask share one reading. Whoever comes while one is under way waits for it, and takes
-        it if it began late enough. A reading that failed has failed for all.
+        All callers share one reading. A caller that comes while one is under way waits for it, and
+        takes it if it began late enough. A reading that failed has failed for all.
         """
         with self._reading:
             return self._current(since)
