@@ -28,6 +28,8 @@ _SOURCE = (
 _TUNNEL = """\
     # Through an SSH server; host and port above are then as that server sees them:
     # tunnel: {host: bastion.example.com, user: deploy, key: ~/.ssh/id_ed25519}
+    # If this is a replica, its primary, which is asked what is in flight; needs GTIDs:
+    # primary: {host: primary.example.com}
 """
 _REST = """\
 # What may be set, with its default:
