@@ -8,12 +8,14 @@ from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pymysql
 import pytest
 
 from floodmark.embedded.mariadb import PrivateMariaDB
-from pipelines import Pipeline, Session, ask, ask_once, numbers, session
+from floodmark.model.extraction import Receipt
+from pipelines import DirectEngine, Pipeline, Session, ask, ask_once, numbers, session
 
 New = Callable[..., Pipeline]
 
@@ -354,3 +356,31 @@ def test_a_forgotten_transaction_holds_the_table_back_and_is_named(
     assert it.synced()["held_back"] is None
     assert seen(it) == live(it)
     assert "held back" not in it.call("watermark", "list").out
+
+
+@pytest.mark.only_on("mariadb")
+def test_ids_of_a_table_that_knows_no_snapshots(pipeline: New) -> None:
+    """An id is taken while another table is read, and a greater one is there first."""
+    it = pipeline({"first": "{cursor: id}", "t": "{cursor: id}"})
+    ask_once(it, "CREATE SEQUENCE ids")
+    ask_once(it, "CREATE TABLE first (id INT PRIMARY KEY)")
+    ask_once(it, "CREATE TABLE t (id INT PRIMARY KEY, v INT) ENGINE = Aria TRANSACTIONAL = 1")
+    ask_once(it, "INSERT INTO first VALUES (1)")
+    ask_once(it, "INSERT INTO t VALUES (NEXTVAL(ids), 0)")
+    assert it.sync().code == 0
+    ask_once(it, "INSERT INTO first VALUES (2)")
+    slow = "INSERT INTO t SELECT NEXTVAL(ids), SLEEP(2) FROM first"
+    threads = [threading.Thread(target=ask_once, args=(it, slow))]
+
+    class Writing(DirectEngine):
+        def extract(self, *arguments: Any) -> list[Receipt]:
+            if threads[0].ident is None:
+                threads[0].start()
+                time.sleep(0.5)
+                ask_once(it, "INSERT INTO t VALUES (NEXTVAL(ids), 0)")
+            return super().extract(*arguments)
+
+    assert it.sync("--strategy", "sequential", engine=Writing).code == 0
+    threads[0].join()
+    assert it.sync().code == 0
+    assert sorted(it.ids("t")) == [row for (row,) in ask_once(it, "SELECT id FROM t ORDER BY id")]

@@ -494,6 +494,36 @@ def test_a_failover_to_a_server_that_has_everything(pair: Replicated, tmp_path: 
         demote(pair)
 
 
+def test_a_position_restored_from_another_server(pair: Replicated, tmp_path: Path) -> None:
+    """What counts is the server that the position was read from, not the one of the last chunk."""
+    it = on_replica(pair, tmp_path, settings=NO_LAG)
+    change(it, source=source_of(pair.primary), tables={"t": "{cursor: id}"})
+    insert(pair, it, 1, 2)
+    pair.catch_up()
+    pair.stop()
+    insert(pair, it, 3, 4, 5)
+    time.sleep(1.1)
+    assert it.synced()["rows"] == 5
+    try:
+        promote(pair)
+        move(it, pair.replica)
+        ended = it.sync("--json")
+        assert ended.code == 1
+        assert "--id …" in ended.table["hint"]
+        assert "has not executed all transactions" in it.sync("--dry-run").out
+        name = f"{it.schema}.t"
+        assert it.call("watermark", "reset", "-t", name).code == 0
+        assert it.synced()["rows"] == 2
+        pair.replica.execute(f"INSERT INTO {name} (v) VALUES (6), (7), (8), (9)")
+        assert it.call("watermark", "restore", "-t", name, "--from", "1-1", "--force").code == 0
+        ended = it.sync("--json")
+        assert (ended.code, ended.table["rows"]) == (1, 0)
+        assert "has not executed all transactions" in ended.table["error"]
+    finally:
+        pair.replica.execute(f"DROP TABLE {it.schema}.t")
+        recover(pair, it)
+
+
 def test_a_failover_between_servers_without_gtids(tmp_path: Path) -> None:
     with (
         PrivateMariaDB(tmp_path / "old") as old,
@@ -527,6 +557,17 @@ def test_a_failover_between_servers_without_gtids(tmp_path: Path) -> None:
 def promote(pair: Replicated) -> None:
     pair.stop()
     pair.replica.execute("RESET REPLICA ALL" if pair.is_mysql else "RESET SLAVE ALL")
+
+
+def recover(pair: Replicated, it: Pipeline) -> None:
+    """Make a server that has gone its own way a replica again, from nothing."""
+    for server in (pair.replica, pair.primary):
+        server.execute(f"DROP DATABASE IF EXISTS {it.schema}")
+    for server in (pair.replica, pair.primary):
+        forget_history(server)
+    if not pair.is_mysql:
+        pair.replica.execute("SET GLOBAL gtid_slave_pos = ''")
+    demote(pair)
 
 
 def demote(pair: Replicated) -> None:

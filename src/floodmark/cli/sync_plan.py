@@ -6,13 +6,17 @@ from floodmark.cli.app import App
 from floodmark.cli.terminal import fold
 from floodmark.cli.words import counted, since
 from floodmark.config.models import MysqlConnection
+from floodmark.errors import FloodmarkError
 from floodmark.model.manifest import Chunk
 from floodmark.model.position import START, Position
 from floodmark.model.table import TableName
 from floodmark.model.watermark import Watermark
+from floodmark.sources.connection import MysqlSession
 from floodmark.sync.adoption import Adoption, find_files
+from floodmark.sync.clock_change import check_clock_change
 from floodmark.sync.loading import Loading, foresee
-from floodmark.sync.plan import chunks_of, plan_table
+from floodmark.sync.plan import TablePlan, chunks_of, plan_table
+from floodmark.sync.server_change import check_server_change
 from floodmark.sync.source import Source, Sources
 
 
@@ -89,6 +93,7 @@ def _reading(
             default_start=start,
             limit=limit,
         )
+        problem = _problem(app, source, session, watermark, plan)
         chunks = list(
             chunks_of(
                 session,
@@ -106,7 +111,9 @@ def _reading(
     size = f"{counted(windows, 'window')} of {counted(len(chunks), 'chunk')}"
     how = f"{plan.route.why}, cursor {plan.choice.cursor}"
     begin = since(plan.start)
-    if plan.held_back:
+    if problem:
+        lines = [f"fail: {problem.message}"]
+    elif plan.held_back:
         lines = [f"read nothing: held back, {how}"]
     elif chunks:
         about = "" if exact else "about "
@@ -125,9 +132,27 @@ def _reading(
         "windows": windows,
         "chunks": len(chunks),
         "held_by": held_by,
+        "error": problem.message if problem else None,
+        "hint": problem.hint if problem else None,
         "warnings": plan.warnings,
     }
     return "\n".join(map(_line, lines)), value
+
+
+def _problem(
+    app: App,
+    source: Source,
+    session: MysqlSession,
+    watermark: Watermark | None,
+    plan: TablePlan,
+) -> FloodmarkError | None:
+    """Why the sync would refuse to go on from the table's position, if it would."""
+    try:
+        check_clock_change(source, app.config.settings.extraction, watermark, plan)
+        check_server_change(app.store, source, session, watermark, plan, app.report)
+    except FloodmarkError as error:
+        return error
+    return None
 
 
 def _summary(chunks: list[Chunk]) -> dict[str, int]:

@@ -48,7 +48,7 @@ class SourceTable(Struct, frozen=True, kw_only=True):
 
     The primary key is that of the table's definition. Its index is among `indexes` only if it can
     be read in order: not if a part of it is descending, or a prefix of a column. With `partial`
-    there are more columns, which the user may not read.
+    there are more columns, which the user may not read. Only InnoDB can be read in a snapshot.
     """
 
     name: TableName
@@ -58,6 +58,7 @@ class SourceTable(Struct, frozen=True, kw_only=True):
     estimated_rows: int = 0
     average_row_bytes: int = 0
     partial: bool = False
+    engine: str = "InnoDB"
 
     @property
     def has_ordered_key(self) -> bool:

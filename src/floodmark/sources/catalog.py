@@ -63,6 +63,7 @@ def read_table(session: MysqlSession, name: TableName) -> SourceTable:
             )
             for index, parts in usable.items()
         ),
+        engine=facts["engine"] or "",
         estimated_rows=int(facts["estimated_rows"] or 0),
         average_row_bytes=int(facts["average_row_bytes"] or 0),
         partial=_is_partial(session, name.schema, stored),
@@ -83,7 +84,7 @@ def list_tables(session: MysqlSession, scope: str) -> list[TableName]:
 def _find(session: MysqlSession, name: TableName) -> dict[str, Any]:
     rows = query_dicts(
         session,
-        "SELECT t.table_name AS name, t.table_rows AS estimated_rows,"
+        "SELECT t.table_name AS name, t.engine AS engine, t.table_rows AS estimated_rows,"
         " t.avg_row_length AS average_row_bytes, @@lower_case_table_names AS folded"
         " FROM information_schema.tables t WHERE t.table_schema = %s AND t.table_name = %s",
         (name.schema, name.table),

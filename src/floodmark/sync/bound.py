@@ -58,7 +58,8 @@ def _id_bound(
 ) -> tuple[Bound | None, Activity]:
     """Fix how far ids may be read, by what was in flight after the greatest one was read."""
     find = partial(read_ceiling, table=source, column=column, above=start)
-    activity, ceiling = server.ceiling(find, since)
+    innodb = source.engine.lower() == "innodb"
+    activity, ceiling = server.ceiling(find, since, in_shared_snapshot=innodb)
     if why_held(activity, lag):
         return held_back(activity, lag), activity
     if ceiling is None:

@@ -9,7 +9,6 @@ from floodmark.errors import ServerBehind
 from floodmark.model.manifest import Chunk
 from floodmark.model.notice import Notice, Report
 from floodmark.model.position import Position
-from floodmark.model.standing import Head
 from floodmark.model.table import TableName
 from floodmark.model.watermark import Watermark
 from floodmark.sources.connection import MysqlSession
@@ -36,11 +35,9 @@ def check_server_change(
     if watermark is None or before is None or before == source.server.identity or plan.held_back:
         return
     table = plan.source.name
-    chunk = _last_chunk(store, watermark, table)
-    if chunk is None:
-        return
+    chunk = _chunk_before(store, watermark, table)
     executed = None
-    if chunk.gtids and is_of(source.server.product, chunk.gtids):
+    if chunk and chunk.gtids and is_of(source.server.product, chunk.gtids):
         executed = has_executed(session, source.server, chunk.gtids)
     if executed is None:
         how = "position and row counts"
@@ -49,11 +46,12 @@ def check_server_change(
         how = "its GTIDs"
         reason = None if executed else "it has not executed all transactions that were read there"
     if reason:
+        flag = "--id" if plan.choice.cursor.kind == "id" else "--timestamp"
         raise ServerBehind(
             f"{table}: its position was read from server {before}, and now there is"
             f" {source.server.identity}: {reason}",
             hint="if it is a replica that is catching up, try again later; if it was promoted"
-            f" without them, 'floodmark watermark set -t {table} --timestamp …' goes back to before"
+            f" without them, 'floodmark watermark set -t {table} {flag} …' goes back to before"
             " the failover, and 'floodmark watermark reset' reads everything again",
         )
     source.announce(
@@ -67,18 +65,17 @@ def check_server_change(
     )
 
 
-def _last_chunk(store: WatermarkStore, watermark: Watermark, table: TableName) -> Chunk | None:
-    """The last chunk that was read; None if there is none since the last reset."""
-    since = Head(watermark.mysql_state.counted_from_epoch, 0)
-    for head in sorted(store.log.heads(table, since=since), reverse=True):
+def _chunk_before(store: WatermarkStore, watermark: Watermark, table: TableName) -> Chunk | None:
+    """The chunk that left the table at its position, which need not be the last after a restore."""
+    for head in sorted(store.log.heads(table), reverse=True):
         change = store.log.read(table, head).change
-        if isinstance(change, Chunk) and not change.adopted:
+        if isinstance(change, Chunk) and not change.adopted and change.end == watermark.position:
             return change
     return None
 
 
 def _compare_rows(
-    session: MysqlSession, plan: TablePlan, chunk: Chunk, position: Position
+    session: MysqlSession, plan: TablePlan, chunk: Chunk | None, position: Position
 ) -> str | None:
     """Say what shows that the server lacks something; None if nothing does."""
     source, cursor = plan.source, plan.choice.cursor
@@ -86,6 +83,8 @@ def _compare_rows(
         return None
     if not has_reached(session, source, cursor, position.base, index=plan.choice.index):
         return f"its rows end before the position {position.base}"
+    if chunk is None:
+        return None
     rows = chunk.rows + chunk.quarantined_rows
     found = count_window(session, source, cursor, chunk.start, chunk.end)
     if found > rows:

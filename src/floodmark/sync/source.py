@@ -121,13 +121,23 @@ class Source:
         return self.activity(time.monotonic())
 
     def ceiling(
-        self, read: Callable[[MysqlSession], int | None], since: float = float("-inf")
+        self,
+        read: Callable[[MysqlSession], int | None],
+        since: float = float("-inf"),
+        *,
+        in_shared_snapshot: bool = True,
     ) -> tuple[Activity, Ceiling | None]:
         """What is in flight, and a greatest id as it was right before that was read.
 
-        It is read in a snapshot, so that one reading serves all tables with an id cursor too.
+        It is read in a snapshot, so that one reading serves all tables with an id cursor too. What
+        knows no snapshots needs a reading of its own.
         """
         with self._reading, translated(self.connection):
+            if not in_shared_snapshot:
+                found = read(self._snapshot_session())
+                at = self._watcher().clock()
+                activity = self._current(time.monotonic())
+                return activity, None if found is None else Ceiling(found, at)
             activity = self._current(since)
             try:
                 found = in_snapshot(self._snapshot_session(), read)
