@@ -86,7 +86,12 @@ def _shown_identity(product: Product, variables: dict[str, str]) -> str:
 def _read_channels(
     session: MysqlSession, product: Product, variables: dict[str, str]
 ) -> tuple[Channel, ...] | None:
-    """The replication channels, also stopped ones; None if the user may not see them."""
+    """The replication channels, also stopped ones; None if the user may not see them.
+
+    What was last heard is read first: what is heard later need not be applied by the time at which
+    a channel says that it has caught up.
+    """
+    heard = _read_heard(session) if product == "mysql" else {}
     try:
         rows = _show_channels(session, product)
     except pymysql.MySQLError as error:
@@ -96,7 +101,6 @@ def _read_channels(
     if not rows:
         return ()
     timeout = variables.get("replica_net_timeout") or variables.get("slave_net_timeout") or "60"
-    heard = _read_heard(session) if product == "mysql" else {}
     return tuple(_channel(row, heard, timedelta(seconds=float(timeout))) for row in rows)
 
 

@@ -134,7 +134,8 @@ class Source:
         """
         with self._reading, translated(self.connection):
             if not in_shared_snapshot:
-                found = read(self._snapshot_session())
+                session = self._snapshot_session()
+                found = repeatable(session, lambda: read(session))
                 at = self._watcher().clock()
                 activity = self._current(time.monotonic())
                 return activity, None if found is None else Ceiling(found, at)
@@ -254,20 +255,20 @@ class _Watch:
         return running and (waits or any(not c.caught_up for c in server.channels or ()))
 
     def _judged(self, session: MysqlSession) -> Activity:
+        # The order matters: the clock comes before delays, and both before anything is read.
+        now = read_clock(session)
         self._server = server = structs.replace(
             read_server(session), identity=self._server.identity
         )
         role = role_of(server)
         if role.kind == "primary":
             return read_activity(session, server)
-        # The order matters: what is applied is judged before anything is read.
         heartbeat = None
         if settings := self._connection.heartbeat:
             heartbeat = read_heartbeat(session, settings.table, settings.column)
             if heartbeat is None:
-                now = read_clock(session)
                 return Activity(now=now, held=f"heartbeat table {settings.table} is empty")
-        applied = applied_moment(server, role, read_clock(session), heartbeat)
+        applied = applied_moment(server, role, now, heartbeat)
         activity = read_activity(session, server)
         return structs.replace(
             activity,
