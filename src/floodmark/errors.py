@@ -9,6 +9,7 @@ FloodmarkError                    exit 1: failed
 │   ├── LeaseLost                 our lease ran out or was taken over; nothing more may be committed
 │   └── LostRace                  another writer was faster, again and again
 ├── DifferenceFound               exit 5: verification found a difference
+├── AnotherCursor                 a position belongs to another cursor than the table has now
 ├── AnotherServer                 a connection reached another server than the one planned with
 ├── ServerBehind                  a server lacks what a table's position stands on
 ├── StorageError                  the object store refused or failed
@@ -98,6 +99,10 @@ class DifferenceFound(FloodmarkError):
     """Verification found a difference."""
 
     exit_code = ExitCode.DIFFERENCE
+
+
+class AnotherCursor(FloodmarkError):
+    """A position belongs to another cursor than the table has now."""
 
 
 class AnotherServer(FloodmarkError):

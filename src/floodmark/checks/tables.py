@@ -6,10 +6,13 @@ from floodmark.checks.check import Check, failed
 from floodmark.config.models import ExtractionSettings, MysqlConnection, TableSettings
 from floodmark.errors import FloodmarkError
 from floodmark.model.cursor import CursorChoice
+from floodmark.model.position import START
 from floodmark.model.schema import SourceTable
+from floodmark.model.standing import MysqlState
 from floodmark.model.table import TableName
 from floodmark.planning.columns import check_choices
 from floodmark.planning.cursor import NO_INDEX, choose_cursor
+from floodmark.planning.cursor_change import refuse_another_cursor
 from floodmark.sources.catalog import read_table
 from floodmark.sources.connection import MysqlSession, query, translated
 from floodmark.sources.projection import plan_columns, quote_name
@@ -23,12 +26,15 @@ def check_table(
     wanted: TableSettings,
     settings: ExtractionSettings,
     server_zone: str,
+    state: MysqlState | None,
 ) -> Iterator[Check]:
-    """How a table will be read, and what to know about that."""
+    """How a table will be read on from its state, and what to know about that."""
     subject = str(table)
     try:
         source = read_table(session, table)
-        choice = choose_cursor(source, wanted.cursor_columns)
+        known = state.cursor if state else None
+        choice = choose_cursor(source, wanted.cursor_columns, known)
+        refuse_another_cursor(known, source, choice.cursor, state.position if state else START)
         choices = check_choices(source, choice.cursor, wanted.choices)
         columns = plan_columns(source, choices)
         names = ", ".join(column.expression for column in columns)
@@ -44,6 +50,14 @@ def check_table(
     zone = _zone(source, choice, settings, server_zone)
     finding = f"{how}{index}; primary key {key} ({'; '.join([*reasons, *zone])})"
     yield Check(subject=subject, finding=finding)
+    if choice.better:
+        yield Check(
+            subject=subject,
+            state="note",
+            finding=f"its schema suggests the cursor {choice.better} by now",
+            hint=f"'cursor: [{', '.join(choice.better.columns)}]' in the configuration and"
+            f" 'floodmark watermark reset -t {table} --extract-only' read it again by that one",
+        )
     if not source.primary_key and choice.cursor.columns:
         finding = "no primary key: rows are appended, and changed rows are added again"
         yield Check(subject=subject, state="note", finding=finding, hint="use 'cursor: none'")

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 
 import click
 
@@ -10,6 +11,7 @@ from floodmark.cli.app import App, command_options, table_option
 from floodmark.cli.terminal import entry, fold, say, style
 from floodmark.cli.words import counted
 from floodmark.errors import FloodmarkError, UsageError
+from floodmark.model.standing import MysqlState
 from floodmark.model.table import TableName
 from floodmark.state.lease import break_lease
 
@@ -87,9 +89,18 @@ def _check_source(app: App, scope: str, tables: list[TableName]) -> Iterator[Che
             yield from check_bounds(scope, connection, source.server, activity, settings)
             for table in tables:
                 wanted, zone = app.table_settings(table), activity.server_zone
-                yield from check_table(table, session, connection, wanted, settings, zone)
+                state = _state(app, table)
+                yield from check_table(table, session, connection, wanted, settings, zone, state)
     except FloodmarkError as error:
         yield failed(f"source {scope}", error)
+
+
+def _state(app: App, table: TableName) -> MysqlState | None:
+    """How far a table has been read; None if nothing is known, or it cannot be told."""
+    with suppress(FloodmarkError):  # what is wrong with the lake is another check's finding
+        watermark = app.store.get(table, mend=False)
+        return watermark.mysql_state if watermark else None
+    return None
 
 
 def _show(check: Check) -> str:

@@ -6,7 +6,7 @@ from floodmark.cli.app import App
 from floodmark.cli.terminal import fold
 from floodmark.cli.words import counted, since
 from floodmark.config.models import MysqlConnection
-from floodmark.errors import FloodmarkError
+from floodmark.errors import AnotherCursor, FloodmarkError
 from floodmark.model.manifest import Chunk
 from floodmark.model.position import START, Position
 from floodmark.model.table import TableName
@@ -38,10 +38,14 @@ def show_plans(
         lines = [f"{table}:"]
         value: dict[str, object] = {"table_name": str(table)}
         if table in sources:
-            with read_from.of(sources[table]) as source:
-                line, reading = _reading(
-                    app, table, source, watermark, start, limit, windows_at_once
-                )
+            try:
+                with read_from.of(sources[table]) as source:
+                    line, reading = _reading(
+                        app, table, source, watermark, start, limit, windows_at_once
+                    )
+            except AnotherCursor as error:
+                line = _line(f"fail: {error.message}")
+                reading = {"error": error.message, "hint": error.hint}
             lines.append(line)
             value |= {"read": reading}
         if adoption is not None:
@@ -90,6 +94,7 @@ def _reading(
             app.table_settings(table),
             settings,
             position=position,
+            known_cursor=watermark.mysql_state.cursor if watermark else None,
             default_start=start,
             limit=limit,
         )

@@ -25,7 +25,7 @@ from floodmark.state.validation import Findings
 from floodmark.state.validation import validate as validate_lake
 from floodmark.sync.spark import SparkEngine
 from floodmark.sync.tunnels import open_for_workers
-from floodmark.sync.validation import repair_table, validate_table
+from floodmark.sync.validation import compare_cursor, repair_table, validate_table
 from floodmark.sync.verification import LOAD_AGAIN, verify_table
 from floodmark.tunnels.tunnel import Tunnels
 
@@ -75,8 +75,12 @@ def validate(
 
     def look(table: TableName) -> Findings:
         if lake_only:
-            return validate_lake(app.store, table)
-        return validate_table(app.store, table, loadings[table])
+            findings = validate_lake(app.store, table)
+        else:
+            findings = validate_table(app.store, table, loadings[table])
+        entry = app.config.tables.get(table)
+        configured = entry[1].cursor_columns if entry else None
+        return compare_cursor(findings, app.store, table, configured)
 
     found = {table: look(table) for table in tables}
     if repair:

@@ -1,7 +1,8 @@
 """Commands that move a position: set, reset, restore."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import partial
 from typing import cast
 
 import click
@@ -9,6 +10,7 @@ import msgspec
 
 from floodmark.cli.app import App, command_options, complete, confirm, table_option
 from floodmark.errors import FloodmarkError, PartialFailure, StateError, UsageError
+from floodmark.model.cursor import CursorColumn
 from floodmark.model.manifest import Chunk
 from floodmark.model.position import LARGEST_NUMBER, Position
 from floodmark.model.presets import preset_moment
@@ -18,6 +20,7 @@ from floodmark.model.standing import Head
 from floodmark.model.table import TableName
 from floodmark.model.timestamps import parse_timestamp, plain
 from floodmark.model.watermark import Watermark
+from floodmark.planning.cursor_change import keeps
 from floodmark.state import steering
 from floodmark.state.system import read_system_watermark, write_system_watermark
 
@@ -67,7 +70,11 @@ def set_position(
         app,
         tables,
         lambda table: _moved(
-            table, before[table], steering.set_position(app.store, table, wanted[table])
+            table,
+            before[table],
+            steering.set_position(
+                app.store, table, wanted[table], partial(_keeps_cursor, app, table)
+            ),
         ),
     )
 
@@ -238,6 +245,11 @@ def _fitting(app: App, table: TableName, wanted: Position, before: Position | No
         # Only which files are loaded depends on the timestamp then; extraction goes on by id.
         return Position(wanted.timestamp, before.id)
     return wanted
+
+
+def _keeps_cursor(app: App, table: TableName, known: Sequence[CursorColumn]) -> bool:
+    entry = app.config.tables.get(table)
+    return entry is None or keeps(known, entry[1].cursor_columns)
 
 
 def _confirm_jump(

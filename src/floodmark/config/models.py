@@ -192,7 +192,7 @@ class TableSettings(Struct, frozen=True, kw_only=True):
 
     cursor: Column | Annotated[list[Column], Meta(min_length=1)] | None = None
     """`[update_at, id]`, `id`, `update_at`, or `none` for full reloads; found from the schema if
-    not given."""
+    not given, and then kept from the first sync on."""
     exclude: list[Column] = []
     """Columns to leave out."""
     hash: list[Column] = []

@@ -33,6 +33,17 @@ def is_time(column: SourceColumn) -> bool:
     return column.data_type in ("datetime", "timestamp")
 
 
+class CursorColumn(Struct, frozen=True, omit_defaults=True):
+    """A column of the cursor that a position was read by."""
+
+    name: str
+    """Its name in the source."""
+    type: str = ""
+    """Its type, as the source wrote it then; empty where an operator set the position."""
+    collation: str | None = None
+    """The collation that orders its text."""
+
+
 class Cursor(Struct, frozen=True, kw_only=True):
     """How a table's changes are ordered.
 
@@ -58,9 +69,14 @@ class Cursor(Struct, frozen=True, kw_only=True):
 
 
 class CursorChoice(Struct, frozen=True, kw_only=True):
-    """The cursor of a table, the index that serves it, and why it was chosen."""
+    """The cursor of a table, the index that serves it, and why it was chosen.
+
+    `better` is the cursor that the schema suggests by now, if the table keeps the one of its
+    first sync.
+    """
 
     cursor: Cursor
     index: str | None
     reasons: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    better: Cursor | None = None

@@ -13,6 +13,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from floodmark.model.cursor import CursorColumn
 from floodmark.model.position import Position
 from floodmark.model.run import Stage, Strategy
 from floodmark.model.standing import Clock, Count, Head, ImportedFrom, Number, Seconds, Standing
@@ -77,6 +78,8 @@ class Chunk(Struct, frozen=True, kw_only=True, tag_field="kind", tag="chunk"):
     """The identity of the server that it was read from."""
     clock: Clock | None = None
     """The clock of the cursor's time, if it has one."""
+    cursor: tuple[CursorColumn, ...] | None = None
+    """The cursor that it was read by; no columns if the whole table was."""
     gtids: str | None = None
     """The GTIDs that this server had executed before any row was read, if it keeps them."""
     reload: bool = False
@@ -107,6 +110,8 @@ class Set(Struct, frozen=True, kw_only=True, tag_field="kind", tag="set"):
 
     position: Position
     """The new position."""
+    cursor: tuple[CursorColumn, ...] | None = None
+    """The cursor that it belongs to, if one is known."""
 
 
 class Reset(Struct, frozen=True, kw_only=True, tag_field="kind", tag="reset"):

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from floodmark.model.cursor import CursorColumn
 from floodmark.model.position import Identity, Position, Walk
 from floodmark.model.run import Strategy
 
@@ -74,6 +75,8 @@ class MysqlState(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The identity of the server that the position was last read from."""
     clock: Clock | None = None
     """The clock of the cursor's time, when the position was read."""
+    cursor: tuple[CursorColumn, ...] | None = None
+    """The cursor that the position belongs to; no columns if the whole table is read each time."""
     error: str | None = None
     """Why the last extraction failed."""
 

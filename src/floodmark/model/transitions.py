@@ -155,6 +155,7 @@ def _stand_after_chunk(
             last_session_rows=chunk.rows + (state.last_session_rows if same_session else 0),
             server=chunk.server,
             clock=chunk.clock,
+            cursor=chunk.cursor,
         ),
         metadata=structs.replace(
             _manual(before.metadata, None),
@@ -209,6 +210,7 @@ def _moved(state: MysqlState, change: Set | Import) -> MysqlState:
         walk=position.walk,
         server=None,  # an operator's position rests on no server, and is by the present clock
         clock=None,
+        cursor=change.cursor if isinstance(change, Set) else None,
     )
 
 

@@ -1,13 +1,15 @@
 """The choice of a table's cursor, from the configuration or from its schema."""
 
 import re
+from collections.abc import Sequence
 
 from msgspec import structs
 
 from floodmark.errors import ConfigError
-from floodmark.model.cursor import Cursor, CursorChoice, is_time, key_kind
+from floodmark.model.cursor import Cursor, CursorChoice, CursorColumn, is_time, key_kind
 from floodmark.model.schema import SourceColumn, SourceTable
 from floodmark.planning.columns import find_column
+from floodmark.planning.cursor_change import keeps
 from floodmark.planning.indexes import is_unique, serving_index
 
 # What people call the column that says when a row last changed.
@@ -21,16 +23,46 @@ NO_INDEX = "no index on"
 """How the warning begins that says so."""
 
 
-def choose_cursor(table: SourceTable, configured: tuple[str, ...] | None) -> CursorChoice:
+def choose_cursor(
+    table: SourceTable,
+    configured: tuple[str, ...] | None,
+    known: Sequence[CursorColumn] | None = None,
+) -> CursorChoice:
     """Choose how a table's changes are ordered.
 
     `configured` are the columns the configuration names: None leaves the choice to the schema, and
-    none at all asks for full reloads. ConfigError says which column cannot serve and why.
+    none at all asks for full reloads. `known` is the cursor of the table's position: it stays,
+    unless the configuration names another one. ConfigError says which column cannot serve and why.
     """
-    choice = _choose(table, configured)
+    if known is not None and keeps(known, configured) and _has(table, known):
+        choice = _keep(table, configured, tuple(column.name for column in known))
+    else:
+        choice = _choose(table, configured)
     if not table.partial:
         return choice
     return structs.replace(choice, warnings=(_only_some_columns(table), *choice.warnings))
+
+
+def _has(table: SourceTable, known: Sequence[CursorColumn]) -> bool:
+    present = {column.name.lower() for column in table.columns}
+    return all(column.name.lower() in present for column in known)
+
+
+def _keep(
+    table: SourceTable, configured: tuple[str, ...] | None, known: tuple[str, ...]
+) -> CursorChoice:
+    """Choose the known cursor; where it was found, say what would be found now."""
+    choice = _choose(table, known)
+    if configured is not None:
+        reasons = (f"configured: {', '.join(configured) or 'none'}", *choice.reasons[1:])
+        return structs.replace(choice, reasons=reasons)
+    found = _find(table).cursor
+    reasons = (f"kept from the first sync: {choice.cursor}", *choice.reasons[1:])
+    return structs.replace(
+        choice,
+        reasons=reasons,
+        better=found if found.columns[:1] != choice.cursor.columns[:1] else None,
+    )
 
 
 def _only_some_columns(table: SourceTable) -> str:

@@ -1,12 +1,13 @@
 """What operators do to a table's position: set it, reset it, go back to an earlier state."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import islice
 
 import msgspec
 
 from floodmark.errors import CorruptDocument, StateError, UsageError
+from floodmark.model.cursor import CursorColumn
 from floodmark.model.manifest import Change, Chunk, Loaded, Manifest, Reset, Restore, Set
 from floodmark.model.position import Position
 from floodmark.model.run import Stage
@@ -17,11 +18,27 @@ from floodmark.model.watermark import Watermark
 from floodmark.state.watermarks import WatermarkStore
 
 
-def set_position(store: WatermarkStore, table: TableName, position: Position) -> Watermark:
-    """Put a table's position somewhere by hand, also after its state was lost."""
+def set_position(
+    store: WatermarkStore,
+    table: TableName,
+    position: Position,
+    kept: Callable[[Sequence[CursorColumn]], bool] = lambda _known: True,
+) -> Watermark:
+    """Put a table's position somewhere by hand, also after its state was lost.
+
+    `kept` says whether it is one of the cursor that the table is known to have.
+    """
+
+    def change(current: Watermark) -> Set:
+        known = current.mysql_state.cursor
+        if known is None or not kept(known):
+            return Set(position=position)
+        # It is by the columns as they are now, whatever their types were.
+        return Set(position=position, cursor=tuple(CursorColumn(c.name) for c in known))
+
     with store.lease(table):
         _make_readable(store, table)
-        return store.commit(table, lambda _: Set(position=position))
+        return store.commit(table, change)
 
 
 def reset(store: WatermarkStore, table: TableName, stages: Sequence[Stage]) -> Watermark:

@@ -18,7 +18,7 @@ from floodmark.config.models import (
 )
 from floodmark.errors import ExitCode, FloodmarkError, LeaseLost
 from floodmark.model.extraction import ChunkPlan, Receipt, Window
-from floodmark.model.manifest import Change, Chunk, Reset
+from floodmark.model.manifest import Change, Chunk
 from floodmark.model.notice import Report
 from floodmark.model.position import START, Position
 from floodmark.model.run import Strategy
@@ -30,12 +30,14 @@ from floodmark.model.transitions import (
 )
 from floodmark.model.verification import Comparison, WindowPair
 from floodmark.model.watermark import Watermark
+from floodmark.planning.cursor_change import describe_cursor
 from floodmark.planning.reached import position_after
 from floodmark.sources.connection import MysqlSession
 from floodmark.sources.replication import worth_keeping
 from floodmark.state.lease import Lease
 from floodmark.state.watermarks import WatermarkStore
 from floodmark.sync.ahead import one_ahead
+from floodmark.sync.another_cursor import last_chunk, refuse_another_time
 from floodmark.sync.clear_text import clear_text_left
 from floodmark.sync.clock_change import check_clock_change
 from floodmark.sync.plan import TablePlan, chunks_of, lake_columns, plan_table
@@ -174,11 +176,16 @@ class _TableRun:
             wanted,
             extraction.settings,
             position=self._watermark.position if self._watermark else START,
+            known_cursor=self._watermark.mysql_state.cursor if self._watermark else None,
             default_start=extraction.default_start,
             limit=limit,
             since=since,
         )
         self._refuse_repetition()
+        if self._watermark and self._watermark.mysql_state.cursor is None:
+            refuse_another_time(
+                extraction.store, plan.source, plan.choice.cursor, self._watermark.position
+            )
         check_clock_change(extraction.source, extraction.settings, self._watermark, plan)
         check_server_change(
             extraction.store, extraction.source, session, self._watermark, plan, extraction.report
@@ -211,7 +218,8 @@ class _TableRun:
             return
         position = watermark.position
         begun = position.timestamp if cursor.kind == "timestamp" else position.id
-        if begun is None and _read_before(self._extraction.store, table):
+        chunk = last_chunk(self._extraction.store, table) if begun is None else None
+        if chunk is not None and chunk.rows:
             raise FloodmarkError(
                 f"{table} has no primary key, and was read before by another cursor: read by"
                 f" {cursor} from the start, its rows would be there twice",
@@ -279,6 +287,7 @@ class _TableRun:
             seconds=round(time.monotonic() - began, 3),
             server=self._extraction.source.server.identity,
             clock=self._plan.clock,
+            cursor=describe_cursor(self._plan.source, self._plan.choice.cursor),
             gtids=worth_keeping(self._plan.gtids),
             final=plan.final,
             reload=self._reloads,
@@ -320,14 +329,3 @@ class _TableRun:
                 finished=finished,
             ),
         )
-
-
-def _read_before(store: WatermarkStore, table: TableName) -> bool:
-    """Whether it was a chunk of rows that left a table at its position, and not an operator."""
-    for head in sorted(store.log.heads(table), reverse=True):
-        change = store.log.read(table, head).change
-        if isinstance(change, Chunk):
-            return change.rows > 0
-        if not (isinstance(change, Reset) and change.stages == ("load",)):
-            return False
-    return False

@@ -10,7 +10,7 @@ from msgspec import Struct
 from floodmark.config.models import ExtractionSettings, TableSettings
 from floodmark.errors import UsageError
 from floodmark.model.bound import Bound
-from floodmark.model.cursor import Cursor, CursorChoice
+from floodmark.model.cursor import Cursor, CursorChoice, CursorColumn
 from floodmark.model.extraction import ChunkPlan, ColumnPlan, Edge, Route
 from floodmark.model.manifest import Column
 from floodmark.model.position import START, Position
@@ -20,6 +20,7 @@ from floodmark.model.table import TableName
 from floodmark.planning.bounds import HELD_AFTER, settled_before
 from floodmark.planning.columns import check_choices
 from floodmark.planning.cursor import choose_cursor
+from floodmark.planning.cursor_change import refuse_another_cursor
 from floodmark.planning.route import choose_route
 from floodmark.planning.unusable import judge_unusable, judge_waiting
 from floodmark.planning.windows import even_edges, even_rows, is_dense, plan_chunks
@@ -91,17 +92,20 @@ def plan_table(
     settings: ExtractionSettings,
     *,
     position: Position,
+    known_cursor: Sequence[CursorColumn] | None,
     default_start: Position,
     limit: int | None,
     since: float = float("-inf"),
 ) -> TablePlan:
     """Look at a table and decide how to read what is new behind its position.
 
-    A table with a time cursor and no position yet begins at `default_start`, with rows of that very
-    moment. What is in flight must have been read after `since`.
+    The position is one of `known_cursor`; AnotherCursor if the table has another one now. A table
+    with a time cursor and no position yet begins at `default_start`, with rows of that very moment.
+    What is in flight must have been read after `since`.
     """
-    source, choice, columns = read_shape(session, table, wanted)
+    source, choice, columns = read_shape(session, table, wanted, known_cursor)
     cursor = choice.cursor
+    refuse_another_cursor(known_cursor, source, cursor, position)
     start = position
     if cursor.kind == "none":
         _refuse_limit(table, limit)
@@ -153,11 +157,14 @@ def plan_table(
 
 
 def read_shape(
-    session: MysqlSession, table: TableName, wanted: TableSettings
+    session: MysqlSession,
+    table: TableName,
+    wanted: TableSettings,
+    known_cursor: Sequence[CursorColumn] | None = None,
 ) -> tuple[SourceTable, CursorChoice, tuple[ColumnPlan, ...]]:
     """Describe a table: what the catalog says, its cursor, and how its columns are read."""
     source = read_table(session, table)
-    choice = choose_cursor(source, wanted.cursor_columns)
+    choice = choose_cursor(source, wanted.cursor_columns, known_cursor)
     choices = check_choices(source, choice.cursor, wanted.choices)
     return source, choice, plan_columns(source, choices)
 

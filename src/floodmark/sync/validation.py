@@ -11,6 +11,7 @@ from floodmark.model.table import TableName
 from floodmark.model.timestamps import as_utc
 from floodmark.model.transitions import loaded, unloaded
 from floodmark.model.watermark import Watermark
+from floodmark.planning.cursor_change import another_cursor, keep_it, keeps, show_cursor
 from floodmark.planning.ledger import (
     ledger_differences,
     ledger_errors,
@@ -21,6 +22,7 @@ from floodmark.planning.loads import target_table
 from floodmark.state.lease import read_lease
 from floodmark.state.validation import Findings, read_log, validate
 from floodmark.state.watermarks import WatermarkStore
+from floodmark.sync.another_cursor import last_chunk
 from floodmark.sync.loading import Loading
 
 LOOKS = 3
@@ -50,6 +52,30 @@ def validate_table(store: WatermarkStore, table: TableName, loading: Loading | N
         if after is not None and after.redshift_state == before.redshift_state:
             return seen
     return _remarked(findings, "it is being loaded; the target was not compared")
+
+
+def compare_cursor(
+    findings: Findings, store: WatermarkStore, table: TableName, configured: tuple[str, ...] | None
+) -> Findings:
+    """Add the difference between the configured cursor and that of the table's position."""
+    watermark = _stand(store, table)
+    known = watermark.mysql_state.cursor if watermark else None
+    if watermark is None or known is None or not configured or keeps(known, configured):
+        return findings
+    if watermark.position.is_start:
+        return findings
+    change = (
+        f"its position was read by {show_cursor(known)}, and the configuration says"
+        f" ({', '.join(configured)})"
+    )
+    chunk = last_chunk(store, table)
+    keyed = chunk is None or bool(chunk.primary_key)
+    error = another_cursor(table, change, keep_it(known), keyed=keyed)
+    return structs.replace(
+        findings,
+        differences=(*findings.differences, change),
+        hints=(*findings.hints, str(error.hint)),
+    )
 
 
 def repair_table(store: WatermarkStore, table: TableName, loading: Loading | None) -> None:

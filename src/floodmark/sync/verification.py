@@ -17,6 +17,7 @@ from msgspec import Struct, structs
 
 from floodmark.config.models import TableSettings
 from floodmark.errors import DifferenceFound, ExitCode, FloodmarkError
+from floodmark.model.cursor import Cursor
 from floodmark.model.extraction import Edge, Route
 from floodmark.model.load import TargetTable
 from floodmark.model.manifest import Chunk, Column
@@ -33,6 +34,7 @@ from floodmark.model.verification import (
     WindowPair,
 )
 from floodmark.model.watermark import Watermark
+from floodmark.planning.cursor_change import refuse_another_cursor
 from floodmark.planning.verification import (
     agreed_position,
     can_split_by_key,
@@ -109,7 +111,8 @@ def verify_table(
         if not chunks:
             return VerificationResult(position=position)
         with extraction.source.session() as session:
-            plan, remarks = _plan(verification, session, table, settings)
+            plan, remarks = _plan(verification, session, table, settings, watermark)
+            chunks = [chunk for chunk in chunks if _same_cursor(chunk, plan.choice.cursor)]
             ranges = synced_ranges(chunks, position, _loaded_position(store, table, watermark))
             run = _Comparing(verification, table, plan, lease, since, position, ranges)
             if plan.choice.cursor.kind == "none":
@@ -145,9 +148,12 @@ def _plan(
     session: MysqlSession,
     table: TableName,
     settings: TableSettings,
+    watermark: Watermark,
 ) -> tuple[TablePlan, tuple[str, ...]]:
     """How the source is read: as by an extraction, but only columns that the target has."""
-    source, choice, columns = read_shape(session, table, settings)
+    known = watermark.mysql_state.cursor
+    source, choice, columns = read_shape(session, table, settings, known)
+    refuse_another_cursor(known, source, choice.cursor, watermark.position)
     with verification.open_target() as target:
         wanted = tuple(Column(c.name, "", c.nullable, c.arrow) for c in columns)
         asked = TargetTable(
@@ -178,6 +184,14 @@ def _plan(
     left_out = [column.name for column in columns if column.name not in held]
     remarks = (f"not in the target yet, and not compared: {', '.join(left_out)}",)
     return plan, remarks if left_out else ()
+
+
+def _same_cursor(chunk: Chunk, cursor: Cursor) -> bool:
+    """Whether a chunk's range is one of this cursor; older versions kept the time column alone."""
+    if chunk.cursor is None:
+        return chunk.version == cursor.timestamp
+    names = tuple(column.name for column in chunk.cursor)
+    return bool(names) and cursor.columns[: len(names)] == names
 
 
 class _Comparing:

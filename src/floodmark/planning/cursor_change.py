@@ -1,0 +1,124 @@
+"""Whether a position still means what it meant when it was read.
+
+A position is a value of a cursor. By other columns, or by columns whose values or order have
+changed, it would stand somewhere else, and the rows in between would never be read.
+"""
+
+import re
+from collections.abc import Sequence
+
+from floodmark.errors import AnotherCursor
+from floodmark.model.cursor import Cursor, CursorColumn
+from floodmark.model.position import Position
+from floodmark.model.schema import SourceTable
+from floodmark.model.table import TableName
+
+_TYPE = re.compile(r"(\w+)(?:\(([\d,]+)\))?")
+_INTEGERS = ("tinyint", "smallint", "mediumint", "int", "bigint")
+_TIMES = ("datetime", "timestamp")
+_TEXTS = ("char", "varchar")
+
+
+def describe_cursor(table: SourceTable, cursor: Cursor) -> tuple[CursorColumn, ...]:
+    """What a position by this cursor must be kept with."""
+    columns = (table.column(name) for name in cursor.columns)
+    return tuple(CursorColumn(c.name, c.column_type, c.collation) for c in columns)
+
+
+def keeps(known: Sequence[CursorColumn], configured: tuple[str, ...] | None) -> bool:
+    """Whether a configuration leaves a table the cursor that it is known to have.
+
+    It may name none, or leave out the columns that break ties.
+    """
+    if configured is None:
+        return True
+    names = [column.name.lower() for column in known]
+    wanted = [name.lower() for name in configured]
+    return names[: len(wanted)] == wanted and bool(names) == bool(wanted)
+
+
+def cursor_change(
+    known: Sequence[CursorColumn], table: SourceTable, cursor: Cursor, position: Position
+) -> str | None:
+    """Say why a position by a known cursor is none of a table's present one; None if it is."""
+    if position.is_start or cursor.kind == "none":
+        return None
+    now = describe_cursor(table, cursor)
+    before = [column.name.lower() for column in known]
+    names = [column.name.lower() for column in now]
+    # Behind all rows of a moment it does not matter what tells them apart from now on.
+    extended = position.id is None and names[: len(before)] == before
+    if names != before and not (before and extended):
+        return f"its position was read by {show_cursor(known)}, and its cursor is {cursor} now"
+    for old, new in zip(known, now, strict=False):
+        if not _same_order(old, new):
+            was, becomes = (_show_type(column) for column in (old, new))
+            return (
+                f"{new.name} was {was} when its position was read, and is {becomes} now: its rows"
+                " may stand before the position by now"
+            )
+    return None
+
+
+def refuse_another_cursor(
+    known: Sequence[CursorColumn] | None, source: SourceTable, cursor: Cursor, position: Position
+) -> None:
+    """Raise AnotherCursor unless a position is one of the table's present cursor."""
+    change = None if known is None else cursor_change(known, source, cursor, position)
+    if known is None or change is None:
+        return
+    names = [column.name.lower() for column in known]
+    other = [name.lower() for name in cursor.columns] != names
+    otherwise = keep_it(known) if other and names else ""
+    raise another_cursor(source.name, change, otherwise, keyed=bool(source.primary_key))
+
+
+def another_cursor(
+    table: TableName, change: str, otherwise: str = "", *, keyed: bool
+) -> AnotherCursor:
+    """Say what has changed, and how to read the table by its present cursor."""
+    stages = " --extract-only" if keyed else ""
+    return AnotherCursor(
+        f"{table}: {change}",
+        hint=f"'floodmark watermark reset -t {table}{stages}', then sync, reads the table again"
+        f" from the start{otherwise}",
+    )
+
+
+def keep_it(known: Sequence[CursorColumn]) -> str:
+    """Say how to stay with a known cursor."""
+    names = ", ".join(column.name for column in known)
+    return f"; 'cursor: [{names}]' in the configuration keeps the one it had"
+
+
+def show_cursor(columns: Sequence[CursorColumn]) -> str:
+    """A cursor as `Cursor` shows itself."""
+    return f"({', '.join(column.name for column in columns)})" if columns else "none"
+
+
+def _same_order(old: CursorColumn, new: CursorColumn) -> bool:
+    """Whether a column's values kept their places when it got another type."""
+    if not old.type or (old.type, old.collation) == (new.type, new.collation):
+        return True
+    (before, size), (after, new_size) = _parse(old.type), _parse(new.type)
+    if before in _INTEGERS and after in _INTEGERS:
+        return True
+    if before in _TIMES and after in _TIMES:
+        return new_size >= size  # fewer digits of a second are rounded; clocks are checked apart
+    if before in _TEXTS and after in _TEXTS:
+        return old.collation == new.collation and new_size >= size
+    if before == after == "decimal":
+        return size[1:] == new_size[1:] and new_size >= size
+    return before == after == "varbinary" and new_size >= size
+
+
+def _parse(type_: str) -> tuple[str, tuple[int, ...]]:
+    found = _TYPE.match(type_.lower())
+    if found is None:
+        return type_, ()
+    numbers = found[2] or "0"
+    return found[1], tuple(map(int, numbers.split(",")))
+
+
+def _show_type(column: CursorColumn) -> str:
+    return f"{column.type} ({column.collation})" if column.collation else column.type
