@@ -3,6 +3,9 @@
 With it Spark starts in less than half the time. The Java process that runs Spark writes it when it
 ends; a later one that finds it unfit (another Java, other jars) ignores it. Beside it lie the words
 that this Java was started with.
+
+Java runs what it finds there. So both are read only where nobody else can have written them: the
+folder and the files must be our own, and no link may lead elsewhere. Else Spark starts without.
 """
 
 import os
@@ -14,11 +17,14 @@ from hashlib import sha256
 from importlib.metadata import version
 from importlib.util import find_spec
 from secrets import token_hex
+from stat import S_IMODE, S_ISDIR, S_ISREG, S_IWGRP, S_IWOTH
 
 from msgspec import DecodeError, Struct, json
 
 _QUIET = "-Xlog:disable -Xlog:all=off"
 _LEFTOVER_SECONDS = 3600.0
+_OWN_FOLDER, _OWN_FILE = 0o700, 0o600
+_OTHERS_WRITE = S_IWGRP | S_IWOTH
 
 
 class ClassArchive(Struct, frozen=True):
@@ -30,7 +36,7 @@ class ClassArchive(Struct, frozen=True):
     @property
     def exists(self) -> bool:
         """Whether there is one to use."""
-        return os.path.exists(self.path)
+        return _is_ours(self.path)
 
     @property
     def options(self) -> str:
@@ -42,6 +48,8 @@ class ClassArchive(Struct, frozen=True):
     @property
     def words(self) -> list[str] | None:
         """What the Java was told that left the archive, if that is known."""
+        if not _is_ours(self._words_path):
+            return None
         with suppress(OSError, DecodeError), open(self._words_path, "rb") as file:
             return json.decode(file.read(), type=list[str])
         return None
@@ -49,12 +57,14 @@ class ClassArchive(Struct, frozen=True):
     def keep(self) -> None:
         """Take what Java wrote into use, if it wrote anything."""
         with suppress(OSError):
+            os.chmod(self.unfinished, _OWN_FILE)
             os.replace(self.unfinished, self.path)
 
     def note(self, words: list[str]) -> None:
         """Remember what a Java was told."""
         with suppress(OSError):
-            with open(self.unfinished, "wb") as file:
+            fresh = os.open(self.unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _OWN_FILE)
+            with open(fresh, "wb") as file:
                 file.write(json.encode(words))
             os.replace(self.unfinished, self._words_path)
 
@@ -69,20 +79,40 @@ class ClassArchive(Struct, frozen=True):
 
 
 def find_archive(java: str, environment: dict[str, str]) -> ClassArchive | None:
-    """Name the archive for this Java and this Spark; None where it could not be written."""
+    """Name the archive for this Java and this Spark; None where there can be none of our own."""
     cache = environment.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     folder = os.path.join(cache, "floodmark")
     path = os.path.join(folder, f"spark-{_mark(java)}.jsa")
-    if " " in path:  # Spark splits Java's options at spaces
-        return None
-    try:
-        os.makedirs(folder, exist_ok=True)
-    except OSError:
+    # Spark splits Java's options at spaces; and without a home there is no absolute path.
+    if " " in path or not os.path.isabs(path) or not _make_own_folder(folder):
         return None
     _remove_leftovers(path)
     if not os.access(folder, os.W_OK) and not os.path.exists(path):
         return None
     return ClassArchive(path, f"{path}.{os.getpid()}.{token_hex(4)}")
+
+
+def _make_own_folder(path: str) -> bool:
+    """Make a folder that nobody else may enter; False if it is somebody else's, or a link."""
+    try:
+        os.makedirs(path, mode=_OWN_FOLDER, exist_ok=True)
+        status = os.lstat(path)
+        if not S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+            return False
+        os.chmod(path, _OWN_FOLDER)
+    except OSError:
+        return False
+    return True
+
+
+def _is_ours(path: str) -> bool:
+    """Whether a file is there that nobody but us can have written."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return False
+    mine = status.st_uid == os.geteuid() and not S_IMODE(status.st_mode) & _OTHERS_WRITE
+    return S_ISREG(status.st_mode) and mine
 
 
 def _mark(java: str) -> str:

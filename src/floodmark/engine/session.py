@@ -119,6 +119,8 @@ def _settings(
     if not silent:  # to be told so, the one that does not log would begin to
         settings["spark.log.level"] = "ERROR"
     if local:
+        # Spark makes up a secret: without it, every user of this machine could fetch the job.
+        settings["spark.authenticate"] = "true"
         settings["spark.driver.host"] = settings["spark.driver.bindAddress"] = _LOOPBACK
         settings["spark.driver.defaultJavaOptions"] = " ".join(java_options)
     return settings

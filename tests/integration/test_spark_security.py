@@ -1,0 +1,131 @@
+"""What others on the same machine can get at while Spark runs, or leave for it to run."""
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from floodmark.embedded.process import free_ports
+from floodmark.engine.archive import ClassArchive, find_archive
+from floodmark.engine.java import find_java
+
+RUNNING = """
+import json, sys
+from pyspark import SparkContext
+from floodmark.engine.session import spark_session
+
+with spark_session(log_file="/dev/null", options=json.loads(sys.argv[1])):
+    kept = SparkContext._active_spark_context.broadcast("the password of MySQL")
+    print("up", flush=True)
+    input()
+"""
+
+# What an executor of Spark does, without the secret.
+FETCHING = """
+import sys
+from pyspark.java_gateway import launch_gateway
+
+gateway = launch_gateway()
+network = gateway.jvm.org.apache.spark.network
+conf = network.util.TransportConf("shuffle", network.util.MapConfigProvider.EMPTY)
+context = network.TransportContext(conf, network.server.NoOpRpcHandler())
+client = context.createClientFactory().createClient("127.0.0.1", int(sys.argv[1]))
+blocks = gateway.new_array(gateway.jvm.String, 1)
+blocks[0] = "broadcast_0_piece0"
+request = network.shuffle.protocol.OpenBlocks("app", "driver", blocks)
+answer = client.sendRpcSync(request.toByteBuffer(), 10000)
+print("opened", answer.remaining(), "bytes")
+"""
+
+
+def fetch(**options: str) -> "subprocess.CompletedProcess[str]":
+    """Ask a Spark that runs with these options for what it broadcasts, as a stranger."""
+    port = str(free_ports(1)[0])
+    wanted = json.dumps({"spark.driver.blockManager.port": port, **options})
+    with subprocess.Popen(
+        [sys.executable, "-c", RUNNING, wanted],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as running:
+        assert running.stdin
+        assert running.stdout
+        assert running.stdout.readline() == "up\n"
+        fetched = subprocess.run(
+            [sys.executable, "-c", FETCHING, port],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        running.communicate("\n")
+    return fetched
+
+
+def test_a_stranger_cannot_fetch_a_job() -> None:
+    refused = fetch()
+    assert refused.returncode != 0
+    assert "opened" not in refused.stdout
+    # The same request works where authentication is off, so it is that which refuses.
+    answered = fetch(**{"spark.authenticate": "false"})
+    assert "opened" in answered.stdout, answered
+
+
+def archive_in(cache: str | Path) -> ClassArchive | None:
+    java = find_java(dict(os.environ))
+    assert java
+    return find_archive(java, {"XDG_CACHE_HOME": str(cache)})
+
+
+def test_what_java_runs_is_kept_where_nobody_else_can_write(tmp_path: Path) -> None:
+    before = os.umask(0o002)
+    try:
+        archive = archive_in(tmp_path)
+        assert archive
+        Path(archive.unfinished).write_bytes(b"classes")
+        archive.keep()
+        archive.note(["-cp", "here"])
+    finally:
+        os.umask(before)
+    folder = tmp_path / "floodmark"
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert {stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir()} == {0o600}
+    assert archive.exists
+    assert archive.words == ["-cp", "here"]
+
+
+@pytest.mark.parametrize("planted", ["another owner", "others may write", "a link"])
+def test_what_somebody_else_left_is_not_run(tmp_path: Path, planted: str) -> None:
+    archive = archive_in(tmp_path)
+    assert archive
+    words = Path(archive.path.removesuffix(".jsa") + ".json")
+    for file in (Path(archive.path), words):
+        file.write_text('["-agentpath:/tmp/theirs.so"]')
+        if planted == "another owner":
+            if os.geteuid() != 0:
+                pytest.skip("only root can give files away")
+            os.chown(file, 65534, 65534)
+        elif planted == "others may write":
+            file.chmod(0o664)
+        else:
+            file.rename(tmp_path / file.name)
+            file.symlink_to(tmp_path / file.name)
+    assert not archive.exists
+    assert archive.words is None
+
+
+def test_a_folder_of_somebody_else_is_not_used(tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked" / "floodmark").symlink_to(theirs)
+    assert archive_in(tmp_path / "linked") is None
+    assert archive_in("relative") is None
+    if os.geteuid() == 0:
+        (tmp_path / "floodmark").mkdir()
+        os.chown(tmp_path / "floodmark", 65534, 65534)
+        assert archive_in(tmp_path) is None
