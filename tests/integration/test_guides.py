@@ -21,7 +21,7 @@ from pipelines import warm_engine
 
 ROOT = Path(__file__).parents[2]
 FENCE = re.compile(r"^( *)```(\w+)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
-SECRETS = ("MYSQL_USER", "MYSQL_PASSWORD", "PG_PASSWORD", "REDSHIFT_PASSWORD")
+SECRETS = ("MYSQL_USER", "MYSQL_PASSWORD", "PG_PASSWORD", "REDSHIFT_PASSWORD", "SPARK_SECRET")
 
 # Run by tests of their own, or by whoever runs the tests.
 ELSEWHERE = re.compile(r"(make|pip)\b|floodmark (demo|init)\b|floodmark .*--every\b")

@@ -5,6 +5,7 @@ import os
 import stat
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,9 @@ import pytest
 from floodmark.embedded.process import free_ports
 from floodmark.engine.archive import ClassArchive, find_archive
 from floodmark.engine.java import find_java
+from floodmark.engine.security import check_server
+from floodmark.engine.session import spark_session
+from floodmark.errors import FloodmarkError
 
 RUNNING = """
 import json, sys
@@ -73,6 +77,35 @@ def test_a_stranger_cannot_fetch_a_job() -> None:
     # The same request works where authentication is off, so it is that which refuses.
     answered = fetch(**{"spark.authenticate": "false"})
     assert "opened" in answered.stdout, answered
+
+
+def test_a_cluster_where_others_can_listen_is_refused() -> None:
+    with (
+        pytest.raises(FloodmarkError, match="runs without spark") as why,
+        spark_session(master="local-cluster[1,1,1024]", log_file=os.devnull),
+    ):
+        pass
+    assert "allow_insecure" in str(why.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("remote", "refused"),
+    [
+        ("sc://10.0.0.9:15002", True),
+        ("sc://spark.example.com", True),
+        ("sc://spark.example.com/;user_id=me", True),
+        ("sc://spark.example.com:443/;use_ssl=true", False),
+        ("sc://spark.example.com/;user_id=me;use_ssl=TRUE", False),
+        ("sc://spark.example.com/;token=abc", False),
+        ("sc://127.0.0.1:15002", False),
+        ("sc://[::1]:15002", False),
+        ("sc://localhost", False),
+        ("local", False),
+    ],
+)
+def test_a_spark_connect_server_elsewhere_wants_tls(remote: str, refused: bool) -> None:
+    with pytest.raises(FloodmarkError, match="without TLS") if refused else nullcontext():
+        check_server(remote)
 
 
 def archive_in(cache: str | Path) -> ClassArchive | None:

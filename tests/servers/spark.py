@@ -5,6 +5,7 @@ import signal
 import socket
 import sys
 from pathlib import Path
+from secrets import token_hex
 from typing import Self
 
 import pyspark
@@ -19,6 +20,14 @@ SMALL_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 # Where setup puts what a client of Spark Connect needs: with pandas in the environment, pyarrow
 # would load it everywhere.
 CONNECT_CLIENT = Path(sys.prefix) / "connect"
+
+
+# Master, workers and whoever sends them tasks know a secret, and encrypt what they say.
+SECURITY = {
+    "spark.authenticate": "true",
+    "spark.authenticate.secret": token_hex(16),
+    "spark.network.crypto.enabled": "true",
+}
 
 
 class SparkCluster:
@@ -73,7 +82,9 @@ class SparkCluster:
                 "SPARK_HOME": str(HOME),
                 "SPARK_LOCAL_IP": LOOPBACK,
                 "SPARK_DAEMON_MEMORY": "256m",
-                "SPARK_DAEMON_JAVA_OPTS": SMALL_JAVA,
+                "SPARK_DAEMON_JAVA_OPTS": " ".join(
+                    [SMALL_JAVA, *(f"-D{name}={value}" for name, value in SECURITY.items())]
+                ),
             },
         )
 

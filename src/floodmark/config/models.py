@@ -267,6 +267,9 @@ class SparkSettings(Struct, frozen=True, kw_only=True):
     """Of the driver if local, of each executor elsewhere."""
     options: dict[str, str] = {}
     """Any options of Spark, as `spark.name: value`."""
+    allow_insecure: bool = False
+    """Use a cluster whose processes do not authenticate and encrypt, or a Spark Connect server
+    elsewhere without TLS: others in that network can read passwords and rows."""
 
 
 class ExtractionSettings(Struct, frozen=True, kw_only=True):

@@ -17,6 +17,7 @@ from pyspark.java_gateway import launch_gateway
 
 from floodmark.engine.archive import ClassArchive
 from floodmark.engine.java import StartingJava, words_of
+from floodmark.engine.security import is_secret
 from floodmark.engine.tasks import Progress, SparkFailure, cannot_start
 
 _ARCHIVING_SECONDS = 60.0
@@ -47,7 +48,11 @@ def classic_spark(
         gateway = SparkContext._gateway  # noqa: SLF001
         if gateway is None:
             gateway = starting.reach() if starting else None
-            gateway = gateway or launch_gateway(wanted, {"stderr": log})  # type: ignore[no-untyped-call]
+            if gateway is None:
+                # It becomes a command line, which everybody on this machine can read.
+                shown = {name: value for name, value in settings.items() if not is_secret(name)}
+                conf = SparkConf().setAll(list(shown.items()))
+                gateway = launch_gateway(conf, {"stderr": log})  # type: ignore[no-untyped-call]
             SparkContext._gateway, SparkContext._jvm = gateway, gateway.jvm  # noqa: SLF001
         context = SparkContext.getOrCreate(wanted)
     except Py4JJavaError as error:
@@ -88,6 +93,10 @@ class ClassicSpark:
             raise
         finally:
             context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
+
+    def option(self, name: str) -> str | None:
+        """The value of an option that is in force."""
+        return self._context.getConf().get(name)
 
     def is_alive(self) -> bool:
         """Whether its Java answers, and has not stopped Spark."""

@@ -19,6 +19,7 @@ def probe(settings: SparkSettings) -> str:
         memory=settings.memory,
         options=settings.options,
         log_file=os.devnull,
+        allow_insecure=settings.allow_insecure,
     ) as spark:
         try:
             (theirs,) = spark.run("doctor", _answer, 1, None)

@@ -5,11 +5,16 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 from floodmark.engine.archive import find_archive
 from floodmark.engine.java import StartingJava, find_java, is_plain, runs_already
+from floodmark.engine.security import check_cluster, check_server
 from floodmark.engine.tasks import Spark
 from floodmark.errors import FloodmarkError
+
+if TYPE_CHECKING:
+    from floodmark.engine.classic import ClassicSpark
 
 LOCAL_MASTER = "local[*,4]"
 _LOOPBACK = "127.0.0.1"
@@ -39,27 +44,34 @@ def spark_session(
     options: Mapping[str, str] | None = None,
     log_file: str | None = None,
     name: str = "floodmark",
+    allow_insecure: bool = False,
 ) -> Iterator[Spark]:
     """Run Spark: on this machine, on a cluster (`master`), or one that runs already (`remote`).
 
     `options` are Spark's own and win over ours. What Java and the workers write to stderr goes to
-    `log_file`, if there is one.
+    `log_file`, if there is one. FloodmarkError if others could read what passes through it, unless
+    `allow_insecure`.
     """
     options = options or {}
     if remote := options.get("spark.remote", remote):
         from floodmark.engine.connected import connected_spark
 
+        if not allow_insecure:
+            check_server(remote)
         with connected_spark(remote, options, name) as connected:
             yield connected
     else:
-        with _own(options.get("spark.master", master), memory, options, log_file, name) as own:
+        master = options.get("spark.master", master)
+        with _own(master, memory, options, log_file, name) as own:
+            if not allow_insecure and not _is_one_process(master):
+                check_cluster(own.option)
             yield own
 
 
 @contextmanager
 def _own(
     master: str, memory: str | None, options: Mapping[str, str], log_file: str | None, name: str
-) -> Iterator[Spark]:
+) -> Iterator["ClassicSpark"]:
     """Spark in a Java of our own; PySpark is imported while that starts."""
     environment = dict(os.environ)
     java = find_java(environment)
@@ -68,7 +80,7 @@ def _own(
             "Spark needs Java, and there is none",
             hint="install Java 17 (Debian: apt install openjdk-17-jre-headless), or set JAVA_HOME",
         )
-    local = master.startswith("local")
+    local = _is_local(master)
     archive = find_archive(java, environment) if local and not runs_already() else None
     silent = local and log_file == os.devnull
     java_options = (_SILENT_JAVA if silent else _SMALL_JAVA).split()
@@ -84,6 +96,9 @@ def _own(
     ):
         if local:
             settings |= _talking_through(folder)
+        if _is_one_process(master):
+            # Spark makes up a secret: without it, every user of this machine could fetch the job.
+            settings["spark.authenticate"] = "true"
         starting = None
         if plain and archive and archive.words:
             words = (*archive.words, *java_options, f"-Xmx{memory or _DRIVER_MEMORY}")
@@ -95,6 +110,14 @@ def _own(
             settings, starting, archive, plain=plain, folder=folder, log=log
         ) as spark:
             yield spark
+
+
+def _is_local(master: str) -> bool:
+    return master.startswith("local")
+
+
+def _is_one_process(master: str) -> bool:
+    return _is_local(master) and not master.startswith("local-cluster")
 
 
 def _settings(
@@ -119,8 +142,6 @@ def _settings(
     if not silent:  # to be told so, the one that does not log would begin to
         settings["spark.log.level"] = "ERROR"
     if local:
-        # Spark makes up a secret: without it, every user of this machine could fetch the job.
-        settings["spark.authenticate"] = "true"
         settings["spark.driver.host"] = settings["spark.driver.bindAddress"] = _LOOPBACK
         settings["spark.driver.defaultJavaOptions"] = " ".join(java_options)
     return settings

@@ -171,6 +171,7 @@ class SparkEngine:
                         memory=settings.memory,
                         options=settings.options,
                         log_file=log_file,
+                        allow_insecure=settings.allow_insecure,
                     )
                 )
             return self._session

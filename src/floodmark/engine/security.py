@@ -1,0 +1,56 @@
+"""Refuse to send passwords and rows through a Spark that anybody can listen to."""
+
+from collections.abc import Callable
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+from floodmark.errors import FloodmarkError
+
+_SECRETS = ("secret", "password", "token", "credential", "accesskey", "access.key")
+_ALLOW = "'spark: {allow_insecure: true}' does without"
+
+
+def is_secret(option: str) -> bool:
+    """Whether the value of one of Spark's options must not be shown, as its own logs have it."""
+    return any(part in option.lower() for part in _SECRETS)
+
+
+def check_cluster(option: Callable[[str], str | None]) -> None:
+    """Raise FloodmarkError unless a cluster's processes authenticate and encrypt.
+
+    `option` returns the value that is in force, whether we set it or the cluster's own files did.
+    """
+    lacking = []
+    if option("spark.authenticate") != "true":
+        lacking.append("spark.authenticate")
+    ways = ("spark.network.crypto.enabled", "spark.ssl.rpc.enabled")
+    if all(option(way) != "true" for way in ways):
+        lacking.append(ways[0])
+    if lacking:
+        wanted = ", ".join(f"{name}: 'true'" for name in lacking)
+        raise FloodmarkError(
+            f"this cluster runs without {' and '.join(lacking)}: passwords and rows would pass"
+            " through a network where others can read them",
+            hint=f"'spark: {{options: …}}' takes {wanted} and the cluster's"
+            f" spark.authenticate.secret; {_ALLOW}",
+        )
+
+
+def check_server(remote: str) -> None:
+    """Raise FloodmarkError unless a Spark Connect server is on this machine or uses TLS."""
+    place = urlsplit(remote)
+    parameters = dict(p.partition("=")[::2] for p in place.path.strip("/;").split(";"))
+    encrypted = parameters.get("use_ssl", "").lower() == "true" or "token" in parameters
+    if place.scheme == "sc" and not encrypted and not _is_loopback(place.hostname or ""):
+        raise FloodmarkError(
+            f"Spark Connect at {place.hostname} is reached without TLS: passwords and rows would"
+            " pass through a network where others can read them",
+            hint=f"write 'spark.remote' as sc://{place.netloc}/;use_ssl=true; {_ALLOW}",
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
