@@ -6,8 +6,9 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 
 from floodmark.checks.check import Check, check_clock, failed
-from floodmark.errors import FloodmarkError, WriteConflict
+from floodmark.errors import FloodmarkError
 from floodmark.state import layout
+from floodmark.state.conditional_writes import probe_conditional_writes
 from floodmark.storage.objects import ObjectStore
 
 _SUBJECT = "lake"
@@ -18,7 +19,8 @@ def check_lake(objects: ObjectStore, clock: Callable[[], datetime]) -> Iterator[
     """Write a probe, and see that conditional writes are refused when they must be."""
     key = f"{layout.LEASES}probe-{os.urandom(4).hex()}.json"
     try:
-        yield _check_conditions(objects, key)
+        probe_conditional_writes(objects)
+        yield Check(subject=_SUBJECT, finding=f"{objects}: writable, honours conditional writes")
         before = clock()
         objects.put(key, b"time")
         after = clock()
@@ -31,27 +33,3 @@ def check_lake(objects: ObjectStore, clock: Callable[[], datetime]) -> Iterator[
     finally:
         with suppress(FloodmarkError):
             objects.delete(key)
-
-
-def _check_conditions(objects: ObjectStore, key: str) -> Check:
-    objects.put_if_absent(key, b"1")
-    if _accepts(lambda: objects.put_if_absent(key, b"2")):
-        return _broken(f"{objects} overwrites objects that must not be")
-    etag = objects.get(key).etag
-    objects.put_if_match(key, b"3", etag)
-    if _accepts(lambda: objects.put_if_match(key, b"4", etag)):
-        return _broken(f"{objects} ignores If-Match")
-    return Check(subject=_SUBJECT, finding=f"{objects}: writable, honours conditional writes")
-
-
-def _broken(finding: str) -> Check:
-    hint = "use a store that checks If-Match and If-None-Match"
-    return Check(subject=_SUBJECT, state="failed", finding=finding, hint=hint)
-
-
-def _accepts(write: Callable[[], str]) -> bool:
-    try:
-        write()
-    except WriteConflict:
-        return False
-    return True

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from floodmark.errors import CorruptDocument, CorruptLog, ObjectNotFound
+from floodmark.errors import CorruptDocument, CorruptLog, ObjectNotFound, StorageError
 from floodmark.model.manifest import Manifest
 from floodmark.model.sealed import seal, unseal
 from floodmark.model.standing import Head
@@ -18,8 +18,15 @@ class ManifestLog:
         self._objects = objects
 
     def append(self, table: TableName, manifest: Manifest) -> None:
-        """Commit a manifest under its number; WriteConflict if another one has it."""
-        self._objects.put_if_absent(layout.manifest(table, manifest.head), seal(manifest))
+        """Commit a manifest under its number, and read it back; WriteConflict if it is taken."""
+        key, data = layout.manifest(table, manifest.head), seal(manifest)
+        self._objects.put_if_absent(key, data)
+        if self._objects.get(key).data != data:
+            raise StorageError(
+                f"{self._objects} did not keep manifest {manifest.head} of {table} as it was"
+                " written: another one is there",
+                hint="'floodmark doctor' tries whether the lake honours conditional writes",
+            )
 
     def read(self, table: TableName, head: Head) -> Manifest:
         """Read one manifest; CorruptLog if it is missing or not what was written."""

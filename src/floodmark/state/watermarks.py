@@ -76,6 +76,7 @@ class WatermarkStore:
         self._reader = WatermarkReader(objects, self.log, self.copies, run.clock)
         self._run = run
         self._cache: dict[TableName, Reading] = {}
+        self._probed = False
 
     def now(self) -> datetime:
         """What time it is for this run."""
@@ -196,10 +197,17 @@ class WatermarkStore:
         return self.update(table)
 
     def lease(self, table: TableName) -> "Lease":
-        """Take the lease on a table; LeaseHeld if another run has it."""
+        """Take the lease on a table; LeaseHeld if another run has it.
+
+        The first one in a lake probes that it honours conditional writes.
+        """
+        from floodmark.state.conditional_writes import check_conditional_writes
         from floodmark.state.lease import take_lease
 
         run = self._run
+        if not self._probed:
+            check_conditional_writes(self.objects, run.clock, run.author)
+            self._probed = True
         return take_lease(
             self.objects,
             table,
