@@ -228,12 +228,13 @@ def test_people_can_read_the_ledger(orders: Loads) -> None:
 
 def test_positions_of_any_length_and_kind_are_noted(orders: Loads) -> None:
     chunk = orders.chunk([order(1)])
-    odd = structs.replace(chunk, start="it's a \\ 'key'; --", end="é" * 5000)
+    odd = structs.replace(chunk, start="it's a \\ 'key'; -- $1 %s ? \0", end="\0é😀" * 5000)
     assert orders.load(odd) == 1
     ((start, end),) = orders.warehouse.query(
         f"SELECT range_start, range_end FROM {{schema}}.{LEDGER}"
     )
-    assert (start, end) == (odd.start, "é" * 1000)
+    assert start == odd.start.replace("\0", "\\0")
+    assert end == ("\\0é😀" * 250)
 
 
 def test_the_ledgers_of_tables_are_apart(warehouse: Warehouse) -> None:

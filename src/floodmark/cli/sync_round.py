@@ -22,7 +22,7 @@ from floodmark.model.table import TableName
 from floodmark.sources.connection import Sessions
 from floodmark.sync.adoption import Adoption
 from floodmark.sync.extraction import Extraction, extract_table
-from floodmark.sync.loading import Loading, load_after
+from floodmark.sync.loading import Loading, check_target, load_after
 from floodmark.sync.result import TableResult
 from floodmark.sync.source import Source, Sources
 from floodmark.sync.spark import SparkEngine
@@ -71,7 +71,7 @@ class Syncing(Struct, frozen=True, kw_only=True):
                 result = TableResult(table_name=str(table))
                 if not self.load_only:
                     with sources.of(self.sources[table]) as source:
-                        extraction = self._extraction(table, source, start, progress)
+                        extraction = self._extraction(table, source, start, progress, tunnels)
                         result = extract_table(extraction, table, app.table_settings(table))
                 elif self.adoption is None:
                     mention_foreign_files(app, table)
@@ -140,6 +140,7 @@ class Syncing(Struct, frozen=True, kw_only=True):
         source: Source,
         start: Position,
         progress: ProgressLine,
+        tunnels: Tunnels,
     ) -> Extraction:
         app = self.app
         return Extraction(
@@ -148,7 +149,7 @@ class Syncing(Struct, frozen=True, kw_only=True):
             settings=app.config.settings.extraction,
             lake=app.config.lake,
             engine=self.engine,
-            prepare=partial(self._prepare, table),
+            prepare=partial(self._prepare, table, tunnels),
             strategy=self.strategy,
             session_id=app.run.session_id,
             default_start=start,
@@ -157,11 +158,12 @@ class Syncing(Struct, frozen=True, kw_only=True):
             report=app.report,
         )
 
-    def _prepare(self, table: TableName) -> None:
-        """Start Spark, and import meanwhile what will load the rows that it reads."""
+    def _prepare(self, table: TableName, tunnels: Tunnels) -> None:
+        """Start Spark, and meanwhile see whether the rows that it reads can be loaded."""
         self.engine.prepare()
         if table in self.targets:
             Thread(target=import_kind, args=[self.targets[table]], daemon=True).start()
+            check_target(self._loading(table, tunnels), table)
 
     def _loading(self, table: TableName, tunnels: Tunnels) -> Loading:
         loading = loading_of(self.app, table, tunnels, self.engine, load_only=self.load_only)

@@ -14,6 +14,7 @@ from floodmark.config.models import (
     LakeSettings,
     MysqlConnection,
     Pipeline,
+    RedshiftConnection,
     TableSettings,
     TlsSettings,
 )
@@ -26,6 +27,7 @@ from floodmark.model.timestamps import utc_now
 FILE_NAME = "floodmark.yml"
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _ENDPOINT = re.compile(r"https?://[A-Za-z0-9.\-\[\]:]+/?")
+_LOCAL = {"localhost", "127.0.0.1", "::1"}
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{2,}")
 
 
@@ -76,18 +78,41 @@ class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     def target_of(self, table: TableName) -> tuple[str, str]:
         """The connection and the name under which a table is loaded; no two tables share one."""
-        places = {
+        names = {
             other: (self.settings.pipelines[pipeline].target, found.target_name or other.table)
             for other, (pipeline, found) in self.tables.items()
         }
-        for other, place in places.items():
+        places = {connection: self._place(connection) for connection, _ in names.values()}
+        (mine, name) = names[table]
+        for other, (connection, other_name) in names.items():
             # Warehouses do not tell names apart by upper and lower case.
-            if other != table and _folded(place) == _folded(places[table]):
+            same = places[connection] == places[mine] and other_name.lower() == name.lower()
+            if other != table and same:
+                alias = "" if connection == mine else f" ({mine} and {connection} are the same)"
                 raise ConfigError(
-                    f"{table} and {other} would both be loaded into {'.'.join(place)}",
+                    f"{table} and {other} would both be loaded into {connection}.{other_name}"
+                    f"{alias}",
                     hint="give one of them a 'target_name'",
                 )
-        return places[table]
+        return names[table]
+
+    def _place(self, name: str) -> tuple[object, ...]:
+        """Where a warehouse is, however its connection is written; its name if that is not known.
+
+        Two names of one server cannot be seen here; the ledger in the target tells.
+        """
+        if name in self.unset:
+            return (name,)
+        connection = self.connection(name)
+        if isinstance(connection, DuckdbConnection):
+            return (os.path.realpath(connection.path),)
+        assert not isinstance(connection, MysqlConnection)
+        host = connection.host.lower().rstrip(".")
+        schema, tunnel = connection.schema, None
+        if isinstance(connection, RedshiftConnection):
+            schema, tunnel = schema.lower(), connection.tunnel
+        local = "localhost" if host in _LOCAL else host
+        return (local, connection.port, connection.database, schema, tunnel)
 
 
 def load_config(path: str | None, environment: Mapping[str, str]) -> LoadedConfig:
@@ -135,10 +160,6 @@ def load_config(path: str | None, environment: Mapping[str, str]) -> LoadedConfi
         tables=_tables(settings),
         unset=unset,
     )
-
-
-def _folded(place: tuple[str, str]) -> tuple[str, str]:
-    return place[0], place[1].lower()
 
 
 def _fill_in(raw: Any, path: str, environment: Mapping[str, str], unset: dict[str, str]) -> Any:

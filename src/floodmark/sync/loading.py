@@ -37,7 +37,7 @@ from floodmark.state import layout
 from floodmark.state.lease import Lease
 from floodmark.state.watermarks import WatermarkStore
 from floodmark.sync.result import TableResult
-from floodmark.warehouse.target import SchemaConflict, Target
+from floodmark.warehouse.target import SchemaConflict, Target, TargetTaken
 
 
 class Loading(Struct, frozen=True, kw_only=True):
@@ -116,6 +116,24 @@ def load_table(loading: Loading, table: TableName) -> LoadResult:
                 message = error.message
                 store.update(table, lambda current: load_failed(current, message))
             raise
+
+
+def check_target(loading: Loading, table: TableName) -> None:
+    """TargetTaken, before rows are read, if they could not be loaded into the configured table.
+
+    A target that cannot be reached now is no reason not to read: the load will find out.
+    """
+    if loading.target_missing():
+        return
+    watermark = loading.store.known(table)
+    load_epoch = watermark.redshift_state.load_epoch if watermark else 1
+    try:
+        with loading.open_target() as target:
+            target.check_owner(str(table), load_epoch, loading.target_name)
+    except TargetTaken:
+        raise
+    except FloodmarkError:
+        return
 
 
 def _surely_loaded(loading: Loading, watermark: Watermark) -> bool:
@@ -209,6 +227,7 @@ def _load(
         newest = pending[-1].change
         assert isinstance(newest, Chunk)
         wanted = target_table(loading.target_name, newest)
+        target.check_owner(str(table), load_epoch, loading.target_name)
         _refuse_lost_table(table, target, wanted, pending, _rows(ledger.values()))
         _refuse_other_keys(store, table, wanted, pending, ledger)
         changes = target.prepare(wanted)

@@ -105,12 +105,12 @@ class SqlBackend(Target):
         """Run a statement that defines something, outside of any data transaction."""
 
     @abstractmethod
-    def _execute(self, statement: str) -> None:
-        """Run a statement."""
+    def _execute(self, statement: str, values: Sequence[object] = ()) -> None:
+        """Run a statement; `$1`, `$2` … stand for the values."""
 
     @abstractmethod
-    def _query(self, statement: str) -> list[tuple[Any, ...]]:
-        """Run a query and return its rows."""
+    def _query(self, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """Run a query and return its rows; `$1`, `$2` … stand for the values."""
 
     @abstractmethod
     def _begin(self) -> None:

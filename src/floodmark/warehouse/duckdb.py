@@ -1,7 +1,10 @@
 """DuckDB: a database in a file, the embedded default."""
 
+import os
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from threading import Lock
 from typing import Any
 
 import duckdb
@@ -34,6 +37,7 @@ _WIDER = {
     "INTEGER": ("BIGINT",),
     "FLOAT": ("DOUBLE",),
 }
+_LOCKS: defaultdict[str, Lock] = defaultdict(Lock)
 _DIGITS = {"SMALLINT": 5, "INTEGER": 10, "BIGINT": 19}
 
 
@@ -46,6 +50,8 @@ class DuckdbTarget(SqlTarget):
         self, path: str, objects: ObjectStore, *, local_root: str | None, read_only: bool = False
     ) -> None:
         self._files = LakeFiles(objects, local_root)
+        self._lock = _LOCKS[os.path.realpath(path)]
+        self._locked = False
         try:
             self._database = duckdb.connect(path, read_only=read_only)
         except duckdb.IOException as error:
@@ -101,17 +107,25 @@ class DuckdbTarget(SqlTarget):
 
     def _columns_of(self, name: str) -> dict[str, str]:
         rows = self._query(
-            "SELECT column_name, data_type FROM information_schema.columns"  # noqa: S608
-            f" WHERE table_schema = 'main' AND table_catalog = current_database()"
-            f" AND table_name = '{name.replace(chr(39), chr(39) * 2)}' ORDER BY ordinal_position"
+            "SELECT column_name, data_type FROM information_schema.columns"
+            " WHERE table_schema = 'main' AND table_catalog = current_database()"
+            " AND lower(table_name) = lower($1) ORDER BY ordinal_position",
+            (name,),
         )
         return dict(rows)
 
     def _name(self, table: str) -> str:
         return quote(table)
 
+    def _ledger_name(self, name: str) -> str:
+        return name.lower()  # DuckDB tells no names apart by upper and lower case
+
     def _lock_ledger(self) -> None:
-        """Other processes cannot write; of this one's loaders, the ledger's key lets one commit."""
+        """Other processes cannot write: it is the other loaders of this one that are kept out."""
+        self._lock.acquire()
+        self._locked = True
+        self._execute("ROLLBACK")  # what is read from now on includes what others committed
+        self._begin()
 
     def _widen(self, table: str, column: str, kind: str) -> None:
         self._execute(f"ALTER TABLE {self._name(table)} ALTER {quote(column)} TYPE {kind}")
@@ -119,25 +133,30 @@ class DuckdbTarget(SqlTarget):
     def _create(self, statement: str) -> None:
         self._execute(statement)
 
-    def _execute(self, statement: str) -> None:
+    def _execute(self, statement: str, values: Sequence[object] = ()) -> None:
         with _translated():
-            self._database.execute(statement)
+            self._database.execute(statement, values or None)
 
-    def _query(self, statement: str) -> list[tuple[Any, ...]]:
+    def _query(self, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         with _translated():
-            return self._database.execute(statement).fetchall()
+            return self._database.execute(statement, values or None).fetchall()
 
     def _begin(self) -> None:
         self._execute("BEGIN TRANSACTION")
 
     def _commit(self) -> None:
         self._execute("COMMIT")
+        self._unlock()
 
     def _rollback(self) -> None:
-        try:
+        with suppress(duckdb.Error):  # the transaction is over already
             self._database.execute("ROLLBACK")
-        except duckdb.Error:
-            return  # the transaction is over already
+        self._unlock()
+
+    def _unlock(self) -> None:
+        if self._locked:
+            self._locked = False
+            self._lock.release()
 
 
 @contextmanager

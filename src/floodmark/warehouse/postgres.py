@@ -239,13 +239,16 @@ class PostgresTarget(SqlTarget):
         if not self._query(f"SELECT 1 FROM pg_namespace WHERE nspname = {name}"):  # noqa: S608
             self._execute(f"CREATE SCHEMA {quote(self._schema)}")
 
-    def _execute(self, statement: str) -> None:
-        with self._translated():
-            self._connection.execute(statement.encode())
+    def _execute(self, statement: str, values: Sequence[object] = ()) -> None:
+        self._run(statement, values)
 
-    def _query(self, statement: str) -> list[tuple[Any, ...]]:
+    def _query(self, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         with self._translated():
-            return self._connection.execute(statement.encode()).fetchall()
+            return self._run(statement, values).fetchall()
+
+    def _run(self, statement: str, values: Sequence[object]) -> "psycopg.Cursor[tuple[Any, ...]]":
+        with self._translated():
+            return psycopg.RawCursor(self._connection).execute(statement.encode(), values or None)
 
     def _begin(self) -> None:
         # Only so does what we read after the lock include what its last holder committed.

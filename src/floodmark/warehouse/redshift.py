@@ -257,11 +257,11 @@ class RedshiftTarget(SqlTarget):
             if error.code not in _EXISTS:
                 raise
 
-    def _execute(self, statement: str) -> None:
-        self._session.run(statement)
+    def _execute(self, statement: str, values: Sequence[object] = ()) -> None:
+        self._session.run(statement, values)
 
-    def _query(self, statement: str) -> list[tuple[Any, ...]]:
-        return self._session.run(statement)
+    def _query(self, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        return self._session.run(statement, values)
 
     def _begin(self) -> None:
         self._execute("BEGIN")

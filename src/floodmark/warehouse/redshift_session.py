@@ -1,6 +1,7 @@
 """A session with Redshift: statements, and errors translated by their code."""
 
 import struct
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -50,14 +51,18 @@ class RedshiftSession:
             self.close()
             raise
 
-    def run(self, statement: str) -> list[tuple[Any, ...]]:
-        """Run a statement and return its rows.
+    def run(self, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """Run a statement and return its rows; `$1`, `$2` … stand for the values.
 
         PassingConflict if another transaction was in the way, StatementFailed if Redshift refuses.
         """
         try:
             cursor = self._connection.cursor()
-            cursor.execute(statement)
+            if values:
+                cursor.paramstyle = "qmark"  # leaves the server's own $1 as they are
+                cursor.execute(statement, tuple(values))
+            else:
+                cursor.execute(statement)
             return [tuple(row) for row in cursor.fetchall()] if cursor.description else []
         except _LOST as error:
             if (failure := self._failure(error)) is not None:

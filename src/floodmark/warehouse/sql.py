@@ -17,7 +17,8 @@ from floodmark.model.load import LedgerEntry, LoadBatch, LoadChunk, TargetTable
 from floodmark.model.notice import Notice
 from floodmark.model.standing import Head
 from floodmark.model.verification import Extent
-from floodmark.warehouse.backend import LEDGER, NEWEST, STAGING, PassingConflict, SqlBackend, quote
+from floodmark.warehouse.backend import LEDGER, NEWEST, STAGING, PassingConflict, quote
+from floodmark.warehouse.ledger import LedgerTable
 from floodmark.warehouse.misfits import Misfit, may_be_null, open_keys
 from floodmark.warehouse.reading import within
 from floodmark.warehouse.target import SchemaConflict, TargetFacts, Unrepresentable
@@ -29,26 +30,8 @@ TRIES = 5
 
 Result = TypeVar("Result")
 
-_LEDGER_KEY = ("table_name", "load_epoch", "epoch", "sequence")
-_LEDGER_COLUMNS = {
-    "table_name": "VARCHAR(1000) NOT NULL",
-    "load_epoch": "BIGINT NOT NULL",
-    "epoch": "BIGINT NOT NULL",
-    "sequence": "BIGINT NOT NULL",
-    "manifest": "VARCHAR(4000) NOT NULL",
-    "digest": "VARCHAR(64) NOT NULL",
-    "row_count": "BIGINT NOT NULL",
-    "range_start": "VARCHAR(4000)",
-    "range_end": "VARCHAR(4000)",
-    "session_id": "VARCHAR(40) NOT NULL",
-    "loaded_at": "TIMESTAMP NOT NULL",
-    "quarantined_rows": "BIGINT",
-}
-# Positions are for people to read, and may hold text keys of any length.
-_LONGEST_RANGE = 1000
 
-
-class SqlTarget(SqlBackend):
+class SqlTarget(LedgerTable):
     """A target that speaks SQL: what is done, in which order; the backend says how."""
 
     pause = staticmethod(time.sleep)
@@ -56,28 +39,6 @@ class SqlTarget(SqlBackend):
 
     silent_seconds = 5.0
     """How long to wait for the ledger before that is told."""
-
-    @final
-    def ledger(self, table_name: str, load_epoch: int) -> list[LedgerEntry]:
-        """Read the ledger's rows of a table and load epoch."""
-        if not (columns := self._columns_of(LEDGER)):
-            return []
-        quarantined = "quarantined_rows" if "quarantined_rows" in columns else "NULL"
-        rows = self._query(
-            f"SELECT epoch, sequence, digest, row_count, loaded_at, {quarantined}"  # noqa: S608
-            f" FROM {self._name(LEDGER)}"
-            f" WHERE table_name = {self._text(table_name)} AND load_epoch = {int(load_epoch)}"
-        )
-        return [
-            LedgerEntry(
-                head=Head(row[0], row[1]),
-                digest=row[2],
-                rows=row[3],
-                loaded_at=row[4],
-                quarantined_rows=row[5] or 0,
-            )
-            for row in rows
-        ]
 
     @final
     def count(self, table: TargetTable) -> int | None:
@@ -97,6 +58,7 @@ class SqlTarget(SqlBackend):
         done = self._prepare_ledger()
         found = self._columns_of(table.name)
         if not found:
+            self._forget_lost(table.name)
             self._create(self._create_statement(table))
             done.append(f"created {table.name}")
         else:
@@ -104,21 +66,6 @@ class SqlTarget(SqlBackend):
             done += self._adapt(table, found)
         self._check_fit(table)
         return done
-
-    def _prepare_ledger(self) -> list[str]:
-        if not (found := self._columns_of(LEDGER)):
-            columns = ", ".join(f"{name} {kind}" for name, kind in _LEDGER_COLUMNS.items())
-            self._create(
-                f"CREATE TABLE IF NOT EXISTS {self._name(LEDGER)}"
-                f" ({columns}{self._ledger_key(_LEDGER_KEY)})"
-            )
-            return [f"created {LEDGER}"]
-        lacking = [name for name in _LEDGER_COLUMNS if name not in found]
-        for name in lacking:
-            self._create(
-                f"ALTER TABLE {self._name(LEDGER)} ADD COLUMN {name} {_LEDGER_COLUMNS[name]}"
-            )
-        return [f"added {LEDGER}.{name}" for name in lacking]
 
     def _refuse_conflicts(self, table: TargetTable, found: dict[str, str]) -> None:
         """Raise SchemaConflict before anything is changed."""
@@ -234,6 +181,7 @@ class SqlTarget(SqlBackend):
         try:
             with telling_of_a_wait(self.report, notice, self.silent_seconds):
                 self._lock_ledger()
+            self._own(batch)
             known = self._in_ledger(batch)
             chunks = unknown(batch, known)
             rows = sum(chunk.fitting_rows for chunk in chunks)
@@ -256,13 +204,9 @@ class SqlTarget(SqlBackend):
         self._check_fit(table)
         if batch.reload:
             self._execute(f"DELETE FROM {self._name(table.name)}")  # noqa: S608
-        elif not table.primary_key and not batch.goes_on and self._begins_anew(batch):
+        elif not table.primary_key and not batch.goes_on and self._begins_again(batch):
             self._execute(f"DELETE FROM {self._name(table.name)}")  # noqa: S608
-            # What was loaded before then is no longer there, should a restore go back to it.
-            self._execute(
-                f"DELETE FROM {self._name(LEDGER)}"  # noqa: S608
-                f" WHERE table_name = {self._text(batch.table_name)}"
-            )
+            self._forget_loaded(batch)
         inserted = self._insert_at_once(batch, chunks)
         found = self._stage_chunks(batch, chunks) if inserted is None else inserted
         if found != rows:
@@ -274,7 +218,7 @@ class SqlTarget(SqlBackend):
             self._refuse_open_keys(table)
             self._insert_staged(batch)
         for chunk in chunks:
-            self._execute(self._ledger_statement(batch, chunk))
+            self._note(batch, chunk)
 
     def _insert_at_once(self, batch: LoadBatch, chunks: Sequence[LoadChunk]) -> int | None:  # noqa: ARG002
         """Insert rows without staging, where a target can and nothing is to be replaced."""
@@ -304,18 +248,6 @@ class SqlTarget(SqlBackend):
         condition = " OR ".join(f"{quote(name)} IS NULL" for name in keys)
         if self._query(f"SELECT COUNT(*) FROM {STAGING} WHERE {condition}")[0][0]:  # noqa: S608
             raise Unrepresentable(f"{table.name} has rows without a primary key")
-
-    def _begins_anew(self, batch: LoadBatch) -> bool:
-        """Whether this is the first load since loading was reset.
-
-        Without a key, what was loaded before then cannot be told from what comes again.
-        """
-        rows = self._query(
-            f"SELECT load_epoch, COUNT(*) FROM {self._name(LEDGER)}"  # noqa: S608
-            f" WHERE table_name = {self._text(batch.table_name)} GROUP BY load_epoch"
-        )
-        epochs = {int(row[0]) for row in rows}
-        return bool(epochs) and batch.load_epoch not in epochs
 
     def _merge(self, table: TargetTable, columns: str, *, gives_way: bool) -> None:
         """Leave in NEWEST what is to be inserted, and remove from the target what it replaces."""
@@ -350,24 +282,6 @@ class SqlTarget(SqlBackend):
         columns = ", ".join(map(self._column_definition, table.columns))
         key = self._table_key(table.primary_key) if table.primary_key else ""
         return f"CREATE TABLE IF NOT EXISTS {self._name(table.name)} ({columns}{key})"
-
-    def _ledger_statement(self, batch: LoadBatch, chunk: LoadChunk) -> str:
-        values = [
-            self._text(batch.table_name),
-            str(batch.load_epoch),
-            str(chunk.head.epoch),
-            str(chunk.head.sequence),
-            self._text(chunk.manifest),
-            self._text(chunk.digest),
-            str(chunk.fitting_rows),
-            self._text(chunk.start[:_LONGEST_RANGE]),
-            self._text(chunk.end[:_LONGEST_RANGE]),
-            self._text(batch.session_id),
-            self.now,
-            str(chunk.quarantined_rows),
-        ]
-        names = ", ".join(_LEDGER_COLUMNS)
-        return f"INSERT INTO {self._name(LEDGER)} ({names}) VALUES ({', '.join(values)})"  # noqa: S608
 
 
 def unknown(batch: LoadBatch, known: Mapping[Head, LedgerEntry]) -> list[LoadChunk]:

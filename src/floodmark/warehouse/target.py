@@ -22,6 +22,10 @@ class SchemaConflict(FloodmarkError):
     """The target's table does not fit the source's, and no safe change makes it fit."""
 
 
+class TargetTaken(FloodmarkError):
+    """The target's table belongs to another source table, or this one's rows are in another."""
+
+
 class Unrepresentable(FloodmarkError):
     """The target refused rows, perhaps for a value that it cannot hold."""
 
@@ -47,6 +51,14 @@ class Target(ABC):
     @abstractmethod
     def ledger(self, table_name: str, load_epoch: int) -> list[LedgerEntry]:
         """Every manifest of a source table that is loaded; none if there is no ledger yet."""
+
+    @abstractmethod
+    def check_owner(self, table_name: str, load_epoch: int, name: str) -> None:
+        """TargetTaken unless a source table may be loaded into a target table of this name.
+
+        It may not if the table is there and belongs to another source table, nor if rows of this
+        load epoch are in another table. `load` refuses the same; this changes nothing.
+        """
 
     @abstractmethod
     def count(self, table: TargetTable) -> int | None:

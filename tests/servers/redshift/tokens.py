@@ -13,7 +13,7 @@ _TOKEN = re.compile(
       | (?P<string>'(?:[^'\\]|\\.|'')*')
       | (?P<name>"(?:[^"]|"")*")
       | (?P<word>[A-Za-z_][\w$]*)
-      | (?P<number>\d+(?:\.\d+)?)
+      | (?P<number>\$?\d+(?:\.\d+)?)
       | (?P<symbol>::|<=|>=|<>|!=|\|\||.)""",
     re.VERBOSE | re.DOTALL,
 )

@@ -1,0 +1,231 @@
+"""The ledger in the target: what is loaded, from which source table, into which table.
+
+The ledger also says whose a target table is. A table that exists belongs to the source table whose
+entries name it, and the rows of one load epoch are all in one table. Whatever would break that is
+refused before anything is written: first without a lock, so that nothing is created or read in
+vain, then again in the load's transaction, where the lock on the ledger lets one source table be
+the first. A table that is gone belongs to nobody: its entries go when a new one is created.
+
+Entries of earlier versions name no target table. They count as loaded into the configured one, and
+the next load fills that in.
+"""
+
+from typing import final
+
+from floodmark.errors import FloodmarkError
+from floodmark.model.load import LedgerEntry, LoadBatch, LoadChunk, TargetTable
+from floodmark.model.standing import Head
+from floodmark.warehouse.backend import LEDGER, SqlBackend
+from floodmark.warehouse.target import TargetTaken
+
+_KEY = ("table_name", "load_epoch", "epoch", "sequence")
+_COLUMNS = {
+    "table_name": "VARCHAR(1000) NOT NULL",
+    "load_epoch": "BIGINT NOT NULL",
+    "epoch": "BIGINT NOT NULL",
+    "sequence": "BIGINT NOT NULL",
+    "manifest": "VARCHAR(4000) NOT NULL",
+    "digest": "VARCHAR(64) NOT NULL",
+    "row_count": "BIGINT NOT NULL",
+    "range_start": "VARCHAR(4000)",
+    "range_end": "VARCHAR(4000)",
+    "session_id": "VARCHAR(40) NOT NULL",
+    "loaded_at": "TIMESTAMP NOT NULL",
+    "quarantined_rows": "BIGINT",
+    "target_table": "VARCHAR(1000)",
+}
+# Positions are for people to read, and may hold text keys of any length. UTF-8 takes at most four
+# bytes a character, and Redshift counts bytes.
+_LONGEST_RANGE = 1000
+
+
+class LedgerTable(SqlBackend):
+    """Reads and writes the ledger, and refuses what would mix source tables or split one."""
+
+    @final
+    def ledger(self, table_name: str, load_epoch: int) -> list[LedgerEntry]:
+        """Read the ledger's rows of a table and load epoch."""
+        if not (columns := self._columns_of(LEDGER)):
+            return []
+        quarantined = "quarantined_rows" if "quarantined_rows" in columns else "NULL"
+        rows = self._query(
+            f"SELECT epoch, sequence, digest, row_count, loaded_at, {quarantined}"  # noqa: S608
+            f" FROM {self._name(LEDGER)} WHERE table_name = $1 AND load_epoch = $2",
+            (table_name, load_epoch),
+        )
+        return [
+            LedgerEntry(
+                head=Head(row[0], row[1]),
+                digest=row[2],
+                rows=row[3],
+                loaded_at=row[4],
+                quarantined_rows=row[5] or 0,
+            )
+            for row in rows
+        ]
+
+    @final
+    def check_owner(self, table_name: str, load_epoch: int, name: str) -> None:
+        """Ask the ledger, and the target's catalog."""
+        if "target_table" not in self._columns_of(LEDGER):
+            self._refuse_unnamed(table_name, name)
+            return
+        mine = self._ledger_name(name)
+        elsewhere = self._query(
+            f"SELECT target_table, MAX(loaded_at) FROM {self._name(LEDGER)}"  # noqa: S608
+            " WHERE table_name = $1 AND load_epoch = $2 AND target_table <> $3"
+            " GROUP BY target_table ORDER BY 2 DESC",
+            (table_name, load_epoch, mine),
+        )
+        if elsewhere:
+            raise TargetTaken(
+                f"the rows of {table_name} were loaded into {elsewhere[0][0]}, and are to go into"
+                f" {name} now: they would be split over two tables",
+                hint=f"set 'target_name' back to {elsewhere[0][0]}; or 'floodmark watermark reset"
+                f" -t {table_name} --load-only', then sync, loads all of it into {name}",
+            )
+        others = self._query(
+            f"SELECT table_name, MAX(loaded_at) FROM {self._name(LEDGER)}"  # noqa: S608
+            " WHERE table_name <> $1 AND target_table = $2 GROUP BY table_name ORDER BY 2 DESC",
+            (table_name, mine),
+        )
+        if others and self._columns_of(name):
+            raise _taken(name, str(others[0][0]), table_name)
+        self._refuse_unnamed(table_name, name)
+
+    def _refuse_unnamed(self, table_name: str, name: str) -> None:
+        """TargetTaken for a first load into a table that entries without a target may have filled.
+
+        Which target these had is not known; unless another was configured, that of their name.
+        """
+        columns = self._columns_of(LEDGER)
+        if not columns or not self._columns_of(name):
+            return
+        unnamed = "target_table IS NULL" if "target_table" in columns else "1 = 1"
+        rows = self._query(
+            f"SELECT DISTINCT table_name FROM {self._name(LEDGER)}"  # noqa: S608
+            f" WHERE {unnamed} OR table_name = $1",
+            (table_name,),
+        )
+        known = {str(row[0]) for row in rows}
+        if table_name in known:
+            return
+        for other in sorted(known):
+            own_name = other.partition(":")[2].partition(".")[2]
+            if own_name and self._ledger_name(own_name) == self._ledger_name(name):
+                raise _taken(name, other, table_name)
+
+    def _prepare_ledger(self) -> list[str]:
+        if not (found := self._columns_of(LEDGER)):
+            columns = ", ".join(f"{name} {kind}" for name, kind in _COLUMNS.items())
+            self._create(
+                f"CREATE TABLE IF NOT EXISTS {self._name(LEDGER)}"
+                f" ({columns}{self._ledger_key(_KEY)})"
+            )
+            return [f"created {LEDGER}"]
+        lacking = [name for name in _COLUMNS if name not in found]
+        for name in lacking:
+            self._create(f"ALTER TABLE {self._name(LEDGER)} ADD COLUMN {name} {_COLUMNS[name]}")
+        return [f"added {LEDGER}.{name}" for name in lacking]
+
+    def _forget_lost(self, name: str) -> None:
+        """Remove the entries of a table that is gone, before another is created in its place.
+
+        With the ledger locked, no load of another source can have created and filled it meanwhile.
+        """
+        entries = f"FROM {self._name(LEDGER)} WHERE target_table = $1"
+        values = (self._ledger_name(name),)
+        if not self._query(f"SELECT 1 {entries} LIMIT 1", values):
+            return
+        self._begin()
+        try:
+            self._lock_ledger()
+            if not self._columns_of(name):
+                self._execute(f"DELETE {entries}", values)
+            self._commit()
+        except BaseException:
+            self._rollback()
+            raise
+
+    def _own(self, batch: LoadBatch) -> None:
+        """Refuse a table of another owner, with the ledger locked, and fill in what had none."""
+        self.check_owner(batch.table_name, batch.load_epoch, batch.table.name)
+        self._execute(
+            f"UPDATE {self._name(LEDGER)} SET target_table = $1"  # noqa: S608
+            " WHERE table_name = $2 AND target_table IS NULL",
+            (self._ledger_name(batch.table.name), batch.table_name),
+        )
+
+    def _begins_again(self, batch: LoadBatch) -> bool:
+        """Whether this is the first load since loading was reset.
+
+        Without a key, what was loaded before then cannot be told from what comes again.
+        """
+        rows = self._query(
+            f"SELECT DISTINCT load_epoch, target_table FROM {self._name(LEDGER)}"  # noqa: S608
+            " WHERE table_name = $1",
+            (batch.table_name,),
+        )
+        if not rows or batch.load_epoch in {int(row[0]) for row in rows}:
+            return False
+        name = batch.table.name
+        if self._ledger_name(name) in {row[1] for row in rows}:
+            return True
+        held = int(self._query(f"SELECT COUNT(*) FROM {self._name(name)}")[0][0])  # noqa: S608
+        if held:
+            raise FloodmarkError(
+                f"{name} holds {held:,} rows that are not known to be of {batch.table_name}, which"
+                f" was loaded into {rows[0][1]} before: without a primary key, the same rows could"
+                " be there twice",
+                hint=f"empty {name} in the target, or use another 'target_name', then sync",
+            )
+        return False
+
+    def _forget_loaded(self, batch: LoadBatch) -> None:
+        """Remove the entries of rows that are no longer there, should a restore go back to them."""
+        self._execute(
+            f"DELETE FROM {self._name(LEDGER)} WHERE table_name = $1 AND target_table = $2",  # noqa: S608
+            (batch.table_name, self._ledger_name(batch.table.name)),
+        )
+
+    def _note(self, batch: LoadBatch, chunk: LoadChunk) -> None:
+        """Write down that a manifest is loaded."""
+        values = {
+            "table_name": batch.table_name,
+            "load_epoch": batch.load_epoch,
+            "epoch": chunk.head.epoch,
+            "sequence": chunk.head.sequence,
+            "manifest": chunk.manifest,
+            "digest": chunk.digest,
+            "row_count": chunk.fitting_rows,
+            "range_start": _shown(chunk.start),
+            "range_end": _shown(chunk.end),
+            "session_id": batch.session_id,
+            "quarantined_rows": chunk.quarantined_rows,
+            "target_table": self._ledger_name(batch.table.name),
+        }
+        places = ", ".join(f"${place}" for place in range(1, len(values) + 1))
+        self._execute(
+            f"INSERT INTO {self._name(LEDGER)} ({', '.join(values)}, loaded_at)"  # noqa: S608
+            f" VALUES ({places}, {self.now})",
+            tuple(values.values()),
+        )
+
+    def _ledger_name(self, name: str) -> str:
+        """What the ledger calls a target table: the same for names that the target takes as one."""
+        bare = TargetTable(name=name, columns=(), primary_key=(), version=None)
+        return self._named(bare).name
+
+
+def _taken(name: str, owner: str, table_name: str) -> TargetTaken:
+    return TargetTaken(
+        f"{name} in the target belongs to {owner}, so {table_name} cannot be loaded into it",
+        hint=f"give {table_name} another 'target_name', or drop {name} in the target if it is no"
+        f" longer needed; if this is {owner} under a new name: floodmark watermark move -t {owner}"
+        f" --to {table_name}",
+    )
+
+
+def _shown(text: str) -> str:
+    """A position as people read it in the ledger: no target keeps U+0000, nor any length."""
+    return text.replace("\0", "\\0")[:_LONGEST_RANGE]

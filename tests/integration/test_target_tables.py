@@ -1,0 +1,180 @@
+"""Which table of the warehouse a source table is loaded into, and whose it is."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from pipelines import Pipeline, ask_once, numbers
+from warehouses import new_postgres
+
+pytestmark = pytest.mark.enough_on("mysql")
+
+KEYED = "CREATE TABLE {} (id INT PRIMARY KEY, update_at DATETIME NOT NULL)"
+KEYLESS = "CREATE TABLE {} (id INT, update_at DATETIME NOT NULL)"
+CURSOR = {KEYED: "cursor: [update_at, id]", KEYLESS: "cursor: update_at"}
+DUCKDB = "{type: duckdb, path: ./warehouse.duckdb}"
+
+Make = Callable[..., Pipeline]
+
+
+def insert(it: Pipeline, table: str, first: int, last: int) -> None:
+    ask_once(
+        it,
+        f"INSERT INTO {table} SELECT seq, '2025-06-01' + INTERVAL seq SECOND"
+        f" FROM {numbers(first, last)}",
+    )
+
+
+def held(it: Pipeline, table: str) -> list[int]:
+    with duckdb.connect(str(it.folder / "warehouse.duckdb")) as database:
+        return sorted(row[0] for row in database.execute(f'SELECT id FROM "{table}"').fetchall())
+
+
+def drop(it: Pipeline, table: str) -> None:
+    with duckdb.connect(str(it.folder / "warehouse.duckdb")) as database:
+        database.execute(f'DROP TABLE "{table}"')
+
+
+def edit(it: Pipeline, *changes: tuple[str, str]) -> None:
+    file = Path(it.config)
+    text = file.read_text()
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    file.write_text(text)
+
+
+def two_sources(it: Pipeline, first: str, second: str) -> None:
+    """Let a second pipeline load the same table of another source into another connection."""
+    source = json.dumps({"type": "mysql", **it.source})
+    edit(
+        it,
+        (f"  warehouse: {DUCKDB}\n", f"  warehouse: {first}\n  again: {second}\n  P2: {source}\n"),
+        (
+            "pipelines:\n",
+            f"pipelines:\n  other: {{source: P2, target: again, tables:"
+            f" {{{it.schema}.t: {{cursor: update_at}}}}}}\n",
+        ),
+    )
+
+
+@pytest.mark.parametrize("path", ["warehouse.duckdb", "./x/../warehouse.duckdb", "link.duckdb"])
+def test_two_connections_to_one_file_are_one_target(pipeline: Make, path: str) -> None:
+    it = pipeline({"t": "{cursor: update_at}"})
+    (it.folder / "link.duckdb").symlink_to(it.folder / "warehouse.duckdb")
+    two_sources(it, DUCKDB, f"{{type: duckdb, path: {path}}}")
+    for name in ("main", "other"):
+        ended = it.call("sync", "-p", name)
+        assert ended.code == 2
+        assert "would both be loaded into" in ended.err
+        assert "target_name" in ended.err
+    assert it.files() == set()
+
+
+def test_two_names_of_one_server_are_one_target(
+    pipeline: Make, request: pytest.FixtureRequest
+) -> None:
+    it = pipeline({"t": "{cursor: update_at}"})
+    connection = new_postgres(request.getfixturevalue("postgres"), it.lake).connection
+    settings: dict[str, Any] = {
+        name: getattr(connection, name) for name in ("port", "database", "user", "schema")
+    }
+    settings |= {"type": "postgres", "password": connection.password.reveal()}  # type: ignore[union-attr]
+    two_sources(
+        it,
+        json.dumps(settings | {"host": "127.0.0.1"}),
+        json.dumps(settings | {"host": "localhost"}),
+    )
+    ended = it.call("sync", "-p", "main", "-p", "other")
+    assert ended.code == 2
+    assert "would both be loaded into" in ended.err
+
+
+@pytest.mark.parametrize("definition", [KEYED, KEYLESS], ids=["keyed", "keyless"])
+def test_a_source_under_another_name_is_not_loaded_into_the_same_table(
+    pipeline: Make, definition: str
+) -> None:
+    """A connection was renamed: the ledger knows whose the table is, before a row is read."""
+    it = pipeline({"t": f"{{{CURSOR[definition]}}}"})
+    ask_once(it, definition.format("t"))
+    insert(it, "t", 1, 10)
+    assert it.call("sync", "-p", "main").code == 0
+    edit(it, ("  PROD:", "  P2:"), ("source: PROD", "source: P2"))
+    ended = it.call("sync", "-p", "main")
+    assert ended.code == 1
+    assert f"t in the target belongs to PROD:{it.schema}.t" in ended.out
+    assert f"watermark move -t PROD:{it.schema}.t --to P2:{it.schema}.t" in ended.err
+    assert not list(it.lake.open().list_objects("incremental/P2/"))
+    assert held(it, "t") == list(range(1, 11))
+    # Another name for the table, as the hint says.
+    edit(it, ("{cursor:", "{target_name: t2, cursor:"))
+    assert it.call("sync", "-p", "main").code == 0
+    assert held(it, "t2") == held(it, "t") == list(range(1, 11))
+
+
+@pytest.mark.parametrize("definition", [KEYED, KEYLESS], ids=["keyed", "keyless"])
+@pytest.mark.parametrize("way_out", ["drop", "rename"])
+def test_target_names_that_are_swapped_mix_nothing(
+    pipeline: Make, definition: str, way_out: str
+) -> None:
+    cursor = CURSOR[definition]
+    it = pipeline({"a": f"{{target_name: x, {cursor}}}", "b": f"{{target_name: y, {cursor}}}"})
+    for table, first in (("a", 1), ("b", 101)):
+        ask_once(it, definition.format(table))
+        insert(it, table, first, first + 9)
+    assert it.call("sync", "-p", "main").code == 0
+    edit(it, ("target_name: x", "target_name: z"))
+    edit(it, ("target_name: y", "target_name: x"), ("target_name: z", "target_name: y"))
+    for table, first in (("a", 11), ("b", 111)):
+        insert(it, table, first, first)
+    ended = it.call("sync", "-p", "main")
+    assert ended.code == 1
+    assert "were loaded into x, and are to go into y now" in ended.out
+    assert "were loaded into y, and are to go into x now" in ended.out
+    assert (held(it, "x"), held(it, "y")) == (list(range(1, 11)), list(range(101, 111)))
+    for table in ("a", "b"):
+        name = f"PROD:{it.schema}.{table}"
+        assert f"floodmark watermark reset -t {name} --load-only" in ended.err
+        assert it.call("watermark", "reset", "-t", name, "--load-only", "--force").code == 0
+    ended = it.call("sync", "-p", "main")
+    assert ended.code == 1
+    assert f"y in the target belongs to PROD:{it.schema}.b" in ended.out
+    assert f"x in the target belongs to PROD:{it.schema}.a" in ended.out
+    if way_out == "drop":
+        for table in ("x", "y"):
+            assert f"drop {table} in the target" in ended.err
+            drop(it, table)
+    else:
+        assert "another 'target_name'" in ended.err
+        edit(it, ("target_name: x", "target_name: x2"), ("target_name: y", "target_name: y2"))
+    end = "" if way_out == "drop" else "2"
+    assert it.call("sync", "-p", "main").code == 0
+    assert held(it, f"y{end}") == list(range(1, 12))
+    assert held(it, f"x{end}") == list(range(101, 112))
+    assert it.call("watermark", "validate").code == 0
+
+
+@pytest.mark.parametrize("definition", [KEYED, KEYLESS], ids=["keyed", "keyless"])
+def test_a_changed_target_name_splits_nothing(pipeline: Make, definition: str) -> None:
+    it = pipeline({"t": f"{{{CURSOR[definition]}}}"})
+    ask_once(it, definition.format("t"))
+    insert(it, "t", 1, 10)
+    assert it.call("sync", "-p", "main").code == 0
+    edit(it, ("{cursor:", "{target_name: x, cursor:"))
+    validated = it.call("watermark", "validate")
+    assert validated.code == 5
+    assert "were loaded into t" in validated.out
+    insert(it, "t", 11, 15)
+    ended = it.call("sync", "-p", "main")
+    assert ended.code == 1
+    assert "were loaded into t, and are to go into x now" in ended.out
+    name = f"PROD:{it.schema}.t"
+    assert f"floodmark watermark reset -t {name} --load-only" in ended.err
+    it.call("watermark", "reset", "-t", name, "--load-only", "--force")
+    assert it.call("sync", "-p", "main").code == 0
+    assert held(it, "x") == list(range(1, 16))
+    assert it.call("watermark", "validate").code == 0
