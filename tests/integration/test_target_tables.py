@@ -1,6 +1,8 @@
 """Which table of the warehouse a source table is loaded into, and whose it is."""
 
 import json
+import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -177,4 +179,65 @@ def test_a_changed_target_name_splits_nothing(pipeline: Make, definition: str) -
     it.call("watermark", "reset", "-t", name, "--load-only", "--force")
     assert it.call("sync", "-p", "main").code == 0
     assert held(it, "x") == list(range(1, 16))
+    assert it.call("watermark", "validate").code == 0
+
+
+# An older lake
+
+
+def follow_hints(it: Pipeline) -> list[str]:
+    """Sync, and do what the hints say, until nothing is refused; return what was said."""
+    said = []
+    for _ in range(4):
+        ended = it.call("sync", "-p", "main")
+        if ended.code == 0:
+            return said
+        assert ended.code == 1
+        said.append(ended.out)
+        if found := re.search(r"empty (\w+) in the target", ended.err):
+            with duckdb.connect(str(it.folder / "warehouse.duckdb")) as database:
+                database.execute(f"DELETE FROM {found[1]}")
+        (command,) = re.findall(r"'floodmark (watermark reset -t \S+(?: --load-only)?)'", ended.err)
+        assert it.call(*command.split(), "--force").code == 0
+    raise AssertionError(said)
+
+
+@pytest.mark.parametrize("definition", [KEYED, KEYLESS], ids=["keyed", "keyless"])
+@pytest.mark.parametrize("since", ["syncs", "set", "reset", "load reset", "nothing loaded"])
+def test_an_older_lake_that_is_put_back_is_seen(
+    pipeline: Make, definition: str, since: str
+) -> None:
+    it = pipeline({"t": f"{{{CURSOR[definition]}}}"})
+    ask_once(it, definition.format("t"))
+    insert(it, "t", 1, 10)
+    sync = ["sync", "-p", "main"]
+    assert it.call(*sync, *(["--backup-only"] if since == "nothing loaded" else [])).code == 0
+    backup = shutil.copytree(str(it.lake.folder), it.folder / "backup")
+    name = f"PROD:{it.schema}.t"
+    if since == "set":
+        at = ("--timestamp", "2025-06-01 00:00:10")
+        assert it.call("watermark", "set", "-t", name, *at, "--force").code == 0
+    if since.endswith("reset"):
+        more = ["--load-only"] if since == "load reset" else []
+        assert it.call("watermark", "reset", "-t", name, *more, "--force").code == 0
+    for first in (11, 21):
+        insert(it, "t", first, first + 9)
+        assert it.call(*sync).code == 0
+    assert held(it, "t") == list(range(1, 31))
+    shutil.rmtree(str(it.lake.folder))
+    shutil.copytree(backup, str(it.lake.folder))
+    if since in ("syncs", "set"):
+        validated = it.call("watermark", "validate")
+        assert validated.code == 5
+        assert "the lake has none of that number" in validated.out
+        assert f"floodmark watermark reset -t {name} --load-only" in " ".join(validated.out.split())
+        assert "--repair" not in validated.err
+    insert(it, "t", 31, 35)
+    said = follow_hints(it)
+    if since in ("syncs", "set"):
+        assert "the lake was put back to an older state" in " ".join(said[0].split())
+    assert held(it, "t") == list(range(1, 36))
+    insert(it, "t", 36, 40)
+    assert it.call(*sync).code == 0
+    assert held(it, "t") == list(range(1, 41))
     assert it.call("watermark", "validate").code == 0

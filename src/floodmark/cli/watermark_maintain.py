@@ -1,7 +1,7 @@
 """Commands that keep the state tidy: prune and validate."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Collection
 
 import click
 import msgspec
@@ -123,10 +123,11 @@ def validate(
         )
 
 
-def _hint(found: Iterable[Findings], *, repair: bool) -> str | None:
+def _hint(found: Collection[Findings], *, repair: bool) -> str | None:
     if not any(findings.differences for findings in found):
         return LOAD_AGAIN
-    return None if repair else "'watermark validate --repair' mends the tracking"
+    repairable = any(findings.differences and not findings.hints for findings in found)
+    return "'watermark validate --repair' mends the tracking" if repairable and not repair else None
 
 
 def _compare(

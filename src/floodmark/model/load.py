@@ -4,6 +4,7 @@ from datetime import datetime
 
 from msgspec import Struct
 
+from floodmark.errors import CorruptLog
 from floodmark.model.manifest import Column
 from floodmark.model.standing import Count, Head
 
@@ -76,3 +77,19 @@ class LedgerEntry(Struct, frozen=True, kw_only=True):
     rows: Count
     quarantined_rows: Count = 0
     loaded_at: datetime | None = None
+
+
+class AnotherLake(CorruptLog):
+    """The target's ledger knows other manifests than the lake: it is not the lake that was loaded.
+
+    Most likely an older copy of it was put back. To load all of it under a new load epoch is right
+    whatever happened: rows of a key replace each other, and a table without a key is emptied first.
+    """
+
+    def __init__(self, table_name: str, what: str) -> None:
+        super().__init__(
+            f"{what}: the lake was put back to an older state, or the target was loaded from"
+            " another lake",
+            hint=f"'floodmark watermark reset -t {table_name} --load-only', then sync, loads all"
+            " that this lake has again",
+        )

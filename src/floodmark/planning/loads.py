@@ -4,8 +4,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 
-from floodmark.errors import CorruptLog
-from floodmark.model.load import LedgerEntry, LoadBatch, LoadChunk, TargetTable
+from floodmark.model.load import AnotherLake, LedgerEntry, LoadBatch, LoadChunk, TargetTable
 from floodmark.model.manifest import Chunk, Manifest
 from floodmark.model.standing import Head
 
@@ -16,15 +15,15 @@ def pending_manifests(
     """The chunks that the ledger does not know, in order.
 
     Only what comes behind the last full reload matters: it replaced everything before it.
-    CorruptLog if the ledger knows another manifest under the same number.
+    AnotherLake if the ledger knows another manifest under the same number.
     """
     pending: list[Manifest] = []
     for manifest in manifests:
         known = ledger.get(manifest.head)
         if known is not None and known.digest != manifest.checksum:
-            raise CorruptLog(
+            raise AnotherLake(
+                manifest.table_name,
                 f"manifest {manifest.head} of {manifest.table_name} is not the one that was loaded",
-                hint="somebody replaced it in the lake, or the target belongs to another lake",
             )
         if not isinstance(manifest.change, Chunk):
             continue
@@ -33,6 +32,16 @@ def pending_manifests(
         if known is None:
             pending.append(manifest)
     return pending
+
+
+def check_lake(
+    table_name: str, behind: Iterable[Manifest], ledger: Iterable[Head], loaded: Head
+) -> None:
+    """AnotherLake if the ledger names a manifest that the lake lacks, after what is `loaded`."""
+    lacking = {head for head in ledger if head > loaded} - {manifest.head for manifest in behind}
+    if lacking:
+        what = f"the ledger of {table_name} names manifest {min(lacking)}, which the lake lacks"
+        raise AnotherLake(table_name, what)
 
 
 def split_by_creation(

@@ -28,6 +28,7 @@ from floodmark.model.watermark import Watermark
 from floodmark.planning.ledger import goes_on
 from floodmark.planning.loads import (
     batches_of,
+    check_lake,
     loaded_through,
     pending_manifests,
     split_by_creation,
@@ -209,6 +210,7 @@ def _load(
         most_rows=loading.quarantine_limit,
     )
     ledger = {entry.head: entry for entry in target.ledger(str(table), load_epoch)}
+    check_lake(str(table), behind, ledger, watermark.loaded_head)
     state = watermark.redshift_state
     if (
         _rows(ledger.values()) + _quarantined(ledger.values())

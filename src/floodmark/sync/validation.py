@@ -5,7 +5,7 @@ from contextlib import suppress
 from msgspec import structs
 
 from floodmark.errors import FloodmarkError, StateError
-from floodmark.model.load import LedgerEntry
+from floodmark.model.load import AnotherLake, LedgerEntry
 from floodmark.model.manifest import Chunk, Manifest
 from floodmark.model.table import TableName
 from floodmark.model.timestamps import as_utc
@@ -24,6 +24,7 @@ from floodmark.state.validation import Findings, read_log, validate
 from floodmark.state.watermarks import WatermarkStore
 from floodmark.sync.another_cursor import last_chunk
 from floodmark.sync.loading import Loading
+from floodmark.warehouse.target import TargetTaken
 
 LOOKS = 3
 
@@ -93,7 +94,7 @@ def repair_table(store: WatermarkStore, table: TableName, loading: Loading | Non
             return
         with suppress(FloodmarkError):
             manifests = read_log(store, table, [])
-            ledger, _ = _look(loading, table, watermark, manifests)
+            ledger, _, _ = _look(loading, table, watermark, manifests)
             wrong = ledger_errors(manifests, ledger)
             if not wrong and ledger_differences(watermark, manifests, ledger):
                 _carry(store, table, manifests, ledger)
@@ -139,12 +140,17 @@ def _compare(
     watermark: Watermark,
 ) -> Findings:
     manifests = read_log(store, table, [])
-    ledger, held = _look(loading, table, watermark, manifests)
+    ledger, held, taken = _look(loading, table, watermark, manifests)
     differences = ledger_differences(watermark, manifests, ledger)
     hints = findings.hints
     load_epoch = watermark.redshift_state.load_epoch
     name = loading.target_name
-    if difference := target_difference(manifests, ledger, held, name, load_epoch=load_epoch):
+    if ledger_errors(manifests, ledger):
+        hints = (*hints, *filter(None, [AnotherLake(str(table), "").hint]))
+    if taken is not None:
+        differences.append(taken.message)
+        hints = (*hints, *filter(None, [taken.hint]))
+    elif difference := target_difference(manifests, ledger, held, name, load_epoch=load_epoch):
         differences.append(difference)
         reset = f"floodmark watermark reset -t {table} --load-only, then sync"
         hints = (*hints, f"load it again: {reset}")
@@ -160,15 +166,20 @@ def _compare(
 
 def _look(
     loading: Loading, table: TableName, watermark: Watermark, manifests: list[Manifest]
-) -> tuple[list[LedgerEntry], int | None]:
-    """The ledger, and how many rows the target holds, if it has the table."""
+) -> tuple[list[LedgerEntry], int | None, TargetTaken | None]:
+    """The ledger, how many rows the target's table holds, and why it may not be loaded into."""
     if loading.target_missing():
-        return [], None  # to open it would make it
+        return [], None, None  # to open it would make it
     chunks = [m.change for m in manifests if isinstance(m.change, Chunk)]
     with loading.open_target() as target:
-        ledger = target.ledger(str(table), watermark.redshift_state.load_epoch)
-        name = loading.target_name
-        return ledger, target.count(target_table(name, chunks[-1])) if chunks else None
+        load_epoch, name = watermark.redshift_state.load_epoch, loading.target_name
+        ledger = target.ledger(str(table), load_epoch)
+        held = target.count(target_table(name, chunks[-1])) if chunks else None
+        try:
+            target.check_owner(str(table), load_epoch, name)
+        except TargetTaken as error:
+            return ledger, held, error
+        return ledger, held, None
 
 
 def _stand(store: WatermarkStore, table: TableName) -> Watermark | None:

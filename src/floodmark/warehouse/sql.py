@@ -12,8 +12,8 @@ from typing import TypeVar, final
 import pyarrow as pa
 from msgspec import structs
 
-from floodmark.errors import CorruptLog, FloodmarkError
-from floodmark.model.load import LedgerEntry, LoadBatch, LoadChunk, TargetTable
+from floodmark.errors import FloodmarkError
+from floodmark.model.load import AnotherLake, LedgerEntry, LoadBatch, LoadChunk, TargetTable
 from floodmark.model.notice import Notice
 from floodmark.model.standing import Head
 from floodmark.model.verification import Extent
@@ -285,12 +285,12 @@ class SqlTarget(LedgerTable):
 
 
 def unknown(batch: LoadBatch, known: Mapping[Head, LedgerEntry]) -> list[LoadChunk]:
-    """The chunks that the ledger lacks; CorruptLog if it knows another under a number."""
+    """The chunks that the ledger lacks; AnotherLake if it knows another under a number."""
     for chunk in batch.chunks:
         if chunk.head in known and known[chunk.head].digest != chunk.digest:
-            raise CorruptLog(
+            raise AnotherLake(
+                batch.table_name,
                 f"manifest {chunk.head} of {batch.table_name} is not the one that was loaded",
-                hint="somebody replaced it in the lake, or the target belongs to another lake",
             )
     return [chunk for chunk in batch.chunks if chunk.head not in known]
 
