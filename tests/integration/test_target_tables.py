@@ -241,3 +241,70 @@ def test_an_older_lake_that_is_put_back_is_seen(
     assert it.call(*sync).code == 0
     assert held(it, "t") == list(range(1, 41))
     assert it.call("watermark", "validate").code == 0
+
+
+# Going back without a key
+
+
+GO_BACK = {
+    "restore over a reset": ("restore", "--from", "1-1"),
+    "restore over a sync": ("restore", "--from", "1-1"),
+    "restore over a chunk not loaded": ("restore", "--from", "1-1"),
+    "set": ("set", "--timestamp", "2025-06-01 00:00:05"),
+    "reset of stage 1": ("reset", "--extract-only"),
+}
+
+
+@pytest.mark.parametrize("definition", [KEYED, KEYLESS], ids=["keyed", "keyless"])
+@pytest.mark.parametrize("way", list(GO_BACK))
+def test_going_back_loads_nothing_twice(pipeline: Make, definition: str, way: str) -> None:
+    it = pipeline({"t": f"{{{CURSOR[definition]}}}"})
+    ask_once(it, definition.format("t"))
+    insert(it, "t", 1, 10)
+    sync, name = ("sync", "-p", "main"), f"PROD:{it.schema}.t"
+    assert it.call(*sync).code == 0
+    if way == "restore over a reset":
+        assert it.call("watermark", "reset", "-t", name, "--force").code == 0
+    else:
+        insert(it, "t", 11, 12)
+    assert it.call(*sync, *(["--backup-only"] if "not loaded" in way else [])).code == 0
+    command, *more = GO_BACK[way]
+    ended = it.call("watermark", command, "-t", name, *more, "--force")
+    if definition == KEYLESS:
+        assert ended.code == 2
+        assert f"{name} has no primary key: its rows in chunk" in ended.err
+        (hint,) = re.findall(r"'floodmark (watermark reset -t \S+)', then sync", ended.err)
+        assert it.call(*hint.split(), "--force").code == 0
+    else:
+        assert ended.code == 0
+    insert(it, "t", 21, 25)
+    assert it.call(*sync).code == 0
+    expected = [row[0] for row in ask_once(it, "SELECT id FROM t ORDER BY id")]
+    assert held(it, "t") == expected
+    assert it.call("watermark", "validate").code == 0
+
+
+@pytest.mark.parametrize("way", ["reset", "reset of stage 2", "set forward", "saved"])
+def test_going_back_to_where_it_was_is_possible_without_a_key(pipeline: Make, way: str) -> None:
+    """No rows came since: none would be read again."""
+    it = pipeline({"t": f"{{{CURSOR[KEYLESS]}}}"})
+    ask_once(it, KEYLESS.format("t"))
+    insert(it, "t", 1, 10)
+    sync, name = ("sync", "-p", "main"), f"PROD:{it.schema}.t"
+    assert it.call(*sync).code == 0
+    saved = it.folder / "saved.json"
+    saved.write_text(it.call("watermark", "get", "-t", name, "--json").out)
+    if way == "set forward":
+        at = ("--timestamp", "2025-06-02")
+        assert it.call("watermark", "set", "-t", name, *at, "--force").code == 0
+    else:
+        more = ["--load-only"] if way == "reset of stage 2" else []
+        assert it.call("watermark", "reset", "-t", name, *more, "--force").code == 0
+    if way == "reset of stage 2":
+        assert it.call(*sync).code == 0
+    origin = ("--file", str(saved)) if way == "saved" else ("--from", "1-1")
+    assert it.call("watermark", "restore", "-t", name, *origin, "--force").code == 0
+    insert(it, "t", 11, 12)
+    assert it.call(*sync).code == 0
+    assert held(it, "t") == list(range(1, 13))
+    assert it.call("watermark", "validate").code == 0

@@ -15,6 +15,7 @@ from floodmark.model.sealed import unseal
 from floodmark.model.standing import Head, Standing
 from floodmark.model.table import TableName
 from floodmark.model.watermark import Watermark
+from floodmark.state.repetition import without_repetition
 from floodmark.state.watermarks import WatermarkStore
 
 
@@ -38,14 +39,17 @@ def set_position(
 
     with store.lease(table):
         _make_readable(store, table)
-        return store.commit(table, change)
+        return store.commit(
+            table, lambda now: without_repetition(store.log, table, now, change(now))
+        )
 
 
 def reset(store: WatermarkStore, table: TableName, stages: Sequence[Stage]) -> Watermark:
     """Send one stage or both back to the start, also after the state was lost."""
     with store.lease(table):
         _make_readable(store, table)
-        return store.commit(table, lambda _: Reset(stages=tuple(stages)))
+        wanted = Reset(stages=tuple(stages))
+        return store.commit(table, lambda now: without_repetition(store.log, table, now, wanted))
 
 
 def restore_manifest(store: WatermarkStore, table: TableName, head: Head) -> Watermark:
@@ -112,7 +116,7 @@ def _restore(
     def decide(current: Watermark) -> Change:
         refuse_unless_earlier(current)
         chunks = _counted_chunks(store, table, earlier.mysql_state.counted_from_epoch)
-        return Restore(
+        wanted = Restore(
             origin=origin,
             earlier=earlier,
             loaded=loaded,
@@ -122,6 +126,7 @@ def _restore(
             bytes=sum(chunk.bytes for chunk in chunks),
             quarantined_rows=sum(chunk.quarantined_rows for chunk in chunks),
         )
+        return without_repetition(store.log, table, current, wanted)
 
     with suppress(StateError):
         refuse_unless_earlier(store.get(table))
