@@ -3,51 +3,19 @@
 import json
 import re
 import shutil
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import duckdb
 import pytest
 
-from pipelines import Pipeline, ask_once, numbers
+from pipelines import Pipeline, ask_once
+from target_tables import CURSOR, KEYED, KEYLESS, Make, drop, edit, held, insert
 from warehouses import new_postgres
 
 pytestmark = pytest.mark.enough_on("mysql")
 
-KEYED = "CREATE TABLE {} (id INT PRIMARY KEY, update_at DATETIME NOT NULL)"
-KEYLESS = "CREATE TABLE {} (id INT, update_at DATETIME NOT NULL)"
-CURSOR = {KEYED: "cursor: [update_at, id]", KEYLESS: "cursor: update_at"}
+
 DUCKDB = "{type: duckdb, path: ./warehouse.duckdb}"
-
-Make = Callable[..., Pipeline]
-
-
-def insert(it: Pipeline, table: str, first: int, last: int) -> None:
-    ask_once(
-        it,
-        f"INSERT INTO {table} SELECT seq, '2025-06-01' + INTERVAL seq SECOND"
-        f" FROM {numbers(first, last)}",
-    )
-
-
-def held(it: Pipeline, table: str) -> list[int]:
-    with duckdb.connect(str(it.folder / "warehouse.duckdb")) as database:
-        return sorted(row[0] for row in database.execute(f'SELECT id FROM "{table}"').fetchall())
-
-
-def drop(it: Pipeline, table: str) -> None:
-    with duckdb.connect(str(it.folder / "warehouse.duckdb")) as database:
-        database.execute(f'DROP TABLE "{table}"')
-
-
-def edit(it: Pipeline, *changes: tuple[str, str]) -> None:
-    file = Path(it.config)
-    text = file.read_text()
-    for old, new in changes:
-        assert old in text
-        text = text.replace(old, new)
-    file.write_text(text)
 
 
 def two_sources(it: Pipeline, first: str, second: str) -> None:

@@ -70,6 +70,9 @@ def clean(app: App, names: tuple[str, ...], age: str | None, *, dry_run: bool, f
     for table in app.tables(names):
         # With the lease, nobody is writing files that no manifest names yet.
         with nullcontext() if dry_run else app.store.lease(table):
+            # A moved table's files are those of its new name, which knows what is still needed.
+            if (watermark := app.store.get(table, mend=not dry_run)) is not None:
+                watermark.refuse_moved()
             files = _files(app, table, mend=not dry_run)
             removable, protected = choose_removable(files, older_than=older_than, force=force)
             for file in removable if not dry_run else []:

@@ -7,6 +7,7 @@ from floodmark.cli.lazy import LazyGroup
 _INSPECT = "floodmark.cli.watermark_inspect"
 _STEER = "floodmark.cli.watermark_steer"
 _MAINTAIN = "floodmark.cli.watermark_maintain"
+_MOVE = "floodmark.cli.watermark_move"
 
 
 @click.group(
@@ -19,6 +20,7 @@ _MAINTAIN = "floodmark.cli.watermark_maintain"
         "set": (f"{_STEER}:set_position", "Set a position by hand, or the system watermark."),
         "reset": (f"{_STEER}:reset", "Send a table back to the start."),
         "restore": (f"{_STEER}:restore", "Go back to an earlier state."),
+        "move": (f"{_MOVE}:move", "Give a table another name."),
         "prune": (f"{_MAINTAIN}:prune", "Remove old copies."),
         "validate": (f"{_MAINTAIN}:validate", "Compare what is tracked with what is there."),
     },

@@ -79,6 +79,15 @@ class LedgerEntry(Struct, frozen=True, kw_only=True):
     loaded_at: datetime | None = None
 
 
+class RenamedManifest(Struct, frozen=True, kw_only=True):
+    """A manifest copied under another table name: its digest `before`, and what it is now."""
+
+    head: Head
+    before: str
+    digest: str
+    manifest: str
+
+
 class AnotherLake(CorruptLog):
     """The target's ledger knows other manifests than the lake: it is not the lake that was loaded.
 

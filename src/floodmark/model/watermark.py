@@ -10,7 +10,7 @@ from typing import Literal
 
 from msgspec import Struct, structs
 
-from floodmark.errors import CorruptDocument
+from floodmark.errors import CorruptDocument, UsageError
 from floodmark.model.position import Identity, Position
 from floodmark.model.run import Strategy
 from floodmark.model.sealed import unseal
@@ -115,6 +115,10 @@ class Watermark(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """When anything was changed last."""
     metadata: Metadata = Metadata()
     """What operators like to know, see below."""
+    moved_to: str | None = None
+    """The name that the table was moved to; nothing more is done under this one."""
+    moving_from: str | None = None
+    """The name that the table is being moved from; nothing is done until that is complete."""
     backup_metadata: BackupMetadata
     """How it was saved, see below."""
     checksum: str = ""
@@ -151,6 +155,21 @@ class Watermark(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def manual_start(self) -> datetime | None:
         """The time that an operator set by hand; None if none did."""
         return self.mysql_state.last_timestamp if self.metadata.manual_watermark else None
+
+    def refuse_moved(self) -> None:
+        """UsageError if the table goes on under another name, or has not arrived under this one."""
+        if self.moved_to is not None:
+            raise UsageError(
+                f"{self.table_name} was moved to {self.moved_to}",
+                hint=f"use {self.moved_to}; if the move was interrupted, 'floodmark watermark move"
+                f" -t {self.table_name} --to {self.moved_to}' completes it",
+            )
+        if self.moving_from is not None:
+            raise UsageError(
+                f"{self.table_name} is being moved from {self.moving_from}",
+                hint=f"'floodmark watermark move -t {self.moving_from} --to {self.table_name}'"
+                " completes it",
+            )
 
     def still_to_load(self, head: Head) -> bool:
         """Whether the target still lacks what a manifest committed."""

@@ -75,9 +75,14 @@ def data_files(table: TableName) -> str:
     return f"{DATA}{table.key}/"
 
 
+def quarantine_of(table: TableName) -> str:
+    """The folder of the rows that the target could not hold."""
+    return f"{QUARANTINE}{table.key}/"
+
+
 def quarantine(table: TableName, load_epoch: int) -> str:
     """The folder of the rows that the target could not hold in a load epoch."""
-    return f"{QUARANTINE}{table.key}/{load_epoch:08d}/"
+    return f"{quarantine_of(table)}{load_epoch:08d}/"
 
 
 def head_of_quarantine(key: str) -> Head | None:

@@ -47,6 +47,8 @@ def read_overview(
         try:
             lease = read_lease(objects, table)
             watermark = standing.get(table) or store.get(table)
+            if watermark is not None:
+                watermark.refuse_moved()
         except FloodmarkError as error:
             return Overview(table=table, problem=error.message)
         return Overview(table=table, watermark=watermark, lease=lease)
@@ -59,7 +61,8 @@ def read_overview(
         for outrun in each(partial(_outrun, store), shares):
             for table in outrun:
                 del standing[table]
-        return list(each(look, tables))
+        gone = {t for t, watermark in standing.items() if watermark.moved_to} - {*known}
+        return list(each(look, [table for table in tables if table not in gone]))
 
 
 def _saved(store: WatermarkStore, table: TableName) -> Watermark | None:

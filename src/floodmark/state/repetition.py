@@ -1,9 +1,9 @@
 """Refuse what would load rows without a primary key twice.
 
-Such rows are appended, so each must be read once in all chunks that count. A position that goes back
-behind one of these chunks would read its rows again, and nothing could tell them from the others.
-To reset both stages is the way: then none of the chunks counts any more, and the first load empties
-the table in the target.
+Such rows are appended, so each must be read once in all chunks that count. A position that goes
+back behind one of these chunks would read its rows again, and nothing could tell them from the
+others. To reset both stages is the way: then none of the chunks counts any more, and the first load
+empties the table in the target.
 """
 
 from floodmark.errors import UsageError

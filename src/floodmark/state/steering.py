@@ -144,6 +144,7 @@ def _counted_chunks(store: WatermarkStore, table: TableName, since_epoch: int) -
 def _make_readable(store: WatermarkStore, table: TableName) -> None:
     """A hand-made position is the way out when nothing else can be read."""
     try:
-        store.get(table)
+        if (watermark := store.get(table)) is not None:
+            watermark.refuse_moved()
     except StateError:
         store.begin_again(table)

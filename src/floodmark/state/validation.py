@@ -42,6 +42,17 @@ def validate(store: WatermarkStore, table: TableName) -> Findings:
     except StateError as error:
         differences.append(error.message)
         current = None
+    if current is not None and current.moved_to:
+        return Findings(
+            table_name=str(table),
+            manifests=sum(1 for _ in store.log.heads(table)),
+            files=0,
+            rows=0,
+            differences=(),
+            remarks=(f"it was moved to {current.moved_to}",),
+        )
+    if current is not None and current.moving_from:
+        differences.append(f"it is being moved from {current.moving_from}")
     manifests = read_log(store, table, differences)
     # A run at work may have committed more since the watermark was read.
     known = current.mysql_state.last_manifest if current else None

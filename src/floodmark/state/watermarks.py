@@ -109,6 +109,7 @@ class WatermarkStore:
         for race in range(races + 1):
             reading = self._current(table)
             current = self._or_empty(table, reading)
+            current.refuse_moved()
             manifest = record(current, decide(current), self._authorship())
             new = checkpoint(current, manifest)
             check_transition(current, new, [manifest])
@@ -154,6 +155,17 @@ class WatermarkStore:
             f"the watermark of {table} was changed by others {RACES} times in a row",
             hint="see who is at work with 'floodmark doctor', then run the command again",
         )
+
+    def saved(self, table: TableName) -> Watermark | None:
+        """The watermark as it was saved, without a look at the log; None if there is none."""
+        primary = self.copies.read(table, layout.primary(table), "primary")
+        return primary.watermark if primary else None
+
+    def take_over(self, table: TableName, watermark: Watermark) -> Watermark:
+        """Save what was known under another name in place of what is saved under this one."""
+        primary = self.copies.read(table, layout.primary(table), "primary")
+        revision = primary.watermark.revision if primary and primary.watermark else 0
+        return self._save(table, watermark, revision, primary.etag if primary else None)
 
     def begin_again(self, table: TableName) -> None:
         """Go on without what cannot be read: as if new, or after a loss in an unused epoch.

@@ -120,6 +120,8 @@ def extract_table(extraction: Extraction, table: TableName, wanted: TableSetting
     store = extraction.store
     with store.lease(table) as lease:
         watermark = store.get(table)
+        if watermark is not None:
+            watermark.refuse_moved()
         try:
             with extraction.source.session() as session:
                 run = _TableRun(extraction, table, lease, watermark)

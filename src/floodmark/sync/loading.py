@@ -104,6 +104,8 @@ def load_table(loading: Loading, table: TableName) -> LoadResult:
     store = loading.store
     with store.lease(table) as lease:
         watermark = store.get(table)
+        if watermark is not None:
+            watermark.refuse_moved()
         if watermark is None or watermark.mysql_state.last_manifest is None:
             return LoadResult()
         try:

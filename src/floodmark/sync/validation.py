@@ -36,6 +36,9 @@ def validate_table(store: WatermarkStore, table: TableName, loading: Loading | N
     neither is it agreement: `unchecked` says why.
     """
     findings = validate(store, table)
+    stands = _stand(store, table)
+    if stands is not None and (stands.moved_to or stands.moving_from):
+        return findings
     if loading is None:
         return _remarked(findings, "it is in no pipeline, so there is no target to compare with")
     lease = read_lease(store.objects, table)
@@ -90,6 +93,8 @@ def repair_table(store: WatermarkStore, table: TableName, loading: Loading | Non
             if validate(store, table).differences:
                 store.repair(table)
         watermark = _stand(store, table)
+        if watermark is not None:
+            watermark.refuse_moved()
         if loading is None or watermark is None:
             return
         with suppress(FloodmarkError):

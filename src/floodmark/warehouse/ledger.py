@@ -10,10 +10,18 @@ Entries of earlier versions name no target table. They count as loaded into the 
 the next load fills that in.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import final
 
 from floodmark.errors import FloodmarkError
-from floodmark.model.load import LedgerEntry, LoadBatch, LoadChunk, TargetTable
+from floodmark.model.load import (
+    AnotherLake,
+    LedgerEntry,
+    LoadBatch,
+    LoadChunk,
+    RenamedManifest,
+    TargetTable,
+)
 from floodmark.model.standing import Head
 from floodmark.warehouse.backend import LEDGER, SqlBackend
 from floodmark.warehouse.target import TargetTaken
@@ -92,6 +100,47 @@ class LedgerTable(SqlBackend):
         if others and self._columns_of(name):
             raise _taken(name, str(others[0][0]), table_name)
         self._refuse_unnamed(table_name, name)
+
+    @final
+    def rename_source(self, old: str, new: str, manifests: Sequence[RenamedManifest]) -> None:
+        """Rename and seal each entry."""
+        if not self._columns_of(LEDGER):
+            return
+        self._begin()
+        try:
+            self._lock_ledger()
+            self._rename_entries(old, new, {found.head: found for found in manifests})
+            self._commit()
+        except BaseException:
+            self._rollback()
+            raise
+
+    def _rename_entries(
+        self, old: str, new: str, manifests: Mapping[Head, RenamedManifest]
+    ) -> None:
+        ledger = self._name(LEDGER)
+        rows = self._query(
+            f"SELECT DISTINCT epoch, sequence, digest FROM {ledger} WHERE table_name = $1",  # noqa: S608
+            (old,),
+        )
+        if rows and self._query(
+            f"SELECT 1 FROM {ledger} WHERE table_name = $1 LIMIT 1",  # noqa: S608
+            (new,),
+        ):
+            raise FloodmarkError(
+                f"the ledger knows loads of {old} and of {new}: they cannot become one",
+                hint=f"give {new} a 'target_name' of its own instead of moving {old}",
+            )
+        for epoch, sequence, digest in rows:
+            head = Head(epoch, sequence)
+            found = manifests.get(head)
+            if found is None or found.before != digest:
+                raise AnotherLake(old, f"manifest {head} of {old} is not the one that was loaded")
+            self._execute(
+                f"UPDATE {ledger} SET table_name = $1, manifest = $2, digest = $3"  # noqa: S608
+                " WHERE table_name = $4 AND epoch = $5 AND sequence = $6",
+                (new, found.manifest, found.digest, old, epoch, sequence),
+            )
 
     def _refuse_unnamed(self, table_name: str, name: str) -> None:
         """TargetTaken for a first load into a table that entries without a target may have filled.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 from msgspec import Struct
 
 from floodmark.errors import FloodmarkError
-from floodmark.model.load import LedgerEntry, LoadBatch, TargetTable
+from floodmark.model.load import LedgerEntry, LoadBatch, RenamedManifest, TargetTable
 from floodmark.model.notice import Report
 from floodmark.model.verification import Extent
 
@@ -58,6 +58,13 @@ class Target(ABC):
 
         It may not if the table is there and belongs to another source table, nor if rows of this
         load epoch are in another table. `load` refuses the same; this changes nothing.
+        """
+
+    @abstractmethod
+    def rename_source(self, old: str, new: str, manifests: Sequence[RenamedManifest]) -> None:
+        """Let the ledger call a source table by another name, in one transaction.
+
+        May be repeated. AnotherLake, and nothing is changed, if it knows other manifests.
         """
 
     @abstractmethod

@@ -1,0 +1,261 @@
+"""A table gets another name, and goes on as if it had always had it."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from floodmark.model.table import TableName
+from floodmark.storage.local import LocalObjectStore
+from floodmark.warehouse.duckdb import DuckdbTarget
+from pipelines import SCOPE, Ended, Pipeline, ask_once
+from scenarios import open_store
+from target_tables import CURSOR, KEYED, KEYLESS, Make, edit, held, insert
+from warehouses import Warehouse, name_target, new_warehouse
+
+pytestmark = pytest.mark.enough_on("mysql")
+
+SYNC = ("sync", "-p", "main")
+
+
+def begin(pipeline: Make, definition: str) -> Pipeline:
+    """A table that was synced twice, with a chunk that is not loaded yet."""
+    it = pipeline({"t": f"{{{CURSOR[definition]}}}"})
+    ask_once(it, definition.format("t"))
+    for first in (1, 11):
+        insert(it, "t", first, first + 9)
+        assert it.call(*SYNC).code == 0
+    insert(it, "t", 21, 22)
+    assert it.call(*SYNC, "--backup-only").code == 0
+    return it
+
+
+def rename_connection(it: Pipeline) -> None:
+    edit(it, (f"  {SCOPE}:", "  P2:"), (f"source: {SCOPE}", "source: P2"))
+
+
+def move(it: Pipeline) -> Ended:
+    return it.call("watermark", "move", "-t", old(it), "--to", new(it), "--force")
+
+
+def old(it: Pipeline) -> str:
+    return f"{SCOPE}:{it.schema}.t"
+
+
+def new(it: Pipeline) -> str:
+    return f"P2:{it.schema}.t"
+
+
+def check_moved(it: Pipeline) -> None:
+    """The new name goes on, whole and once; a lost warehouse is loaded from the lake under it."""
+    insert(it, "t", 31, 35)
+    ended = it.call(*SYNC, "--json")
+    assert ended.code == 0, ended
+    assert (ended.table["rows"], ended.table["loaded_rows"]) == (5, 7)
+    expected = [row[0] for row in ask_once(it, "SELECT id FROM t ORDER BY id")]
+    assert held(it, "t") == expected
+    validated = it.call("watermark", "validate")
+    assert validated.code == 0, validated
+    (it.folder / "warehouse.duckdb").unlink()
+    assert it.call(*SYNC).code == 0
+    assert held(it, "t") == expected
+
+
+@pytest.mark.parametrize("definition", [KEYED, KEYLESS], ids=["keyed", "keyless"])
+def test_a_renamed_connection_is_followed(pipeline: Make, definition: str) -> None:
+    it = begin(pipeline, definition)
+    rename_connection(it)
+    assert it.call(*SYNC).code == 1
+    ended = move(it)
+    assert ended.code == 0, ended
+    assert f"{old(it)} → {new(it)}" in ended.out
+    before, after = ([m.head for m in log] for log in (it.manifests(), open_log(it, "P2")))
+    assert before == after
+    again = move(it)
+    assert again.code == 0
+    assert "1 table moved before" in again.out
+    listed = it.call("watermark", "list")
+    assert "P2:" in listed.out
+    assert f"{SCOPE}:" not in listed.out
+    check_moved(it)
+
+
+def open_log(it: Pipeline, scope: str) -> list[Any]:
+    log, table = open_store(it.lake.open()).log, TableName(scope, it.schema, "t")
+    return [log.read(table, head) for head in log.heads(table)]
+
+
+def test_the_old_name_is_closed(pipeline: Make) -> None:
+    it = begin(pipeline, KEYLESS)
+    configured = Path(it.config).read_text()
+    rename_connection(it)
+    assert move(it).code == 0
+    renamed = Path(it.config).read_text()
+    Path(it.config).write_text(configured)
+    for command in (
+        SYNC,
+        (*SYNC, "--backup-only"),
+        (*SYNC, "--redshift-only"),
+        ("watermark", "reset", "-t", old(it), "--force"),
+        ("watermark", "set", "-t", old(it), "--timestamp", "2025-07-01", "--force"),
+        ("watermark", "restore", "-t", old(it), "--from", "1-1", "--force"),
+        ("s3clean", "clean", "-t", old(it), "--force"),
+    ):
+        ended = it.call(*command)
+        assert ended.code == 2, (command, ended)
+        assert f"was moved to {new(it)}" in ended.out + ended.err
+    assert it.call("watermark", "validate", "-t", old(it)).code == 0
+    Path(it.config).write_text(renamed)
+    check_moved(it)
+
+
+def test_cleaning_the_new_name_cleans_what_it_inherited(pipeline: Make) -> None:
+    it = begin(pipeline, KEYED)
+    rename_connection(it)
+    assert move(it).code == 0
+    inherited = it.files()
+    assert len(inherited) == 3
+    cleaned = it.call("s3clean", "clean", "-t", new(it))
+    assert cleaned.code == 1, "one of them is not loaded yet"
+    assert len(it.files()) == 1
+    insert(it, "t", 31, 35)
+    assert it.call(*SYNC).code == 0
+    assert len(held(it, "t")) == 27
+    assert it.call("watermark", "validate").code == 0
+
+
+def test_a_source_is_moved_with_all_its_tables(pipeline: Make) -> None:
+    it = pipeline({"a": "{cursor: update_at}", "b": "{cursor: update_at}"})
+    for table in "ab":
+        ask_once(it, KEYLESS.format(table))
+        insert(it, table, 1, 10)
+    assert it.call(*SYNC).code == 0
+    rename_connection(it)
+    moving = ("watermark", "move", "--from-scope", SCOPE, "--to-scope", "P2")
+    refused = it.call(*moving)
+    assert refused.code == 2
+    assert "this would move" in refused.err
+    assert it.call(*moving, "--force").code == 0
+    assert it.call(*moving, "--force").code == 0
+    insert(it, "a", 11, 12)
+    assert it.call(*SYNC).code == 0
+    assert (held(it, "a"), held(it, "b")) == (list(range(1, 13)), list(range(1, 11)))
+
+
+def test_there_and_back_again(pipeline: Make) -> None:
+    it = begin(pipeline, KEYLESS)
+    configured = Path(it.config).read_text()
+    rename_connection(it)
+    assert move(it).code == 0
+    Path(it.config).write_text(configured)
+    ended = it.call("watermark", "move", "-t", new(it), "--to", old(it), "--force")
+    assert ended.code == 0, ended
+    check_moved(it)
+
+
+def test_what_cannot_be_moved_is_refused(pipeline: Make) -> None:
+    it = begin(pipeline, KEYLESS)
+    rename_connection(it)
+    edit(it, ("{cursor:", "{target_name: t2, cursor:"))
+    assert it.call(*SYNC).code == 0  # two tables by now
+    for arguments, message in (
+        (("-t", old(it), "--to", new(it)), "has manifests of its own"),
+        (("-t", f"X:{it.schema}.t", "--to", new(it)), "nothing is known of X:"),
+        (("-t", old(it), "--to", f"Y:{it.schema}.t"), "unknown table"),
+        (("-t", old(it)), "say what to move"),
+        (("-t", new(it), "--to", new(it)), "has that name already"),
+    ):
+        ended = it.call("watermark", "move", *arguments, "--force")
+        assert ended.code == 2
+        assert message in ended.err
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+@contextmanager
+def killed_at(step: int, *, after: bool) -> Iterator[list[str]]:
+    """End the process at a write to the lake or a commit in the target, before or after it."""
+    steps: list[str] = []
+
+    def counted(real: Callable[..., Any], name: str) -> Callable[..., Any]:
+        def run(*arguments: Any) -> Any:
+            if "leases" in str(arguments[1:2]):
+                return real(*arguments)
+            steps.append(name)
+            if len(steps) == step and not after:
+                raise Killed
+            result = real(*arguments)
+            if len(steps) == step:
+                raise Killed
+            return result
+
+        return run
+
+    places = [(LocalObjectStore, name) for name in ("put", "put_if_absent", "put_if_match")]
+    with patch.object(DuckdbTarget, "_commit", counted(DuckdbTarget._commit, "commit")):
+        for place, name in places:
+            patch.object(place, name, counted(getattr(place, name), name)).start()
+        try:
+            yield steps
+        finally:
+            patch.stopall()
+
+
+@pytest.mark.parametrize("definition", [KEYED, KEYLESS], ids=["keyed", "keyless"])
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_a_move_that_is_killed_anywhere_is_completed(
+    pipeline: Make, definition: str, after: bool
+) -> None:
+    it = begin(pipeline, definition)
+    configured = Path(it.config).read_text()
+    rename_connection(it)
+    renamed = Path(it.config).read_text()
+    shutil.copytree(it.folder, it.folder.parent / "kept")
+    step, ended = 0, False
+    while not ended:
+        step += 1
+        shutil.rmtree(it.folder)
+        shutil.copytree(it.folder.parent / "kept", it.folder)
+        ask_once(it, "DELETE FROM t WHERE id > 22")
+        with killed_at(step, after=after) as steps:
+            try:
+                ended = move(it).code == 0 and len(steps) < step
+            except Killed:
+                pass
+        # Either name, in between: refused, or what it always did.
+        for text in (configured, renamed):
+            Path(it.config).write_text(text)
+            assert it.call(*SYNC).code in (0, 1, 2)
+        assert move(it).code == 0
+        insert(it, "t", 31, 35)
+        assert it.call(*SYNC).code == 0
+        assert held(it, "t") == [*range(1, 23), *range(31, 36)]
+        assert it.call("watermark", "validate").code == 0
+    assert "commit" in steps
+
+
+@pytest.mark.parametrize("kind", ["postgres", "redshift"])
+def test_the_ledger_of_a_server_is_moved(
+    pipeline: Make, request: pytest.FixtureRequest, tmp_path: Path, kind: str
+) -> None:
+    warehouse: Warehouse = new_warehouse(kind, request, tmp_path)
+    it = pipeline({"t": "{cursor: update_at}"}, lake="ministack" if kind == "redshift" else "local")
+    name_target(it.config, warehouse.connection)
+    ask_once(it, KEYLESS.format("t"))
+    insert(it, "t", 1, 10)
+    assert it.call(*SYNC).code == 0
+    rename_connection(it)
+    ended = it.call(*SYNC)
+    assert ended.code == 1
+    assert f"t in the target belongs to {old(it)}" in ended.out
+    assert move(it).code == 0
+    insert(it, "t", 11, 12)
+    assert it.call(*SYNC).code == 0
+    assert sorted(warehouse.query('SELECT id FROM {schema}."t"')) == [(n,) for n in range(1, 13)]
+    assert it.call("watermark", "validate").code == 0
