@@ -58,7 +58,7 @@ def test_a_table_that_is_gone_belongs_to_nobody(warehouse: Warehouse, table: Tar
     second.load(second.chunk(rows(3)))
     assert second.rows() == rows(3)
     assert entries(warehouse) == [("C:b.x", 1, "x")]
-    with pytest.raises(TargetTaken, match="belongs to C:b.x"):
+    with pytest.raises(TargetTaken, match=r"belongs to C:b\.x"):
         first.load(first.chunk(rows(4)))
 
 
@@ -85,12 +85,12 @@ def test_rows_of_one_load_epoch_are_not_split(warehouse: Warehouse, table: Targe
     assert loads.rows(elsewhere) == loads.rows(there) == rows(1)
     # What is left in the first is still this source's, and no other's.
     other = Loads(warehouse, table, "C:b.x")
-    with pytest.raises(TargetTaken, match="x in the target belongs to A:b.x"):
+    with pytest.raises(TargetTaken, match=r"x in the target belongs to A:b\.x"):
         other.load(other.chunk(rows(5)))
     # Back in the first, nothing is there twice.
     loads.load(chunk, load_epoch=3, table=there)
     assert loads.rows(there) == rows(1)
-    with pytest.raises(TargetTaken, match="y in the target belongs to A:b.x"):
+    with pytest.raises(TargetTaken, match=r"y in the target belongs to A:b\.x"):
         other.load(other.chunk(rows(5)), table=elsewhere)
 
 
@@ -141,10 +141,10 @@ def test_entries_of_an_earlier_version_are_filled_in(warehouse: Warehouse) -> No
     warehouse.query(f"ALTER TABLE {{schema}}.{LEDGER} DROP COLUMN target_table")
     with warehouse.open() as target:
         target.check_owner("A:b.x", 1, "x")
-        with pytest.raises(TargetTaken, match="belongs to A:b.x"):
+        with pytest.raises(TargetTaken, match=r"belongs to A:b\.x"):
             target.check_owner("C:b.x", 1, "x")
         assert target.prepare(KEYED) == [f"added {LEDGER}.target_table"]
-    with pytest.raises(TargetTaken, match="belongs to A:b.x"):
+    with pytest.raises(TargetTaken, match=r"belongs to A:b\.x"):
         other.load(other.chunk(rows(2)))
     loads.load(loads.chunk(rows(3)))
     assert entries(warehouse) == [("A:b.x", 1, "x")] * 2

@@ -21,14 +21,12 @@ DUCKDB = "{type: duckdb, path: ./warehouse.duckdb}"
 def two_sources(it: Pipeline, first: str, second: str) -> None:
     """Let a second pipeline load the same table of another source into another connection."""
     source = json.dumps({"type": "mysql", **it.source})
+    tables = f"{{{it.schema}.t: {{cursor: update_at}}}}"
+    other = f"  other: {{source: P2, target: again, tables: {tables}}}\n"
     edit(
         it,
         (f"  warehouse: {DUCKDB}\n", f"  warehouse: {first}\n  again: {second}\n  P2: {source}\n"),
-        (
-            "pipelines:\n",
-            f"pipelines:\n  other: {{source: P2, target: again, tables:"
-            f" {{{it.schema}.t: {{cursor: update_at}}}}}}\n",
-        ),
+        ("pipelines:\n", f"pipelines:\n{other}"),
     )
 
 
@@ -155,7 +153,7 @@ def test_a_changed_target_name_splits_nothing(pipeline: Make, definition: str) -
 
 def follow_hints(it: Pipeline) -> list[str]:
     """Sync, and do what the hints say, until nothing is refused; return what was said."""
-    said = []
+    said: list[str] = []
     for _ in range(4):
         ended = it.call("sync", "-p", "main")
         if ended.code == 0:

@@ -562,6 +562,46 @@ def test_one_name_from_two_sources_is_two_tables(load: Load) -> None:
         config.target_of(TableName("A", "x", "y"))
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "same"),
+    [
+        ("{type: duckdb, path: ./w.duckdb}", "{type: duckdb, path: w.duckdb}", True),
+        ("{type: duckdb, path: w.duckdb}", "{type: duckdb, path: v.duckdb}", False),
+        (
+            "{type: postgres, host: 127.0.0.1, database: d, user: u}",
+            "{type: postgres, host: LOCALHOST, port: 5432, database: d, user: v}",
+            True,
+        ),
+        (
+            "{type: postgres, host: h, database: d, user: u}",
+            "{type: postgres, host: h, database: d, user: u, schema: s}",
+            False,
+        ),
+        (
+            "{type: redshift, host: h, database: d, user: u, schema: S}",
+            "{type: redshift, host: h, database: d, user: u, schema: s}",
+            True,
+        ),
+        ("{type: duckdb, path: '${NOT_SET}'}", "{type: duckdb, path: '1'}", False),
+    ],
+)
+def test_two_connections_to_one_place_are_one_target(
+    load: Load, first: str, second: str, same: bool
+) -> None:
+    mysql = "{type: mysql, user: u}"
+    config = load(
+        f"connections: {{A: {mysql}, A2: {mysql}, W: {first}, V: {second}}}\n"
+        "pipelines:\n"
+        "  p: {source: A, target: W, tables: {x.y: {}}}\n"
+        "  q: {source: A2, target: V, tables: {x.y: {}}}\n"
+    )
+    if not same:
+        assert config.target_of(TableName("A", "x", "y")) == ("W", "y")
+        return
+    with pytest.raises(ConfigError, match=r"into V\.y \(W and V are the same\)"):
+        config.target_of(TableName("A", "x", "y"))
+
+
 def test_target_names_keep_tables_apart(load: Load) -> None:
     config = load(
         pipelines(
