@@ -112,6 +112,11 @@ def arrow_type(name: str) -> pa.DataType:
     return _SIMPLE[name]
 
 
+def is_no_day(text: str) -> bool:
+    """Whether a date or time lies on no day of any calendar: it becomes NULL."""
+    return bool(_parse(pa.array([text]), pa.timestamp("us")).null_count)
+
+
 def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
     return array if array.type == kind else array.cast(kind)
 

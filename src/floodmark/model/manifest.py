@@ -88,6 +88,8 @@ class Chunk(Struct, frozen=True, kw_only=True, tag_field="kind", tag="chunk"):
     """Whether an older system wrote it: rows of any position, which give way to what is there."""
     quarantine: tuple[DataFile, ...] = ()
     """Files of rows with zero or partial dates, if these are not to be loaded."""
+    fills: dict[str, str | None] = {}
+    """Columns that chunks before did not have, and the value that all their rows have there."""
 
     @property
     def rows(self) -> int:

@@ -1,12 +1,17 @@
 """Which manifests to load, and which of them together."""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+
+from msgspec import structs
 
 from floodmark.model.load import AnotherLake, LedgerEntry, LoadBatch, LoadChunk, TargetTable
 from floodmark.model.manifest import Chunk, Manifest
 from floodmark.model.standing import Head
+
+Fills = Mapping[str, str | None]
+_NO_FILLS: Mapping[Head, Fills] = {}
 
 
 def pending_manifests(
@@ -78,23 +83,57 @@ def batches_of(
     session_id: str,
     most_bytes: int,
     manifest_key: Mapping[Head, str],
+    fills: Mapping[Head, Fills] = _NO_FILLS,
 ) -> Iterator[LoadBatch]:
     """Group manifests into transactions of some size.
 
     A batch never crosses one of the `borders`: a manifest by which an operator moved the position,
     as rows may come again behind it; or one that is loaded already, as what lies before it comes
     late. Nor does it cross a change of the schema, or a full reload; and what was adopted is loaded
-    by itself.
+    by itself. A manifest with `fills` begins a batch, as they come before its rows.
     """
     between = sorted(borders)
     batch: list[Manifest] = []
+
+    def whole() -> LoadBatch:
+        made = _batch(batch, target_name, load_epoch, session_id, manifest_key)
+        return structs.replace(made, fills=dict(fills.get(batch[0].head, {})))
+
     for manifest in pending:
-        if batch and not _together(batch, manifest, between, most_bytes):
-            yield _batch(batch, target_name, load_epoch, session_id, manifest_key)
+        if batch and (
+            fills.get(manifest.head) or not _together(batch, manifest, between, most_bytes)
+        ):
+            yield whole()
             batch = []
         batch.append(manifest)
     if batch:
-        yield _batch(batch, target_name, load_epoch, session_id, manifest_key)
+        yield whole()
+
+
+def fills_of(manifests: Iterable[Manifest], left_out: Iterable[Manifest]) -> dict[Head, Fills]:
+    """What to fill in before each manifest; of one that is left out, before the next one."""
+    skipped = {manifest.head for manifest in left_out}
+    found: dict[Head, Fills] = {}
+    due: dict[str, str | None] = {}
+    for manifest in manifests:
+        if not isinstance(manifest.change, Chunk):
+            continue
+        due = {} if manifest.change.reload else {**due, **manifest.change.fills}
+        if manifest.head not in skipped:
+            found[manifest.head], due = due, {}
+    return found
+
+
+def filled_since(
+    pending: Sequence[Manifest], manifests: Iterable[Manifest], ledger: Collection[Head]
+) -> tuple[Manifest, str] | None:
+    """A manifest that is loaded and has filled a column in which a pending one's rows lack it."""
+    for manifest in manifests:
+        if manifest.head not in ledger or not isinstance(manifest.change, Chunk):
+            continue
+        if manifest.change.fills and pending[0].head < manifest.head:
+            return manifest, ", ".join(manifest.change.fills)
+    return None
 
 
 def _together(

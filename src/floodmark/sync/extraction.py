@@ -40,6 +40,7 @@ from floodmark.sync.ahead import one_ahead
 from floodmark.sync.another_cursor import last_chunk, refuse_another_time
 from floodmark.sync.clear_text import clear_text_left
 from floodmark.sync.clock_change import check_clock_change
+from floodmark.sync.new_columns import find_fills
 from floodmark.sync.plan import TablePlan, chunks_of, lake_columns, plan_table
 from floodmark.sync.receipts import check_receipts
 from floodmark.sync.result import TableResult
@@ -153,6 +154,8 @@ class _TableRun:
         self._watermark = watermark
         self._began = time.monotonic()
         self._plan: TablePlan
+        self._asked: TablePlan | None = None
+        self._fills: dict[str, str | None] = {}
         self._result = TableResult(table_name=str(table), status="success")
 
     @property
@@ -239,6 +242,7 @@ class _TableRun:
             log = extraction.store.log
             if left := clear_text_left(log, self._table, self._watermark, self._plan):
                 extraction.report(left)
+        self._find_fills()
         sequence = self._watermark.standing.next_head.sequence if self._watermark else 1
         job = extraction.engine.job(extraction, self._plan, self._table, sequence)
         receipts = extraction.engine.extract(job, plan.windows, lambda done: self._tell(done, plan))
@@ -249,6 +253,20 @@ class _TableRun:
         )
         self._add(plan, receipts)
         self._tell(0, plan, finished=plan.final)
+
+    def _find_fills(self) -> None:
+        """Ask once a plan for the values of columns that are new in it."""
+        extraction, self._fills = self._extraction, {}
+        if self._watermark is not None and self._plan is not self._asked:
+            self._asked = self._plan
+            self._fills = find_fills(
+                extraction.source,
+                extraction.store.log,
+                self._watermark,
+                self._plan,
+                extraction.settings.zero_dates,
+                extraction.report,
+            )
 
     def finish(self) -> TableResult:
         """Say what was done, when there are no more chunks."""
@@ -293,6 +311,7 @@ class _TableRun:
             gtids=worth_keeping(self._plan.gtids),
             final=plan.final,
             reload=self._reloads,
+            fills=self._fills,
         )
 
     def _add(self, plan: ChunkPlan, receipts: list[Receipt]) -> None:

@@ -25,10 +25,13 @@ from floodmark.model.table import TableName
 from floodmark.model.timestamps import plain
 from floodmark.model.transitions import load_failed, loaded, unloaded
 from floodmark.model.watermark import Watermark
+from floodmark.planning.column_types import joined_table
 from floodmark.planning.ledger import goes_on
 from floodmark.planning.loads import (
     batches_of,
     check_lake,
+    filled_since,
+    fills_of,
     loaded_through,
     pending_manifests,
     split_by_creation,
@@ -228,13 +231,12 @@ def _load(
     pending = selection.pending
     changes: list[str] = []
     if pending:
-        newest = pending[-1].change
-        assert isinstance(newest, Chunk)
-        wanted = target_table(loading.target_name, newest)
+        wanted = joined_table(loading.target_name, _chunks(pending))
         target.check_owner(str(table), load_epoch, loading.target_name)
         _refuse_lost_table(table, target, wanted, pending, _rows(ledger.values()))
         _refuse_other_keys(store, table, wanted, pending, ledger)
-        changes = target.prepare(wanted)
+        _refuse_late_rows(table, selection, ledger)
+        changes = _prepare(table, target, wanted)
     eligible_from = watermark.redshift_state.eligible_from_epoch
     skipped = [m for m in selection.left_out if m.epoch >= eligible_from]
     rows = 0
@@ -261,6 +263,7 @@ def _load(
         session_id=loading.session_id,
         most_bytes=loading.batch_bytes,
         manifest_key={m.head: layout.manifest(table, m.head) for m in pending},
+        fills=fills_of(selection.manifests, selection.left_out),
     )
     before = store.log.heads(table, since=Head(max(1, load_epoch - 1), 0))
     kept = bool(pending) and goes_on(before, load_epoch)
@@ -336,6 +339,32 @@ def _refuse_other_keys(
                 hint=f"drop {wanted.name} in the target, then 'floodmark watermark reset -t"
                 f" {table}' and sync read it anew",
             )
+
+
+def _refuse_late_rows(
+    table: TableName, selection: _Selection, ledger: Mapping[Head, LedgerEntry]
+) -> None:
+    """FloodmarkError if a later manifest has given all rows a value that these would lack."""
+    if found := filled_since(selection.pending, selection.manifests, ledger):
+        later, columns = found
+        raise FloodmarkError(
+            f"{table}: manifest {selection.pending[0].head} would be loaded after {later.head},"
+            f" which gave all rows before it their value of {columns}",
+            hint=f"'floodmark watermark reset -t {table} --load-only --force', then sync, loads all"
+            " again in order",
+        )
+
+
+def _prepare(table: TableName, target: Target, wanted: TargetTable) -> list[str]:
+    """Prepare the target's table; SchemaConflict says how to load all of it from the lake."""
+    try:
+        return target.prepare(wanted)
+    except SchemaConflict as error:
+        error.hint = error.hint or (
+            f"drop {wanted.name} in the target, then 'floodmark watermark reset -t {table}"
+            " --load-only --force' and sync load all of it from the lake"
+        )
+        raise
 
 
 def _select(

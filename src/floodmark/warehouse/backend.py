@@ -33,9 +33,25 @@ class SqlBackend(Target):
         """A column, where its table is created."""
         return f"{quote(column.name)} {self.column_type(column)}"
 
-    def _inserted(self, column: Column) -> str:
-        """What a staged column is inserted as."""
+    def _inserted(self, column: Column, held: str) -> str:  # noqa: ARG002
+        """What a staged column is inserted as, into a column that the target holds as `held`."""
         return quote(column.name)
+
+    def _staged_as(self, table: TargetTable) -> TargetTable:
+        """The table as its rows are staged, where that depends on what the target holds."""
+        return table
+
+    def _as_text(self, name: str, kind: str, held: str) -> str:  # noqa: ARG002
+        """Values of a type as text that tells each from any other."""
+        return f"CAST({name} AS {held})"
+
+    def _literal(self, value: str, held: str) -> str:
+        """A value, given as text, as one of a column's type; bytes are hexadecimal digits."""
+        return f"CAST({self._text(value)} AS {held})"
+
+    def _differs(self, name: str, literal: str, held: str) -> str:  # noqa: ARG002
+        """The condition for rows that do not hold a value yet."""
+        return f"{name} IS NULL OR {name} <> {literal}"
 
     def _ledger_key(self, columns: Sequence[str]) -> str:
         """What follows the ledger's columns so that it holds no manifest twice."""
@@ -61,7 +77,7 @@ class SqlBackend(Target):
         """Stage the files of these chunks of a batch, and say how many rows they had."""
         return self._stage(batch.table, [path for chunk in chunks for path in chunk.paths])
 
-    def _read_value(self, column: Column) -> str:
+    def _read_value(self, column: Column, held: str) -> str:  # noqa: ARG002
         """What to select so that a column's values come back exactly."""
         return quote(column.name)
 
@@ -75,6 +91,10 @@ class SqlBackend(Target):
     @abstractmethod
     def widens(self, old: str, new: str) -> bool:
         """Whether every value of the old type is one of the new."""
+
+    @abstractmethod
+    def is_text(self, held: str, kind: str) -> bool:
+        """Whether a column of the target holds text, and room enough for the text of a type."""
 
     @abstractmethod
     def _stage(self, table: TargetTable, paths: Sequence[str]) -> int:

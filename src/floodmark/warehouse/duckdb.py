@@ -36,6 +36,7 @@ _WIDER = {
     "SMALLINT": ("INTEGER", "BIGINT"),
     "INTEGER": ("BIGINT",),
     "FLOAT": ("DOUBLE",),
+    "DATE": ("TIMESTAMP",),
 }
 _LOCKS: defaultdict[str, Lock] = defaultdict(Lock)
 _DIGITS = {"SMALLINT": 5, "INTEGER": 10, "BIGINT": 19}
@@ -79,6 +80,16 @@ class DuckdbTarget(SqlTarget):
             new_digits, new_scale = _decimal(new)
             return new_scale >= old_scale and new_digits - new_scale >= old_digits - old_scale
         return new in _WIDER.get(old, ())
+
+    def is_text(self, held: str, kind: str) -> bool:  # noqa: ARG002
+        """A VARCHAR has no length."""
+        return held == "VARCHAR"
+
+    def _as_text(self, name: str, kind: str, held: str) -> str:
+        return f"lower(hex({name}))" if kind == "BLOB" else super()._as_text(name, kind, held)
+
+    def _literal(self, value: str, held: str) -> str:
+        return f"unhex('{value}')" if held == "BLOB" else super()._literal(value, held)
 
     def _stage(self, table: TargetTable, paths: Sequence[str]) -> int:
         for name in (STAGING, NEWEST):

@@ -1,11 +1,12 @@
 """PostgreSQL."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
 import psycopg
 import pyarrow as pa
+from msgspec import structs
 from psycopg import errors as postgres_errors
 
 from floodmark.config.models import PostgresConnection
@@ -20,7 +21,7 @@ from floodmark.warehouse.postgres_copy import COPY_OPTIONS, copy_bytes
 from floodmark.warehouse.postgres_misfits import postgres_misfits
 from floodmark.warehouse.postgres_reading import READ_OPTIONS, read_rows, read_value
 from floodmark.warehouse.postgres_types import can_be_copied, staging_type
-from floodmark.warehouse.sql import SqlTarget
+from floodmark.warehouse.sql import SqlTarget, held_as
 from floodmark.warehouse.target import SchemaConflict, Unrepresentable
 
 _LONGEST_NAME = 63  # bytes; PostgreSQL cuts what is longer
@@ -96,6 +97,30 @@ class PostgresTarget(SqlTarget):
         """Whether every value of the old type is one of the new."""
         return postgres_types.widens(old, new)
 
+    def is_text(self, held: str, kind: str) -> bool:  # noqa: ARG002
+        """Neither type has a length."""
+        return held in ("text", "character varying")
+
+    def _as_text(self, name: str, kind: str, held: str) -> str:
+        return f"encode({name}, 'hex')" if kind == "bytea" else super()._as_text(name, kind, held)
+
+    def _literal(self, value: str, held: str) -> str:
+        return f"decode('{value}', 'hex')" if held == "bytea" else super()._literal(value, held)
+
+    def _staged_as(self, table: TargetTable) -> TargetTable:
+        """Where the target keeps JSON as text, it must not be read as JSON on its way."""
+        found = self._columns_of(table.name)
+        held = held_as(table, found).columns
+        return structs.replace(
+            table,
+            columns=tuple(
+                structs.replace(column, type="longtext")
+                if column.type == "json" and self.is_text(found.get(kept.name, ""), "")
+                else column
+                for column, kept in zip(table.columns, held, strict=True)
+            ),
+        )
+
     def _misfits(self, table: TargetTable) -> Sequence[Misfit]:
         return postgres_misfits(table)
 
@@ -105,8 +130,11 @@ class PostgresTarget(SqlTarget):
         if not self._replaces_nothing(batch):
             return None
         found = self._columns_of(table.name)
-        kinds = [found[column.name] for column in table.columns]
-        if not all(map(can_be_copied, kinds)):
+        kinds = [found.get(column.name, "") for column in table.columns]
+        if not all(
+            held and can_be_copied(held) and not self._needs_conversion(self.column_type(c), held)
+            for c, held in zip(table.columns, kinds, strict=True)
+        ):
             return None
         self._execute("SAVEPOINT nothing_inserted")
         try:
@@ -152,11 +180,11 @@ class PostgresTarget(SqlTarget):
                     copy.write(data)
             return cursor.rowcount
 
-    def _insert_staged(self, batch: LoadBatch) -> None:
+    def _insert_staged(self, batch: LoadBatch, found: dict[str, str]) -> None:
         """In one statement, where the target's table has the key: a third of the work."""
         table = batch.table
         if batch.reload or not table.primary_key or self._key_of(table.name) is None:
-            super()._insert_staged(batch)
+            super()._insert_staged(batch, found)
             return
         columns = ", ".join(quote(column.name) for column in table.columns)
         keys = ", ".join(map(quote, table.primary_key))
@@ -164,11 +192,11 @@ class PostgresTarget(SqlTarget):
         self._execute(
             f"INSERT INTO {self._name(table.name)} AS t ({columns})"  # noqa: S608
             f" SELECT DISTINCT ON ({keys}) {columns} FROM {STAGING} ORDER BY {keys}{newest}"
-            f" ON CONFLICT ({keys}) DO {_replacement(table, gives_way=batch.gives_way)}"
+            f" ON CONFLICT ({keys}) DO {_replacement(batch, found)}"
         )
 
-    def _read_value(self, column: Column) -> str:
-        return read_value(column, quote(column.name))
+    def _read_value(self, column: Column, held: str) -> str:
+        return read_value(column, quote(column.name), held)
 
     def _batches(self, statement: str, columns: Sequence[Column]) -> Iterator[pa.RecordBatch]:
         copied = f"COPY ({statement}) TO STDOUT {READ_OPTIONS}".encode()
@@ -289,12 +317,18 @@ def staging_columns(table: TargetTable) -> str:
     return ", ".join(f"{quote(column.name)} {staging_type(column)}" for column in table.columns)
 
 
-def _replacement(table: TargetTable, *, gives_way: bool) -> str:
-    """What happens to a row of the target when one of the same key is staged."""
-    others = [quote(c.name) for c in table.columns if c.name not in table.primary_key]
-    if not others:
+def _replacement(batch: LoadBatch, found: Iterable[str]) -> str:
+    """What happens to a row of the target when one of the same key is staged.
+
+    Of a column that the staged row does not have, nothing is left.
+    """
+    table, gives_way = batch.table, batch.gives_way
+    names = [column.name for column in table.columns]
+    values = [f"{quote(n)} = excluded.{quote(n)}" for n in names if n not in table.primary_key]
+    values += [f"{quote(name)} = DEFAULT" for name in found if name not in names]
+    if not values:
         return "NOTHING"
-    update = f"UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in others)}"
+    update = f"UPDATE SET {', '.join(values)}"
     if not table.version:
         return "NOTHING" if gives_way else update
     version, newer = quote(table.version), ">" if gives_way else ">="

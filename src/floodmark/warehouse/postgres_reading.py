@@ -17,8 +17,10 @@ READ_OPTIONS = "(FORMAT csv, NULL '', ENCODING 'UTF8')"
 _BATCH_BYTES = 8_000_000
 
 
-def read_value(column: Column, name: str) -> str:
+def read_value(column: Column, name: str, held: str) -> str:
     """What to select so that a column's values can be read back exactly from text."""
+    if held in ("text", "character varying"):
+        return name
     match column.arrow:
         case "binary":
             return f"encode({name}, 'hex')"

@@ -197,8 +197,15 @@ class SpreadPostgresTarget(PostgresTarget):
         )
         return sum(parts.values())
 
-    def _insert_staged(self, batch: LoadBatch) -> None:
-        super()._insert_staged(batch)
+    def _drop_staging(self) -> None:
+        if self._shared is None:
+            super()._drop_staging()
+        else:
+            self._shared = None
+            self._execute(f"DROP VIEW pg_temp.{STAGING}")
+
+    def _insert_staged(self, batch: LoadBatch, found: dict[str, str]) -> None:
+        super()._insert_staged(batch, found)
         if self._shared is not None:
             self._execute(f"DROP VIEW pg_temp.{STAGING}")
 

@@ -21,6 +21,7 @@ _WIDER = {
     "smallint": ("integer", "bigint"),
     "integer": ("bigint",),
     "real": ("double precision",),
+    "date": ("timestamp without time zone",),
     "character varying": ("text",),
 }
 _ARROW_DIGITS = 38

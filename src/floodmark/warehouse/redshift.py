@@ -28,6 +28,7 @@ from floodmark.warehouse.redshift_session import RedshiftSession, StatementFaile
 from floodmark.warehouse.redshift_types import (
     SUPER,
     can_grow,
+    is_text,
     redshift_type,
     shown_type,
     staging_type,
@@ -81,9 +82,30 @@ class RedshiftTarget(SqlTarget):
         """Redshift's type for a column."""
         return redshift_type(column, json=self._json)
 
-    def _inserted(self, column: Column) -> str:
+    def _inserted(self, column: Column, held: str) -> str:
         name = quote(column.name)
-        return f"JSON_PARSE({name})" if self.column_type(column) == SUPER else name
+        return f"JSON_PARSE({name})" if held == SUPER else name
+
+    def is_text(self, held: str, kind: str) -> bool:
+        """A VARCHAR must be long enough."""
+        return is_text(held, kind)
+
+    def _as_text(self, name: str, kind: str, held: str) -> str:
+        if kind == SUPER:
+            return name  # it is staged as text
+        if kind.startswith("VARBYTE"):
+            return f"FROM_VARBYTE({name}, 'hex')"
+        return super()._as_text(name, kind, held)
+
+    def _literal(self, value: str, held: str) -> str:
+        if held == SUPER:
+            return f"JSON_PARSE({literal(value)})"
+        if held.startswith("VARBYTE"):
+            return f"TO_VARBYTE({literal(value)}, 'hex')"
+        return super()._literal(value, held)
+
+    def _differs(self, name: str, literal: str, held: str) -> str:
+        return "TRUE" if held == SUPER else super()._differs(name, literal, held)
 
     def widens(self, old: str, new: str) -> bool:
         """Whether every value of the old type is one of the new."""
@@ -150,9 +172,11 @@ class RedshiftTarget(SqlTarget):
     def _stage(self, table: TargetTable, paths: Sequence[str]) -> int:
         raise NotImplementedError("COPY needs the files' sizes, too")
 
-    def _read_value(self, column: Column) -> str:
+    def _read_value(self, column: Column, held: str) -> str:
         name = quote(column.name)
-        if self.column_type(column) == SUPER:
+        if held.startswith("VARCHAR"):
+            return name
+        if held == SUPER:
             return f"JSON_SERIALIZE({name})"
         # The driver takes bytes for text in UTF-8.
         return f"FROM_VARBYTE({name}, 'hex')" if column.arrow == "binary" else name

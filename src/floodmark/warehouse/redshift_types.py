@@ -46,8 +46,20 @@ _WIDER = {
     "SMALLINT": ("INTEGER", "BIGINT"),
     "INTEGER": ("BIGINT",),
     "REAL": ("DOUBLE PRECISION",),
+    "DATE": ("TIMESTAMP",),
 }
 _DIGITS = {"SMALLINT": 5, "INTEGER": 10, "BIGINT": 19}
+_TEXT_BYTES = {
+    "BOOLEAN": 1,
+    "SMALLINT": 6,
+    "INTEGER": 11,
+    "BIGINT": 20,
+    "REAL": 25,
+    "DOUBLE PRECISION": 25,
+    "DATE": 10,
+    "TIMESTAMP": 26,
+    "TIMESTAMPTZ": 29,
+}
 
 
 def redshift_type(column: Column, *, json: str = "varchar") -> str:
@@ -92,6 +104,19 @@ def widens(old: str, new: str) -> bool:
         (old_digits, old_scale), (new_digits, new_scale) = old_sizes, new_sizes
         return new_scale >= old_scale and new_digits - new_scale >= old_digits - old_scale
     return False
+
+
+def is_text(held: str, kind: str) -> bool:
+    """Whether a column is a VARCHAR that is long enough for the text of a type's values.
+
+    The longest one takes anything: what is longer still is refused by COPY.
+    """
+    (name, sizes), (kind_name, kind_sizes) = _parts(held), _parts(kind)
+    if name != "VARCHAR" or kind_name == "VARCHAR":
+        return False
+    if kind_name == "DECIMAL":
+        return sizes[0] >= kind_sizes[0] + _DECIMAL_MARKS
+    return sizes[0] >= _TEXT_BYTES.get(kind, LONGEST_VARCHAR)
 
 
 def can_grow(old: str, new: str) -> bool:

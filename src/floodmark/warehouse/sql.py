@@ -6,7 +6,7 @@ is not newer in the target → insert → ledger → commit
 
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar, final
 
 import pyarrow as pa
@@ -25,6 +25,9 @@ from floodmark.warehouse.target import SchemaConflict, TargetFacts, Unrepresenta
 from floodmark.warehouse.waiting import telling_of_a_wait
 
 _RANK = "floodmark_rank"
+_FITTED = "floodmark_fitted"
+
+_INTEGERS = ("SMALLINT", "INTEGER", "BIGINT")
 
 TRIES = 5
 
@@ -62,23 +65,19 @@ class SqlTarget(LedgerTable):
             self._create(self._create_statement(table))
             done.append(f"created {table.name}")
         else:
-            self._refuse_conflicts(table, found)
-            done += self._adapt(table, found)
-        self._check_fit(table)
+            held = held_as(table, found)
+            self._refuse_conflicts(held, found)
+            done += self._adapt(held, found)
+        self._check_fit(table, self._columns_of(table.name))
         return done
 
     def _refuse_conflicts(self, table: TargetTable, found: dict[str, str]) -> None:
-        """Raise SchemaConflict before anything is changed."""
+        """Raise SchemaConflict before anything is changed; columns of others are left alone."""
         for column in table.columns:
             wanted = self.column_type(column)
-            if found.get(column.name, wanted) != wanted and not self.widens(
-                found[column.name], wanted
-            ):
-                raise _conflict(f"{table.name}.{column.name}", found[column.name], wanted)
-        wanted_names = {column.name for column in table.columns}
-        for name, kind in found.items():
-            if name not in wanted_names:
-                raise _conflict(f"{table.name}.{name}", kind, "nothing")
+            holds = found.get(column.name, wanted)
+            if not self._holds(wanted, holds) and not self.widens(holds, wanted):
+                raise _conflict(f"{table.name}.{column.name}", holds, wanted)
         key = self._key_of(table.name)
         if key is not None and set(key) != set(table.primary_key):
             what = f"the primary key of {table.name}"
@@ -93,27 +92,37 @@ class SqlTarget(LedgerTable):
                     f"ALTER TABLE {self._name(table.name)} ADD COLUMN {quote(column.name)} {wanted}"
                 )
                 done.append(f"added {table.name}.{column.name}")
-            elif found[column.name] != wanted:
+            elif not self._holds(wanted, found[column.name]):
                 self._widen(table.name, column.name, wanted)
                 done.append(f"widened {table.name}.{column.name} to {wanted}")
         return done
 
-    def _check_fit(self, table: TargetTable) -> None:
+    def _holds(self, kind: str, held: str) -> bool:
+        """Whether a column of the target holds every value of a type, as it is or converted."""
+        return kind == held or self.widens(kind, held) or self._needs_conversion(kind, held)
+
+    def _needs_conversion(self, kind: str, held: str) -> bool:
+        """Whether values of a type become numbers or text on their way into a column."""
+        if kind == held or self.widens(kind, held):
+            return False
+        is_number = kind.upper() == "BOOLEAN" and held.upper() in _INTEGERS
+        return is_number or self.is_text(held, kind)
+
+    def _check_fit(self, table: TargetTable, found: dict[str, str]) -> None:
         """SchemaConflict unless the target's table can hold all rows of a table as it was then.
 
-        A manifest may be older than the last change of the schema. Whoever else works on the
-        target may have changed it; and names that it does not tell apart are found here.
+        A manifest may be older than the last change of the schema. Others who work on the target
+        may have changed it; and names that it does not tell apart are found here.
         """
-        found = self._columns_of(table.name)
-        for column in table.columns:
+        for column in held_as(table, found).columns:
             kind, holds = self.column_type(column), found.get(column.name, "nothing")
-            if holds != kind and not self.widens(kind, holds):
+            if not self._holds(kind, holds):
                 raise _conflict(f"{table.name}.{column.name}", holds, kind)
 
     @final
     def load(self, batch: LoadBatch) -> int:
         """Load what the ledger lacks."""
-        batch = structs.replace(batch, table=self._named(batch.table))
+        batch = structs.replace(batch, table=self._staged_as(self._named(batch.table)))
         return self._tried_again(lambda: self._load_once(batch))
 
     @final
@@ -140,15 +149,20 @@ class SqlTarget(LedgerTable):
         """Look them up in the target's catalog."""
         named = self._named(table)
         found = self._columns_of(named.name)
-        pairs = zip(table.columns, named.columns, strict=True)
+        pairs = zip(table.columns, held_as(named, found).columns, strict=True)
         return tuple(column.name for column, kept in pairs if kept.name in found)
 
     @final
     def read(self, table: TargetTable, extents: Sequence[Extent]) -> Iterator[pa.RecordBatch]:
         """Read rows back."""
         named = self._named(table)
+        found = self._columns_of(named.name)
+        named = held_as(named, found)
         kept = {c.name: k.name for c, k in zip(table.columns, named.columns, strict=True)}
-        columns = ", ".join(f"{self._read_value(c)} AS c{n}" for n, c in enumerate(named.columns))
+        columns = ", ".join(
+            f"{self._read_value(c, found.get(c.name, ''))} AS c{n}"
+            for n, c in enumerate(named.columns)
+        )
         where = within(extents, lambda name: quote(kept[name]))
         statement = f"SELECT {columns} FROM {self._name(named.name)} WHERE {where}"  # noqa: S608
         return self._batches(statement, named.columns)
@@ -201,12 +215,14 @@ class SqlTarget(LedgerTable):
 
     def _load(self, batch: LoadBatch, chunks: Sequence[LoadChunk], rows: int) -> None:
         table = batch.table
-        self._check_fit(table)
+        found_columns = self._columns_of(table.name)
+        self._check_fit(table, found_columns)
         if batch.reload:
             self._execute(f"DELETE FROM {self._name(table.name)}")  # noqa: S608
         elif not table.primary_key and not batch.goes_on and self._begins_again(batch):
             self._execute(f"DELETE FROM {self._name(table.name)}")  # noqa: S608
             self._forget_loaded(batch)
+        self._fill_in(table, batch.fills, found_columns)
         inserted = self._insert_at_once(batch, chunks)
         found = self._stage_chunks(batch, chunks) if inserted is None else inserted
         if found != rows:
@@ -215,8 +231,9 @@ class SqlTarget(LedgerTable):
                 hint="'floodmark watermark validate' compares manifests and files",
             )
         if inserted is None:
-            self._refuse_open_keys(table)
-            self._insert_staged(batch)
+            batch = structs.replace(batch, table=self._fit_staging(table, found_columns))
+            self._refuse_open_keys(batch.table)
+            self._insert_staged(batch, found_columns)
         for chunk in chunks:
             self._note(batch, chunk)
 
@@ -224,7 +241,56 @@ class SqlTarget(LedgerTable):
         """Insert rows without staging, where a target can and nothing is to be replaced."""
         return None
 
-    def _insert_staged(self, batch: LoadBatch) -> None:
+    def _fill_in(
+        self, table: TargetTable, fills: Mapping[str, str | None], found: dict[str, str]
+    ) -> None:
+        """Give all rows that are there their value in columns that they did not have."""
+        names = {name.lower(): name for name in found}
+        for column, value in fills.items():
+            if (name := names.get(column.lower())) is None:
+                continue
+            literal = "NULL" if value is None else self._literal(value, found[name])
+            others = f"{quote(name)} IS NOT NULL"
+            if value is not None:
+                others = self._differs(quote(name), literal, found[name])
+            self._execute(
+                f"UPDATE {self._name(table.name)} SET {quote(name)} = {literal} WHERE {others}"  # noqa: S608
+            )
+
+    def _fit_staging(self, table: TargetTable, found: dict[str, str]) -> TargetTable:
+        """Give staged columns the names and, where values must be converted, the types they have.
+
+        Returns the table as the target holds it.
+        """
+        held = held_as(table, found)
+        values = [
+            self._converted(quote(column.name), self.column_type(column), found[kept.name])
+            for column, kept in zip(table.columns, held.columns, strict=True)
+        ]
+        if held == table and values == [quote(column.name) for column in table.columns]:
+            return table
+        columns = ", ".join(
+            f"{value} AS {quote(kept.name)}"
+            for value, kept in zip(values, held.columns, strict=True)
+        )
+        self._execute(f"CREATE TEMPORARY TABLE {_FITTED} AS SELECT {columns} FROM {STAGING}")  # noqa: S608
+        self._drop_staging()
+        self._execute(f"ALTER TABLE {_FITTED} RENAME TO {STAGING}")
+        return held
+
+    def _drop_staging(self) -> None:
+        self._execute(f"DROP TABLE {STAGING}")
+
+    def _converted(self, name: str, kind: str, held: str) -> str:
+        """What a staged column is converted to, so that the target's column holds it."""
+        if not self._needs_conversion(kind, held):
+            return name
+        if kind.upper() == "BOOLEAN":
+            digit = ("'1'", "'0'") if self.is_text(held, kind) else ("1", "0")
+            return f"CASE WHEN {name} THEN {digit[0]} WHEN NOT {name} THEN {digit[1]} END"
+        return self._as_text(name, kind, held)
+
+    def _insert_staged(self, batch: LoadBatch, found: dict[str, str]) -> None:
         """Bring what is staged into the target, in place of what it replaces there."""
         table = batch.table
         columns = ", ".join(quote(column.name) for column in table.columns)
@@ -232,7 +298,7 @@ class SqlTarget(LedgerTable):
         if table.primary_key and not batch.reload:
             self._merge(table, columns, gives_way=batch.gives_way)
             source = NEWEST
-        values = ", ".join(self._inserted(column) for column in table.columns)
+        values = ", ".join(self._inserted(column, found[column.name]) for column in table.columns)
         self._execute(
             f"INSERT INTO {self._name(table.name)} ({columns}) SELECT {values} FROM {source}"  # noqa: S608
         )
@@ -299,8 +365,21 @@ def _names(columns: Sequence[str]) -> str:
     return f"({', '.join(columns)})" if columns else "nothing"
 
 
-def _conflict(what: str, found: str, wanted: str) -> SchemaConflict:
-    return SchemaConflict(
-        f"{what} is {found} in the target, and {wanted} by the source's schema",
-        hint="change the target's table by hand, or load into another one with 'target_name'",
+def held_as(table: TargetTable, found: Iterable[str]) -> TargetTable:
+    """A table with its columns as the target spells them, if only the case of a name changed."""
+    exact = set(found)
+    spelled = {name.lower(): name for name in exact}
+
+    def held(name: str) -> str:
+        return name if name in exact else spelled.get(name.lower(), name)
+
+    return structs.replace(
+        table,
+        columns=tuple(structs.replace(c, name=held(c.name)) for c in table.columns),
+        primary_key=tuple(map(held, table.primary_key)),
+        version=held(table.version) if table.version else None,
     )
+
+
+def _conflict(what: str, found: str, wanted: str) -> SchemaConflict:
+    return SchemaConflict(f"{what} is {found} in the target, and {wanted} by the source's schema")

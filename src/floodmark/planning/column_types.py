@@ -1,0 +1,198 @@
+"""Types of one column at different times: which one holds all values, and which changes keep them.
+
+A manifest has the schema of its time. The target's table must hold the rows of all manifests that
+are still to be loaded, so each column gets the narrowest type that holds every value exactly.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+from msgspec import structs
+
+from floodmark.model.load import TargetTable
+from floodmark.model.manifest import Chunk, Column
+
+_INTEGER_DIGITS = {"int16": 5, "int32": 10, "int64": 19}
+_EXACT_IN_DOUBLE = ("int16", "int32", "float32", "float64")
+_DECIMAL = re.compile(r"decimal(?:128)?\((\d+)(?:, ?(\d+))?\)")
+_ARROW_DIGITS = 38
+# How many characters the text of a value may have.
+_TEXT_WIDTHS = {
+    "bool": 1,
+    "int16": 6,
+    "int32": 11,
+    "int64": 20,
+    "float32": 25,
+    "float64": 25,
+    "date32": 10,
+    "timestamp[us]": 26,
+    "timestamp[us, UTC]": 29,
+}
+_LONGEST_VARCHAR = 16_383  # of MySQL, in characters of four bytes
+_SIZED = re.compile(r"(\w+)\((\d+)\)")
+_HASH = "char(64)"
+_MEMBER = re.compile(r"'((?:[^']|'')*)'")
+_ROOMS = {
+    **dict.fromkeys(("tinytext", "tinyblob"), 255),
+    **dict.fromkeys(("text", "blob"), 2**16 - 1),
+    **dict.fromkeys(("mediumtext", "mediumblob"), 2**24 - 1),
+    **dict.fromkeys(("longtext", "longblob"), 2**32 - 1),
+}
+
+ValueChange = Literal["same", "perhaps cut", "unknown"]
+
+
+def joined_table(name: str, chunks: Sequence[Chunk]) -> TargetTable:
+    """The target table that holds the rows of all these chunks, in the last one's order.
+
+    The source tells no two columns apart by the case of their names, so nor do we.
+    """
+    newest = chunks[-1]
+    columns = {column.name.lower(): column for column in newest.columns}
+    for chunk in reversed(chunks[:-1]):
+        for column in chunk.columns:
+            known = columns.get(column.name.lower())
+            columns[column.name.lower()] = (
+                structs.replace(column, nullable=True) if known is None else join(known, column)
+            )
+    return TargetTable(
+        name=name,
+        columns=tuple(columns.values()),
+        primary_key=newest.primary_key,
+        version=newest.version,
+    )
+
+
+def join(one: Column, other: Column) -> Column:
+    """A column, by the name of `one`, whose type holds every value of both exactly."""
+    nullable = one.nullable or other.nullable
+    if (one.type, one.arrow) == (other.type, other.arrow):
+        return structs.replace(one, nullable=nullable)
+    kind, arrow = _join_types(one, other)
+    return Column(one.name, kind, nullable, arrow)
+
+
+def _join_types(one: Column, other: Column) -> tuple[str, str]:
+    arrows = {one.arrow, other.arrow}
+    numbers = [_digits(column) for column in (one, other)]
+    if len(arrows) == 1 and one.arrow not in ("string", "binary"):
+        return one.type, one.arrow
+    if "bool" in arrows and arrows & set(_INTEGER_DIGITS):
+        return next((c.type, c.arrow) for c in (one, other) if c.arrow != "bool")
+    if arrows <= set(_INTEGER_DIGITS):
+        widest = max(arrows, key=lambda arrow: _INTEGER_DIGITS[arrow])
+        return next((c.type, c.arrow) for c in (one, other) if c.arrow == widest)
+    if numbers[0] and numbers[1]:
+        scale = max(numbers[0][1], numbers[1][1])
+        digits = max(whole - part for whole, part in (numbers[0], numbers[1])) + scale
+        wide = digits > _ARROW_DIGITS
+        return f"decimal({digits},{scale})", "string" if wide else f"decimal128({digits}, {scale})"
+    if arrows <= set(_EXACT_IN_DOUBLE):
+        return "double", "float64"
+    if arrows == {"date32", "timestamp[us]"}:
+        return "datetime(6)", "timestamp[us]"
+    if arrows == {"binary"}:
+        return _sized(one, other, "varbinary", "longblob"), "binary"
+    return _sized(one, other, "varchar", "longtext"), "string"
+
+
+def _sized(one: Column, other: Column, sized: str, longest: str) -> str:
+    widths = [_width(column) for column in (one, other)]
+    if None in widths or "json" in (one.type, other.type):
+        return longest
+    width = max(width or 0 for width in widths)
+    return f"{sized}({width})" if width <= _LONGEST_VARCHAR else longest
+
+
+def _width(column: Column) -> int | None:
+    """How many characters or bytes a value takes at most; None if there is no telling."""
+    if number := _digits(column):
+        return number[0] + 3  # sign, point and leading zero
+    if column.arrow in _TEXT_WIDTHS:
+        return _TEXT_WIDTHS[column.arrow]
+    sized = _SIZED.match(column.type)
+    if sized and sized[1] in ("char", "varchar", "binary", "varbinary"):
+        return int(sized[2])
+    return None
+
+
+def _digits(column: Column) -> tuple[int, int] | None:
+    """All digits of a number, and those behind the point; None if it is no exact number."""
+    if column.arrow in _INTEGER_DIGITS:
+        return _INTEGER_DIGITS[column.arrow], 0
+    # A decimal that is too wide for Arrow lies in the lake as text.
+    if found := _DECIMAL.match(column.arrow) or _DECIMAL.match(column.type):
+        return int(found[1]), int(found[2] or 0)
+    return None
+
+
+def gone_columns(now: Iterable[Column], before: Iterable[Column]) -> list[str]:
+    """The columns that were read before and are no longer."""
+    names = {column.name.lower() for column in now}
+    return [column.name for column in before if column.name.lower() not in names]
+
+
+def value_change(before: Column | None, now: Column) -> ValueChange:
+    """What the values of rows that were read before may have become by a change of the schema.
+
+    A server that changes a column's type changes the values of all rows with it, and stamps none.
+    """
+    if before is None:
+        return "unknown"
+    if (before.type, before.arrow) == (now.type, now.arrow):
+        return "same"
+    if before.type == _HASH or "json" in (before.type, now.type):
+        return "unknown"  # it may have been a hash, and servers write JSON in their own way
+    if before.type == now.type:
+        return "same"  # a TINYINT is read as boolean by now, or no longer
+    if before.arrow != now.arrow and now.arrow == "string":
+        return "same" if _is_shown_plainly(before) and not _digits(now) else "unknown"
+    if before.arrow in _INTEGER_DIGITS and now.arrow in _INTEGER_DIGITS:
+        return "same" if _holds_integers(before, now) else "perhaps cut"
+    if _join_types(before, now)[1] != now.arrow:
+        return "unknown"
+    return _change_within(before, now)
+
+
+def _is_shown_plainly(column: Column) -> bool:
+    """Whether a server shows a value as text in the very way in which targets do."""
+    odd = column.type.startswith(("bit", "year")) or "zerofill" in column.type
+    return not odd and (column.arrow == "date32" or _digits(column) is not None)
+
+
+def _holds_integers(before: Column, now: Column) -> bool:
+    signed = "unsigned" in before.type or "unsigned" not in now.type
+    return signed and _INTEGER_DIGITS[before.arrow] <= _INTEGER_DIGITS[now.arrow]
+
+
+def _change_within(before: Column, now: Column) -> ValueChange:
+    """What a change between types of one kind, or to a wider kind, does to values."""
+    kinds = [column.type.partition("(")[0] for column in (before, now)]
+    if now.arrow.startswith("timestamp"):
+        return "same" if _fraction(before) <= _fraction(now) else "unknown"
+    if now.arrow not in ("string", "binary"):
+        return "unknown" if kinds[1] in ("float", "double") and "(" in now.type else "same"
+    if _digits(before) or _digits(now):
+        return "same" if _digits(before) == _digits(now) else "unknown"
+    if kinds[0] in ("enum", "set"):
+        members = [set(_MEMBER.findall(column.type)) for column in (before, now)]
+        kept = kinds[1] not in ("enum", "set") or members[0] <= members[1]
+        return "same" if kept and kinds[1] not in ("char", "binary") else "unknown"
+    rooms = [_room(column) for column in (before, now)]
+    padded = kinds[1] in ("char", "binary") and kinds[0] != kinds[1]
+    if rooms[0] is None or rooms[1] is None or padded:
+        return "unknown"
+    return "same" if rooms[0] <= rooms[1] else "perhaps cut"
+
+
+def _room(column: Column) -> int | None:
+    """How long a text may be: characters of what has a length, else bytes."""
+    if sized := _SIZED.match(column.type):
+        return int(sized[2]) if sized[1] in ("char", "varchar", "binary", "varbinary") else None
+    return next((size for name, size in _ROOMS.items() if column.type.startswith(name)), None)
+
+
+def _fraction(column: Column) -> int:
+    sized = _SIZED.match(column.type)
+    return int(sized[2]) if sized else 0
