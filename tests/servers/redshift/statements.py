@@ -86,6 +86,8 @@ def _in_postgres(tokens: Tokens) -> Tokens:
             result.append("jsonb_pretty")
         elif token == "FROM_VARBYTE":
             result.append("encode")
+        elif token == "TO_VARBYTE":
+            result.append("decode")
         elif token == "FORMAT_TYPE":
             result.append("redshift.format_type")
         else:
