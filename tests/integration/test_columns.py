@@ -88,6 +88,20 @@ def test_what_is_refused(pipeline: New, settings: str, message: str) -> None:
     assert any(re.search(message, check["finding"]) for check in doctor.value), doctor
 
 
+def test_a_hash_is_of_all_that_a_float_holds(pipeline: New) -> None:
+    """Servers show six digits of it, and so one text for many numbers."""
+    it = hashing(pipeline({"t": ""}), "f", cursor="none")
+    ask_once(it, "CREATE TABLE t (id INT PRIMARY KEY, f FLOAT)")
+    ask_once(it, "INSERT INTO t VALUES (1, 16777215), (2, 16777216), (3, 0.5), (4, NULL)")
+    it.synced()
+    assert {key: row["f"] for key, row in it.newest().items()} == {
+        1: hashed(b"16777215"),
+        2: hashed(b"16777216"),
+        3: hashed(b"0.5"),
+        4: None,
+    }
+
+
 def hashing(pipeline: Pipeline, columns: str, cursor: str = "[update_at, id]") -> Pipeline:
     """The same pipeline, with columns to hash."""
     tables = {"t": f"{{cursor: {cursor}, hash: [{columns}]}}"}

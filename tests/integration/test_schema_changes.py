@@ -377,6 +377,55 @@ def test_zero_dates_of_a_new_column(new_table: NewTable, policy: str) -> None:
     assert "its column x is new" in ended.out
 
 
+# JSON and dates, in verification
+
+
+@pytest.mark.parametrize("target", ["duckdb", "postgres", "text"])
+def test_json_is_kept_as_it_was_written_or_that_is_said(new_table: NewTable, target: str) -> None:
+    kind = "duckdb" if target == "duckdb" else "postgres"
+    synced = new_table(kind, columns=f"{COLUMNS}, j JSON")
+    if target == "text":
+        file = Path(synced.it.config)
+        file.write_text(file.read_text().replace('"json": "jsonb"', '"json": "text"'))
+    synced.add(1, 3, day=1)
+    synced.change(
+        """UPDATE t SET j = '{"b": 1, "a": -0, "a": [-0.0, 1.0e2, 1.10]}'""",
+        "UPDATE t SET j = '-0' WHERE id = 2",
+    )
+    ended = synced.sync("--verify-data")
+    assert ended.code == 0, ended
+    rewritten = target == "postgres"
+    assert ("JSON is compared by meaning, not by text" in ended.err) == rewritten
+    in_source = ask_once(synced.it, "SELECT j FROM t ORDER BY id")
+    in_target = synced.warehouse.query("SELECT j FROM {schema}.t ORDER BY id")
+    assert (in_source == in_target) == (not rewritten)
+    if not rewritten:
+        synced.warehouse.query("UPDATE {schema}.t SET j = concat(j, ' ') WHERE id = 3")
+        assert synced.sync("--load-only", "--verify-data=all").code == 5
+
+
+@pytest.mark.enough_on("mysql")
+@pytest.mark.parametrize("keys", [", KEY by_change (update_at, id)", ""], ids=["index", "key"])
+def test_rows_with_a_partial_date_for_their_cursor_are_not_compared(
+    new_table: NewTable, keys: str
+) -> None:
+    synced = new_table(
+        columns=f"id INT PRIMARY KEY, big BIGINT, update_at DATETIME NOT NULL{keys}",
+        run_settings="extraction: {window_rows: 2, windows_per_chunk: 1}",
+    )
+    synced.add(1, 6, day=1)
+    synced.change(
+        "SET sql_mode = ''",
+        "INSERT INTO t VALUES (21, 1, '2025-06-00'), (22, 1, '2025-07-00'), (30, 1, '2025-08-01')",
+    )
+    ended = synced.sync("--verify-data")
+    assert ended.code == 0, ended
+    assert "2 rows whose cursors are a zero or partial date, and not compared" in ended.err
+    synced.warehouse.query("UPDATE t SET big = 7 WHERE id = 30")
+    ended = synced.sync("--load-only", "--verify-data=all")
+    assert (ended.code, "1 with other values in the target" in ended.out) == (5, True)
+
+
 # What an earlier version left, and what is loaded late
 
 

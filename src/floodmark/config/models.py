@@ -152,6 +152,10 @@ class PostgresConnection(Struct, frozen=True, kw_only=True, tag_field="type", ta
     """Best written as `${NAME}`, filled in from the environment."""
     schema: str = "public"
     """Where the tables and the ledger are."""
+    json: Literal["jsonb", "text"] = "jsonb"
+    """What JSON becomes in tables made from then on: `text` keeps it as it was written; `jsonb` can
+    be indexed and searched, but keeps one of duplicate keys, and rewrites numbers (`1.0e2`, `-0`)
+    and blanks."""
 
 
 class RedshiftConnection(Struct, frozen=True, kw_only=True, tag_field="type", tag="redshift"):

@@ -104,8 +104,12 @@ def compare_window(job: VerificationJob, pair: WindowPair) -> Comparison:
     began = time.monotonic()
     conversion = Conversion(job.source.columns, job.source.zero_dates)
 
+    cursor = job.source.cursor.timestamp
+
     def from_source(window: Window = pair.window) -> Iterator[pa.RecordBatch]:
-        return map(conversion.convert, read_batches(job.source, window))
+        for batch in map(conversion.convert, read_batches(job.source, window)):
+            # In the target, a row without a moment lies in no window.
+            yield batch.filter(batch.column(cursor).is_valid()) if cursor else batch
 
     with (
         job.open_target() as target,
@@ -117,8 +121,10 @@ def compare_window(job: VerificationJob, pair: WindowPair) -> Comparison:
                 yield fitted(batch, conversion.schema, job.table.name)
 
         sums = prints.add("source", from_source()), prints.add("target", from_target())
+        undated = conversion.zero_dates[cursor] if cursor else 0
+        equal = structs.replace(_comparison(pair, sums, began), undated=undated)
         if sums[0] == sums[1]:
-            return _comparison(pair, sums, began)
+            return equal
         prints.suspect()
         sieve = Sieve(target.misfits(job.table))
         prints.keep("source", map(sieve.sift, from_source()))
@@ -129,7 +135,8 @@ def compare_window(job: VerificationJob, pair: WindowPair) -> Comparison:
         moved = prints.dismiss_found()
         shown = tuple(_shown(job.table, *found) for found in prints.differing(job.most_shown))
         return structs.replace(
-            _comparison(pair, sums, began),
+            equal,
+            seconds=round(time.monotonic() - began, 3),
             differences=cast("dict[DifferenceKind, int]", prints.counts()),
             shown=shown,
             moved=moved,

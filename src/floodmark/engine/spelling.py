@@ -27,5 +27,5 @@ def _write(value: Any) -> str:
         case list():
             return "[" + ",".join(map(_write, value)) + "]"
         case Decimal():
-            return str(value.normalize(_EXACT))
+            return str(value.normalize(_EXACT)) if value else "0"  # no database keeps JSON's -0
     return json.dumps(value, ensure_ascii=False)

@@ -74,7 +74,8 @@ class Comparison(Struct, frozen=True, kw_only=True):
 
     `differences` counts rows by kind, `shown` are some of them. `moved` are rows that the source
     has changed since they were loaded: they are to come, and no difference. `quarantined` are rows
-    that the target cannot hold.
+    that the target cannot hold. `undated` rows have a zero or partial date for their cursor, by
+    which no row of the target is found, and are not compared.
     """
 
     part: int
@@ -84,6 +85,7 @@ class Comparison(Struct, frozen=True, kw_only=True):
     shown: tuple[RowDifference, ...] = ()
     moved: int = 0
     quarantined: int = 0
+    undated: int = 0
     seconds: float = 0.0
 
     @property
@@ -96,7 +98,8 @@ class VerificationResult(Struct, frozen=True, kw_only=True):
     """What a comparison found.
 
     `differences` counts rows by kind, `shown` are the first of them. `moved` are rows that the
-    source has changed since they were loaded, `quarantined` those that the target cannot hold.
+    source has changed since they were loaded, `quarantined` those that the target cannot hold,
+    `undated` those that were not compared, since their cursor is a zero or partial date.
     `position` is where the table is verified to.
     """
 
@@ -104,6 +107,7 @@ class VerificationResult(Struct, frozen=True, kw_only=True):
     windows: int = 0
     moved: int = 0
     quarantined: int = 0
+    undated: int = 0
     position: Position = START
     differences: dict[DifferenceKind, int] = {}
     shown: tuple[RowDifference, ...] = ()

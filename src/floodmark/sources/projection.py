@@ -84,6 +84,8 @@ def _hashed(table: SourceTable, column: SourceColumn) -> ColumnPlan:
     name = quote_name(column.name)
     if column.data_type in _TEXTS or column.data_type == "json":
         name = f"CONVERT({name} USING utf8mb4)"  # the same hash whatever the column's character set
+    elif column.data_type == "float":
+        name = f"CONCAT({_double(name)})"
     elif _UNCHANGED.get(column.data_type) != "binary" and column.data_type not in _GEOMETRIES:
         name = f"CONCAT({name})"
     return ColumnPlan(
@@ -117,7 +119,7 @@ def _plan(table: SourceTable, column: SourceColumn) -> ColumnPlan:
     elif kind == "decimal":
         expression, arrow = f"CONCAT({name})", _decimal(column)
     elif kind == "float":
-        expression, arrow = f"{name} * 1E0", "float32"
+        expression, arrow = _double(name), "float32"
     elif moment:
         expression, arrow = f"CONCAT({name})", _MOMENTS[kind]
     elif kind in _SHOWN:
@@ -146,6 +148,11 @@ def _unreadable(table: SourceTable, column: SourceColumn) -> UsageError:
         " which Floodmark cannot read exactly",
         hint=f"leave it out: 'exclude: [{column.name}]' for the table",
     )
+
+
+def _double(name: str) -> str:
+    """A FLOAT with all its digits."""
+    return f"{name} * 1E0"
 
 
 def _well_known_binary(name: str) -> str:

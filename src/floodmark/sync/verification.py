@@ -111,15 +111,16 @@ def verify_table(
         if not chunks:
             return VerificationResult(position=position)
         with extraction.source.session() as session:
-            plan, remarks = _plan(verification, session, table, settings, watermark)
+            plan, by_meaning, remarks = _plan(verification, session, table, settings, watermark)
             chunks = [chunk for chunk in chunks if _same_cursor(chunk, plan.choice.cursor)]
             ranges = synced_ranges(chunks, position, _loaded_position(store, table, watermark))
-            run = _Comparing(verification, table, plan, lease, since, position, ranges)
+            run = _Comparing(verification, table, plan, lease, since, position, ranges, by_meaning)
             if plan.choice.cursor.kind == "none":
                 run.compare_all(session)
             else:
                 run.compare_ranges(session)
-            return structs.replace(run.finish(watermark.loaded_head), remarks=remarks)
+            result = run.finish(watermark.loaded_head)
+            return structs.replace(result, remarks=(*remarks, *result.remarks))
 
 
 def _verified_so_far(watermark: Watermark, *, everything: bool) -> tuple[Head, Position]:
@@ -149,17 +150,20 @@ def _plan(
     table: TableName,
     settings: TableSettings,
     watermark: Watermark,
-) -> tuple[TablePlan, tuple[str, ...]]:
-    """How the source is read: as by an extraction, but only columns that the target has."""
+) -> tuple[TablePlan, tuple[str, ...], tuple[str, ...]]:
+    """How the source is read: as by an extraction, but only columns that the target has.
+
+    With the columns that are compared by what their JSON means, and remarks on what is compared.
+    """
     known = watermark.mysql_state.cursor
     source, choice, columns = read_shape(session, table, settings, known)
     refuse_another_cursor(known, source, choice.cursor, watermark.position)
     with verification.open_target() as target:
-        wanted = tuple(Column(c.name, "", c.nullable, c.arrow) for c in columns)
+        wanted = tuple(Column(c.name, c.type, c.nullable, c.arrow) for c in columns)
         asked = TargetTable(
             name=verification.target_name, columns=wanted, primary_key=(), version=None
         )
-        held = target.columns_held(asked)
+        held, by_meaning = target.columns_held(asked), target.rewritten_json(asked)
     if not held:
         raise DifferenceFound(
             f"the target has no table {verification.target_name}, though {table} was loaded",
@@ -182,8 +186,15 @@ def _plan(
         warnings=(),
     )
     left_out = [column.name for column in columns if column.name not in held]
-    remarks = (f"not in the target yet, and not compared: {', '.join(left_out)}",)
-    return plan, remarks if left_out else ()
+    remarks = []
+    if left_out:
+        remarks.append(f"not in the target yet, and not compared: {', '.join(left_out)}")
+    if by_meaning:
+        remarks.append(
+            f"JSON is compared by meaning, not by text, as the target rewrites it:"
+            f" {', '.join(by_meaning)}"
+        )
+    return plan, by_meaning, tuple(remarks)
 
 
 def _same_cursor(chunk: Chunk, cursor: Cursor) -> bool:
@@ -206,6 +217,7 @@ class _Comparing:
         since: Head,
         position: Position,
         ranges: list[SyncedRange],
+        by_meaning: tuple[str, ...],
     ) -> None:
         self._verification = verification
         self._extraction = verification.extraction
@@ -215,6 +227,7 @@ class _Comparing:
         self._since = since
         self._position = position
         self._ranges = ranges
+        self._by_meaning = by_meaning
         self._began = time.monotonic()
         self._counts: Counter[DifferenceKind] = Counter()
         self._result = VerificationResult(position=position)
@@ -263,6 +276,10 @@ class _Comparing:
             differences=dict(self._counts),
             seconds=time.monotonic() - self._began,
         )
+        if result.undated:
+            what = "row whose cursor is" if result.undated == 1 else "rows whose cursors are"
+            remark = f"{result.undated:,} {what} a zero or partial date, and not compared"
+            result = structs.replace(result, remarks=(remark,))
         if result.differences:
             error = result.summary
             store.update(self._table, lambda w: differs(w, position, error, since=since, now=now))
@@ -310,6 +327,7 @@ class _Comparing:
             windows=result.windows + len(comparisons),
             moved=result.moved + sum(comparison.moved for comparison in comparisons),
             quarantined=result.quarantined + sum(c.quarantined for c in comparisons),
+            undated=result.undated + sum(c.undated for c in comparisons),
             shown=shown[:MOST_SHOWN],
         )
 
@@ -333,7 +351,7 @@ class _Comparing:
                 primary_key=source.primary_key,
                 version=None,
             ),
-            json_columns=tuple(c.name for c in columns if c.type == "json"),
+            json_columns=self._by_meaning,
             lookup=relation(source),
             keys=partial(keys_predicate, source),
             open_target=self._verification.open_target,

@@ -61,6 +61,7 @@ class PostgresTarget(SqlTarget):
     def __init__(self, settings: PostgresConnection, files: LakeFiles) -> None:
         self._files = files
         self._schema = settings.schema
+        self._json = settings.json
         self._place = f"{settings.host}:{settings.port}/{settings.database}"
         try:
             self._connection = psycopg.connect(
@@ -91,6 +92,8 @@ class PostgresTarget(SqlTarget):
 
     def column_type(self, column: Column) -> str:
         """PostgreSQL's name for a column's type."""
+        if column.type == "json" and self._json == "text":
+            return "text"
         return postgres_types.postgres_type(column)
 
     def widens(self, old: str, new: str) -> bool:
@@ -122,7 +125,7 @@ class PostgresTarget(SqlTarget):
         )
 
     def _misfits(self, table: TargetTable) -> Sequence[Misfit]:
-        return postgres_misfits(table)
+        return postgres_misfits(self._staged_as(table))
 
     def _insert_at_once(self, batch: LoadBatch, chunks: Sequence[LoadChunk]) -> int | None:
         """Copy straight into the target where no row can be replaced: the rows are written once."""

@@ -153,6 +153,18 @@ class SqlTarget(LedgerTable):
         return tuple(column.name for column, kept in pairs if kept.name in found)
 
     @final
+    def rewritten_json(self, table: TargetTable) -> tuple[str, ...]:
+        """Whatever is no text."""
+        named = self._named(table)
+        found = self._columns_of(named.name)
+        pairs = zip(table.columns, held_as(named, found).columns, strict=True)
+        return tuple(
+            column.name
+            for column, kept in pairs
+            if column.type == "json" and not self.is_text(found.get(kept.name, ""), "")
+        )
+
+    @final
     def read(self, table: TargetTable, extents: Sequence[Extent]) -> Iterator[pa.RecordBatch]:
         """Read rows back."""
         named = self._named(table)

@@ -96,6 +96,10 @@ class Target(ABC):
         """The columns of a table that the target has as well; none if it has no such table."""
 
     @abstractmethod
+    def rewritten_json(self, table: TargetTable) -> tuple[str, ...]:
+        """The columns of JSON whose text the target does not keep as it was written."""
+
+    @abstractmethod
     def read(self, table: TargetTable, extents: Sequence[Extent]) -> "Iterator[pa.RecordBatch]":
         """Read the rows that lie in all extents: the table's columns, in their order.
 
