@@ -1,10 +1,11 @@
 """Commit-safe bounds on a real server, with real transactions in flight."""
 
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import count
@@ -296,17 +297,39 @@ def test_readers_hold_nothing_back(reader: MysqlSession, writer: Open) -> None:
     assert (activity.oldest_statement, activity.oldest_transaction) == (None, None)
 
 
-def test_a_prepared_transaction_holds_though_its_session_is_gone(
-    reader: MysqlSession, server: PrivateMariaDB
+@pytest.mark.parametrize("xid", ["'x'", "'it''s', X'00FF', 7", "X'80', ''"])
+def test_a_prepared_transaction_is_named_with_what_ends_it(
+    reader: MysqlSession, server: PrivateMariaDB, xid: str
 ) -> None:
     create(reader)
     with session(server) as gone:
-        for sql in ("XA START 'x'", "INSERT INTO t (v) VALUES (1)", "XA END 'x'", "XA PREPARE 'x'"):
-            run(gone, sql)
-    try:
-        assert read_activity(reader).oldest_transaction is not None
-    finally:
-        run(reader, "XA ROLLBACK 'x'")
+        run(gone, f"XA START {xid}")
+        run(gone, "INSERT INTO t (v) VALUES (1)")
+        run(gone, f"XA END {xid}")
+        run(gone, f"XA PREPARE {xid}")
+    activity = read_activity(reader)
+    assert activity.oldest_transaction is not None
+    for told in (activity.holder, activity.undated):
+        rollback = re.search(r"XA ROLLBACK [^()]*(?= ends it)", str(told))
+        assert rollback is not None, told
+    run(reader, rollback[0])
+    assert read_activity(reader).oldest_transaction is None
+
+
+def test_a_prepared_transaction_of_an_open_session_is_named_with_what_ends_it(
+    reader: MysqlSession, writer: Open
+) -> None:
+    """MariaDB keeps it with its session: then both are named, in the order that ends it."""
+    create(reader)
+    open_still = writer()
+    for sql in ("XA START 'x'", "INSERT INTO t (v) VALUES (1)", "XA END 'x'", "XA PREPARE 'x'"):
+        run(open_still, sql)
+    deadline = time.monotonic() + 30
+    while (activity := read_activity(reader)).oldest_transaction is not None:
+        assert time.monotonic() < deadline, activity.holder
+        for statement in re.findall(r"KILL \d+|XA ROLLBACK 'x'", str(activity.holder)):
+            with suppress(pymysql.err.OperationalError):  # the session is not over yet
+                run(reader, statement)
 
 
 def test_a_stale_list_of_transactions_is_not_believed(reader: MysqlSession, writer: Open) -> None:

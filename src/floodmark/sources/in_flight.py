@@ -46,10 +46,12 @@ NEVER_FRESH = (
     " open transactions cannot be seen"
 )
 _UNDATED = (
-    "a prepared XA transaction, which may be older than the server's last restart (XA RECOVER lists"
-    " it, XA COMMIT or XA ROLLBACK ends it, 'lag_seconds' says how old it may be)"
+    "a prepared XA transaction, which may be older than the server's last restart ({end};"
+    " 'lag_seconds' says how old it may be)"
 )
 _COUNTER = re.compile(r"^\).* AUTO_INCREMENT=(\d+)", re.MULTILINE)
+_PLAIN = re.compile(rb"[\w.:@/-]+")
+_MOST_NAMED = 3
 _NOT_ALLOWED = {ER.SPECIFIC_ACCESS_DENIED_ERROR, ER.XAER_RMERR}
 
 _SNAPSHOT_ENDED = {ER.TABLE_DEF_CHANGED, ER.SP_DOES_NOT_EXIST}
@@ -100,7 +102,8 @@ def read_activity(session: MysqlSession, server: Server) -> Activity:
     gtids = read_gtids(session, server)
     statement = _oldest([found for found in running if found.thread not in readers])
     transaction = _oldest(opened)
-    undated = any(found.thread == 0 for found in opened) and _has_prepared(session)
+    prepared = _read_prepared(session, server) if opened else []
+    undated = any(found.thread == 0 for found in opened) and prepared != []
     oldest = _oldest([found for found in (statement, transaction) if found])
     zone = settings["time_zone"]
     offset, least = _offsets(session, zone, oldest.began if oldest else now, now)
@@ -108,8 +111,8 @@ def read_activity(session: MysqlSession, server: Server) -> Activity:
         now=now,
         oldest_statement=statement.began if statement else None,
         oldest_transaction=transaction.began if transaction else None,
-        undated=_UNDATED if undated else None,
-        holder=_describe(session, oldest) if oldest else None,
+        undated=_UNDATED.format(end=_ends_prepared(prepared)) if undated else None,
+        holder=_describe(session, oldest, prepared) if oldest else None,
         unseen=held if held == NO_PROCESS else None,
         held=held if held == NEVER_FRESH else None,
         offset=offset,
@@ -282,14 +285,34 @@ def _one_at_a_time(session: MysqlSession) -> Iterator[None]:
         query_once(session, f"SELECT RELEASE_LOCK('{_LOCK_NAME}')")
 
 
-def _has_prepared(session: MysqlSession) -> bool:
-    """Whether there are prepared transactions of two phases, or there may be."""
+def _read_prepared(session: MysqlSession, server: Server) -> list[str] | None:
+    """The ids of prepared XA transactions, as SQL writes them; None if they cannot be seen."""
+    spelled = "FORMAT='SQL'" if server.product == "mariadb" else "CONVERT XID"
     try:
-        return bool(query_once(session, "XA RECOVER"))
+        rows = query_once(session, f"XA RECOVER {spelled}")
     except pymysql.MySQLError as error:
         if error.args[0] not in _NOT_ALLOWED:
             raise
-        return True
+        return None
+    return [str(row[3]) if server.product == "mariadb" else _xid(*row) for row in rows]
+
+
+def _xid(kind: int, length: int, _: int, digits: str) -> str:
+    """Write an XA id as SQL, given what MySQL lists: the hexadecimal digits of both its parts."""
+    data = bytes.fromhex(digits.removeprefix("0x"))
+    name, branch = data[:length], data[length:]
+    if (kind, branch) == (1, b"") and _PLAIN.fullmatch(name):
+        return f"'{name.decode()}'"
+    return f"X'{name.hex()}',X'{branch.hex()}',{kind}"
+
+
+def _ends_prepared(prepared: list[str] | None) -> str:
+    """Say what ends prepared transactions; it is not listed which of them is which."""
+    if not prepared:
+        return "XA RECOVER lists it, XA COMMIT or XA ROLLBACK ends it"
+    *others, last = (f"XA ROLLBACK {xid}" for xid in prepared[:_MOST_NAMED])
+    more = f", of {len(prepared)} that XA RECOVER lists" if len(prepared) > _MOST_NAMED else ""
+    return f"{' or '.join([*others, last])} ends it, or XA COMMIT{more}"
 
 
 def read_offset(session: MysqlSession, moment: datetime) -> timedelta:
@@ -318,16 +341,19 @@ def _oldest(found: Sequence[_Found]) -> _Found | None:
     return min(found, key=lambda one: one.began, default=None)
 
 
-def _describe(session: MysqlSession, found: _Found) -> str:
+def _describe(session: MysqlSession, found: _Found, prepared: list[str] | None) -> str:
     """Say whose it is, since when, and what ends it."""
     if found.thread == 0:
-        return "a prepared XA transaction (XA RECOVER lists it, XA COMMIT or XA ROLLBACK ends it)"
+        return f"a prepared XA transaction ({_ends_prepared(prepared)})"
     # A transaction that waits for its application has no statement, but its session is listed.
     sql = f"SELECT USER, HOST FROM information_schema.PROCESSLIST WHERE ID = {found.thread}"  # noqa: S608
     owner = "".join(f" of {user}@{host}" for user, host in query_once(session, sql))
     what = "a statement" if found.user else "a transaction"
     began = f"{found.began:%Y-%m-%d %H:%M:%S} UTC"
-    return f"{what}{owner}, thread {found.thread}, begun {began} (KILL {found.thread} ends it)"
+    end = f"KILL {found.thread} ends it"
+    if prepared and not found.user:  # MariaDB keeps it with its session, and beyond that
+        end += f"; if it is a prepared XA transaction, {_ends_prepared(prepared)}"
+    return f"{what}{owner}, thread {found.thread}, begun {began} ({end})"
 
 
 def _utc(value: Any) -> datetime:
