@@ -15,7 +15,7 @@ from floodmark.model.notice import Notice
 from floodmark.model.position import START, Position
 from floodmark.model.table import TableName
 from floodmark.state import layout
-from floodmark.state.older import FOLDERS, spellings
+from floodmark.state.older import FOLDERS, any_case
 from floodmark.storage.memory import MemoryObjectStore
 from floodmark.storage.objects import ObjectStore
 from scenarios import TABLE, Lake, land, new_lake, open_store, snapshot, use_test_keys, write_config
@@ -59,7 +59,12 @@ DOTTED, UNDERSCORED = "shop.orders", "shop_orders"
 NAMES = [
     DOTTED,
     UNDERSCORED,
-    *(f"US_PROD{sep}{name}" for sep in ":._" for name in (DOTTED, UNDERSCORED)),
+    *(
+        f"{scope}{sep}{name}"
+        for scope in ("US_PROD", "us_prod")
+        for sep in ":._"
+        for name in (DOTTED, UNDERSCORED)
+    ),
 ]
 
 
@@ -70,7 +75,7 @@ def put(objects: ObjectStore, key: str, document: object, **more: object) -> Non
 
 def test_the_list_of_places_is_that_of_the_specification() -> None:
     assert set(FOLDERS) == {"watermarks/", "watermark/tables/", "watermarks/v2/"}
-    assert set(spellings(TABLE)) == set(NAMES)
+    assert set(any_case(TABLE)) == set(NAMES)
 
 
 @pytest.mark.parametrize("named", [None, DOTTED, UNDERSCORED, "US_PROD:shop.orders"])
@@ -221,6 +226,40 @@ def test_an_underscored_name_is_settled_by_the_document() -> None:
     store = open_store(objects, known=(LEFT, RIGHT))
     assert store.get(LEFT) is None
     assert store.get(RIGHT) is not None
+
+
+def test_a_lower_cased_name_is_found_whatever_the_case_of_the_table() -> None:
+    claim = TableName("US_PROD_RO_SSH", "Settlement", "Claim")
+    objects = MemoryObjectStore()
+    put(objects, "watermarks/v2/us_prod_ro_ssh_settlement_claim.json", FLAT)
+    watermark = open_store(objects, known=(claim, TABLE)).get(claim)
+    assert watermark is not None
+    assert watermark.position == Position(MOMENT)
+
+
+SMALL, LARGE = TableName("PROD", "shop", "orders"), TableName("PROD", "Shop", "Orders")
+
+
+@pytest.mark.parametrize("name", ["shop.orders", "prod_shop_orders"])
+@pytest.mark.parametrize("named", [None, "shop.orders", "prod:shop.orders"])
+def test_a_lower_cased_name_that_fits_two_tables_is_taken_for_neither(
+    name: str, named: str | None
+) -> None:
+    objects = MemoryObjectStore()
+    put(objects, f"watermarks/{name}.json", FLAT, **({"table_name": named} if named else {}))
+    for table in (SMALL, LARGE):
+        with pytest.raises(
+            StateError, match=r"may belong to PROD:Shop\.Orders or PROD:shop\.orders"
+        ):
+            open_store(objects, known=(SMALL, LARGE)).get(table)
+
+
+@pytest.mark.parametrize("owner", [SMALL, LARGE])
+def test_a_lower_cased_name_is_settled_by_the_document(owner: TableName) -> None:
+    objects = MemoryObjectStore()
+    put(objects, "watermarks/prod_shop_orders.json", FLAT, table_name=str(owner))
+    store = open_store(objects, known=(SMALL, LARGE))
+    assert [table for table in (SMALL, LARGE) if store.get(table)] == [owner]
 
 
 def test_an_unscoped_name_with_two_scopes_is_taken_for_neither() -> None:

@@ -1,9 +1,10 @@
 """Watermarks that older systems left in the lake.
 
-They stand in one of three folders, under one of several spellings of the table's name, as a flat
-document (`last_mysql_data_timestamp`, …) or a nested one (`mysql_state`, …). They are read, never
-changed. Where several disagree, the one furthest behind is taken, and one without a position is
-behind all others: reading again is safe, skipping is not.
+They stand in one of three folders, under one of several spellings of the table's name, which may be
+in lower case whatever the table's is, as a flat document (`last_mysql_data_timestamp`, …) or a
+nested one (`mysql_state`, …). They are read, never changed. Where several disagree, the one furthest
+behind is taken, and one without a position is behind all others: reading again is safe, skipping is
+not.
 """
 
 from collections.abc import Collection, Iterator
@@ -37,6 +38,12 @@ def spellings(table: TableName) -> list[str]:
     return names
 
 
+def any_case(table: TableName) -> list[str]:
+    """Every spelling of a table's name, and each in lower case."""
+    names = spellings(table)
+    return list(dict.fromkeys([*names, *map(str.lower, names)]))
+
+
 def find_older(
     objects: ObjectStore,
     table: TableName,
@@ -56,9 +63,10 @@ def find_older(
         try:
             document = _decode(data, key)
             named = document.get("table_name")
-            if named is not None and named not in spellings(table):
+            meant = _meant(spelling if named is None else str(named), {table, *known})
+            if table not in meant:
                 continue  # another table of the same spelling
-            refuse_ambiguity(table, spelling if named is None else str(named), key, known)
+            _refuse_several(table, meant, key)
             found.append(_read(document, key, now))
         except CorruptDocument as error:
             broken.append(error)
@@ -88,7 +96,7 @@ def find_older(
 
 def _documents(objects: ObjectStore, table: TableName) -> Iterator[tuple[str, str, bytes]]:
     for folder in FOLDERS:
-        for spelling in spellings(table):
+        for spelling in any_case(table):
             key = f"{folder}{spelling}.json"
             try:
                 yield key, spelling, objects.get(key).data
@@ -110,10 +118,19 @@ def refuse_ambiguity(
     table: TableName, spelling: str, key: str, known: Collection[TableName]
 ) -> None:
     """StateError if several of the known tables may be meant by a spelling."""
-    meant = sorted(str(other) for other in known if spelling in spellings(other))
+    _refuse_several(table, [other for other in known if spelling in spellings(other)], key)
+
+
+def _meant(spelling: str, tables: Collection[TableName]) -> list[TableName]:
+    """Which tables a spelling may mean: the one whose full name it is, or all that it fits."""
+    exactly = [table for table in tables if str(table) == spelling]
+    return exactly or [table for table in tables if spelling in any_case(table)]
+
+
+def _refuse_several(table: TableName, meant: Collection[TableName], key: str) -> None:
     if len(meant) > 1:
         raise StateError(
-            f"{key} may belong to {' or '.join(meant)}",
+            f"{key} may belong to {' or '.join(sorted(map(str, meant)))}",
             hint=f"say where {table} starts: floodmark watermark set -t {table} …,"
             " or write the scoped name into its 'table_name'",
         )
