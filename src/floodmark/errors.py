@@ -121,6 +121,10 @@ class ServerBehind(FloodmarkError):
     """A server lacks transactions that a table's position stands on."""
 
 
+class WrongClock(FloodmarkError):
+    """This machine's clock and another are too far apart to write anything by it."""
+
+
 class StorageError(FloodmarkError):
     """The object store refused or failed."""
 
@@ -147,6 +151,10 @@ class StateError(FloodmarkError):
 
 class CorruptDocument(StateError):
     """A document is not what was written: schema, checksum, table, time or count."""
+
+
+class FutureState(StateError):
+    """The last state was written at a time that lies in the future here, or stands in the future."""
 
 
 class CorruptLog(StateError):

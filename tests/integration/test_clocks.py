@@ -1,12 +1,21 @@
 """A position knows the clock that it was read by: one that is put back is noticed."""
 
+import re
 import shlex
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from unittest.mock import patch
 
 import pytest
 
 from floodmark.embedded.mariadb import PrivateMariaDB
-from pipelines import Pipeline, ask, ask_once, session
+from floodmark.model.manifest import Set
+from floodmark.model.position import Position
+from floodmark.model.timestamps import utc_now
+from floodmark.state import layout
+from pipelines import Ended, Pipeline, ask, ask_once, session
+from scenarios import open_store, snapshot
 
 New = Callable[..., Pipeline]
 
@@ -96,3 +105,131 @@ def test_a_position_ahead_of_the_clock_is_never_nothing_new(pipeline: New) -> No
     it.write_config("extraction: {cursor_time_zone: Etc/GMT+3}")  # three hours west of Greenwich
     insert(it)
     follow_hint(it)
+
+
+# A machine whose clock is wrong
+
+DAYS = timedelta(days=3)
+
+
+@contextmanager
+def clock_ahead(by: timedelta) -> Iterator[None]:
+    """Let the program believe that it is later."""
+    with patch("floodmark.cli.app.utc_now", lambda: utc_now() + by):
+        yield
+
+
+def written_ahead(it: Pipeline, *arguments: str) -> None:
+    """Sync by a clock that is ahead, as a version did that did not compare it."""
+    with clock_ahead(DAYS), patch("floodmark.sync.machine_clock.CLOCK_SKEW", 2 * DAYS):
+        assert it.call("sync", "-p", "main", *arguments).code == 0
+
+
+def state(it: Pipeline) -> dict[str, bytes]:
+    """Everything in the lake but leases, which are given back."""
+    found = snapshot(it.lake.open())
+    return {key: data for key, data in found.items() if not key.startswith(layout.LEASES)}
+
+
+def follow(it: Pipeline, said: str) -> Ended:
+    """Run the watermark command that a hint names."""
+    named = re.search(r"floodmark (watermark (?:restore|reset) -t .*?)'", said)
+    assert named is not None, said
+    ended = it.call(*shlex.split(named[1]), "--force")
+    assert ended.code == 0, ended
+    return ended
+
+
+def some_rows(it: Pipeline) -> None:
+    create(it, "DATETIME")
+    insert(it)
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("by", [DAYS, -DAYS, timedelta(minutes=6)])
+def test_a_machine_whose_clock_is_wrong_commits_nothing(
+    pipeline: New, by: timedelta, first: bool
+) -> None:
+    it = pipeline({"t": "{cursor: [update_at, id]}"})
+    some_rows(it)
+    if not first:
+        assert it.call("sync", "-p", "main").code == 0
+        insert(it)
+    before = state(it)
+    with clock_ahead(by):
+        for arguments in ((), ("--redshift-only",)):
+            ended = it.call("sync", "-p", "main", *arguments)
+            if first and arguments:
+                continue  # there is nothing to load
+            assert ended.code == 1, ended
+            assert "this machine's clock says" in ended.out
+            assert state(it) == before
+        plan = it.call("sync", "-p", "main", "--dry-run")
+        assert "this machine's clock says" in plan.out + plan.err
+    assert it.call("sync", "-p", "main").code == 0
+    assert it.ids().keys() == ({1} if first else {1, 2})
+    it.check_tracking()
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("stages", [[], ["--backup-only"]])
+def test_a_state_that_a_wrong_clock_wrote_is_left_by_the_hint(
+    pipeline: New, first: bool, stages: list[str]
+) -> None:
+    it = pipeline({"t": "{cursor: [update_at, id]}"})
+    some_rows(it)
+    if not first:
+        assert it.call("sync", "-p", "main").code == 0
+        insert(it)
+    written_ahead(it, *stages)
+    before = state(it)
+    for command in (["sync", "-p", "main"], ["watermark", "get", "-t", f"{it.schema}.t"]):
+        ended = it.call(*command)
+        assert ended.code == 1
+        assert state(it) == before
+        said = ended.out + ended.err
+        assert "which is in the future here: this machine's clock says" in said
+    follow(it, said)
+    insert(it)
+    ended = it.call("sync", "-p", "main", "--json")
+    assert ended.code == 0
+    assert ended.table["rows"] == 1, "what a wrong clock has read is not read again"
+    assert set(it.ids().values()) == {1}
+    assert it.call("watermark", "validate", "-t", f"{it.schema}.t").code == 0
+    assert it.call("watermark", "list").code == 0
+    it.lake.open().delete(layout.primary(it.table()))
+    assert it.call("sync", "-p", "main").code == 0
+    it.check_tracking()
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_position_in_the_future_is_left_by_the_hint(pipeline: New, first: bool) -> None:
+    """As when MySQL and this machine share a clock that was days ahead."""
+    it = pipeline({"t": "{cursor: [update_at, id]}"})
+    some_rows(it)
+    if not first:
+        assert it.call("sync", "-p", "main").code == 0
+    ahead = open_store(it.lake.open(), clock=lambda: utc_now() + DAYS)
+    moment: datetime = (utc_now() + DAYS).replace(microsecond=0)
+    ahead.commit(it.table(), lambda _: Set(position=Position(moment)))
+    ended = it.call("sync", "-p", "main")
+    assert ended.code == 1
+    follow(it, ended.out + ended.err)
+    insert(it)
+    assert it.call("sync", "-p", "main").code == 0
+    assert it.ids().keys() == {1, 2}
+    assert it.call("watermark", "validate", "-t", f"{it.schema}.t").code == 0
+
+
+def test_a_slow_machine_that_only_loads_stops_and_harms_nothing(pipeline: New) -> None:
+    it = pipeline({"t": "{cursor: [update_at, id]}"})
+    some_rows(it)
+    assert it.call("sync", "-p", "main", "--backup-only").code == 0
+    before = state(it)
+    with clock_ahead(-DAYS):
+        ended = it.call("sync", "-p", "main", "--redshift-only")
+        assert ended.code == 1
+        assert "if this clock is wrong, set it (NTP)" in ended.out + ended.err
+    assert state(it) == before
+    ended = it.call("sync", "-p", "main", "--redshift-only", "--json")
+    assert ended.table["loaded_rows"] == 1

@@ -43,8 +43,7 @@ def check_target(
     else:
         yield Check(subject=subject, finding=f"{facts.version}; tables can be made and filled")
         if not isinstance(connection, DuckdbConnection):  # which goes by this machine's clock
-            now = facts.now if facts.now.tzinfo else facts.now.replace(tzinfo=UTC)
-            yield check_clock(subject, now, before, after)
+            yield check_clock(subject, facts.now, before, after)
 
 
 def _check_folder(subject: str, path: str) -> Check:

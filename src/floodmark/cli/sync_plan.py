@@ -15,6 +15,7 @@ from floodmark.sources.connection import MysqlSession
 from floodmark.sync.adoption import Adoption, find_files
 from floodmark.sync.clock_change import check_clock_change
 from floodmark.sync.loading import Loading, foresee
+from floodmark.sync.machine_clock import check_against_source
 from floodmark.sync.plan import TablePlan, chunks_of, plan_table
 from floodmark.sync.server_change import check_server_change
 from floodmark.sync.source import Source, Sources
@@ -153,6 +154,7 @@ def _problem(
 ) -> FloodmarkError | None:
     """Why the sync would refuse to go on from the table's position, if it would."""
     try:
+        check_against_source(session, app.run.clock)
         check_clock_change(source, app.config.settings.extraction, watermark, plan)
         check_server_change(app.store, source, session, watermark, plan, app.report)
     except FloodmarkError as error:

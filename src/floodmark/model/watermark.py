@@ -18,6 +18,7 @@ from floodmark.model.standing import Count, Head, Metadata, MysqlState, Number, 
 from floodmark.model.table import TableName
 
 CLOCK_SKEW = timedelta(minutes=5)
+"""How far a machine that commits may be off the server's clock, and so two of them twice that."""
 FURTHEST_ZONE = timedelta(hours=14)
 
 
@@ -267,9 +268,38 @@ def _last_manifest_fits(watermark: Watermark) -> bool:
     return head in (last, Head(last.epoch + 1, 0))
 
 
+def not_after(watermark: Watermark, now: datetime) -> Watermark:
+    """The same state, with the times of a clock that was ahead put back to now."""
+    load, compared = watermark.redshift_state, watermark.verified_state
+    return structs.replace(
+        watermark,
+        created_at=min(watermark.created_at, now),
+        updated_at=min(watermark.updated_at, now),
+        mysql_state=extracted_not_after(watermark.mysql_state, now),
+        redshift_state=structs.replace(load, last_load_time=_earlier(load.last_load_time, now)),
+        verified_state=structs.replace(
+            compared, last_verified_time=_earlier(compared.last_verified_time, now)
+        ),
+    )
+
+
+def extracted_not_after(state: MysqlState, now: datetime) -> MysqlState:
+    """The same state of stage 1, with its times put back to now if they lie behind that."""
+    clock = state.clock
+    return structs.replace(
+        state,
+        last_extraction_time=_earlier(state.last_extraction_time, now),
+        clock=clock and structs.replace(clock, at=min(clock.at, now)),
+    )
+
+
+def _earlier(moment: datetime | None, now: datetime) -> datetime | None:
+    return moment and min(moment, now)
+
+
 def in_future(moment: datetime, now: datetime) -> bool:
     """Whether a moment lies further ahead than clocks usually disagree."""
-    return moment - now > CLOCK_SKEW
+    return moment - now > 2 * CLOCK_SKEW
 
 
 def position_in_future(timestamp: datetime, now: datetime) -> bool:
@@ -277,4 +307,4 @@ def position_in_future(timestamp: datetime, now: datetime) -> bool:
 
     A DATETIME column shows the time of its own zone, which may be ahead of UTC.
     """
-    return timestamp - now > CLOCK_SKEW + FURTHEST_ZONE
+    return timestamp - now > 2 * CLOCK_SKEW + FURTHEST_ZONE

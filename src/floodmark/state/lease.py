@@ -236,5 +236,6 @@ def _held(lease: LeaseDocument) -> LeaseHeld:
     return LeaseHeld(
         f"{lease.table_name} is held by session {lease.session_id} of {lease.owner}"
         f" until {stamped(lease.expires_at)}",
-        hint="wait for it; if that run is dead, its lease ends by itself at that time",
+        hint="wait for it; if that run is dead, its lease ends by itself at that time, or with"
+        f" 'floodmark doctor -t {lease.table_name} --break-lease'",
     )

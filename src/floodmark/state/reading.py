@@ -11,13 +11,13 @@ from datetime import datetime
 
 from msgspec import Struct, structs
 
-from floodmark.errors import ObjectNotFound, StateError, StateLost
+from floodmark.errors import FutureState, ObjectNotFound, StateLost
 from floodmark.model.manifest import Manifest
 from floodmark.model.standing import Head
 from floodmark.model.table import TableName
 from floodmark.model.timestamps import stamped
 from floodmark.model.transitions import after, checkpoint
-from floodmark.model.watermark import Watermark, empty_watermark, in_future
+from floodmark.model.watermark import Watermark, empty_watermark, in_future, position_in_future
 from floodmark.state import layout
 from floodmark.state.copies import Copies, Copy
 from floodmark.state.log import ManifestLog
@@ -166,6 +166,8 @@ class WatermarkReader:
         manifests = tuple(self._log.read(table, head) for head in heads)
         for manifest in manifests:
             watermark = checkpoint(watermark, manifest)
+        if manifests:
+            self._refuse_future(table, manifests[-1])
         return Reading(
             watermark=watermark,
             saved=copy.watermark,
@@ -176,12 +178,7 @@ class WatermarkReader:
 
     def _rebuilt(self, table: TableName, last: Head) -> Reading:
         manifest = self._log.read(table, last)
-        if in_future(manifest.created_at, self._clock()):
-            raise StateError(
-                f"manifest {last} of {table} was written at {stamped(manifest.created_at)},"
-                " which is in the future here",
-                hint="set this machine's clock",
-            )
+        self._refuse_future(table, manifest)
         first = self._log.read(table, next(self._log.heads(table)))
         empty = empty_watermark(table, manifest.session_id, first.created_at)
         return Reading(
@@ -189,6 +186,37 @@ class WatermarkReader:
             manifests=(manifest,),
             source="manifests",
         )
+
+    def _refuse_future(self, table: TableName, last: Manifest) -> None:
+        """FutureState if the last manifest cannot be: then this clock is wrong, or its writer's."""
+        now = self._clock()
+        if not _lies_ahead(last, now):
+            return
+        position = last.standing.mysql_state.position
+        raise FutureState(
+            f"manifest {last.head} of {table} was written at {stamped(last.created_at)}, at"
+            f" position {position}, which is in the future here: this machine's clock says"
+            f" {stamped(now.replace(microsecond=0))}",
+            hint="if this clock is wrong, set it (NTP); if it is right, another was wrong:"
+            f" 'floodmark watermark {self._way_out(table, now)}",
+        )
+
+    def _way_out(self, table: TableName, now: datetime) -> str:
+        """What brings a table back from the future: the last state whose position does not lie there."""
+        for head in sorted(self._log.heads(table), reverse=True):
+            position = self._log.read(table, head).standing.mysql_state.position
+            if not _ahead(position.timestamp, now):
+                return f"restore -t {table} --from {head}' goes on from {position}"
+        return f"reset -t {table}' reads it again from the start"
+
+
+def _lies_ahead(manifest: Manifest, now: datetime) -> bool:
+    position = manifest.standing.mysql_state.position
+    return in_future(manifest.created_at, now) or _ahead(position.timestamp, now)
+
+
+def _ahead(timestamp: datetime | None, now: datetime) -> bool:
+    return timestamp is not None and position_in_future(timestamp, now)
 
 
 def _is_bare(copy: Copy, heads: list[Head]) -> bool:

@@ -5,6 +5,7 @@ from contextlib import suppress
 from itertools import islice
 
 import msgspec
+from msgspec import structs
 
 from floodmark.errors import CorruptDocument, StateError, UsageError
 from floodmark.model.cursor import CursorColumn
@@ -14,7 +15,7 @@ from floodmark.model.run import Stage
 from floodmark.model.sealed import unseal
 from floodmark.model.standing import Head, Standing
 from floodmark.model.table import TableName
-from floodmark.model.watermark import Watermark
+from floodmark.model.watermark import Watermark, extracted_not_after
 from floodmark.state.repetition import without_repetition
 from floodmark.state.watermarks import WatermarkStore
 
@@ -107,6 +108,12 @@ def history(store: WatermarkStore, table: TableName, most: int | None = None) ->
 def _restore(
     store: WatermarkStore, table: TableName, earlier: Standing, loaded: Loaded, *, origin: str
 ) -> Watermark:
+    # The state may have been written by a clock that was ahead.
+    now = store.now()
+    state = extracted_not_after(earlier.mysql_state, now)
+    earlier = structs.replace(earlier, mysql_state=state)
+    loaded = structs.replace(loaded, time=loaded.time and min(loaded.time, now))
+
     def refuse_unless_earlier(current: Watermark | None) -> None:
         if current is not None and earlier.head > current.head:
             raise UsageError(

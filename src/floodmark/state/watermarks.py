@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Collection
-from datetime import datetime
+from datetime import UTC, datetime
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ from msgspec import Struct, structs
 from floodmark.errors import (
     CorruptDocument,
     CorruptLog,
+    FutureState,
     LostRace,
     StateLost,
     StorageError,
@@ -30,6 +31,7 @@ from floodmark.model.watermark import (
     check_plausible,
     decode_watermark,
     empty_watermark,
+    not_after,
     same_content,
 )
 from floodmark.state import layout
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from floodmark.state.lease import Lease
 
 RACES = 20
+_END_OF_TIME = datetime.max.replace(tzinfo=UTC)  # no time lies in its future
 
 
 class Run(Struct, frozen=True, kw_only=True):
@@ -170,10 +173,13 @@ class WatermarkStore:
     def begin_again(self, table: TableName) -> None:
         """Go on without what cannot be read: as if new, or after a loss in an unused epoch.
 
-        Resets count from 1 up; minutes since 1970 are far beyond any number of them.
+        Resets count from 1 up; minutes since 1970 are far beyond any number of them. What was
+        written by a clock that was ahead is kept, but for its times.
         """
         try:
             self._cache[table] = self._reader.read(table)
+        except FutureState:
+            self._cache[table] = self._read_from_future(table)
         except (StateLost, CorruptLog):
             left = sum(1 for _ in self.log.heads(table))
             if left:
@@ -192,6 +198,14 @@ class WatermarkStore:
             primary = self.copies.read(table, layout.primary(table), "primary")
             etag = primary.etag if primary else None
             self._cache[table] = Reading(watermark=fresh, etag=etag, source="manifests")
+
+    def _read_from_future(self, table: TableName) -> Reading:
+        copies = Copies(self.objects, lambda: _END_OF_TIME, self._run.report)
+        reader = WatermarkReader(self.objects, self.log, copies, lambda: _END_OF_TIME)
+        reading = reader.read(table)
+        assert reading.watermark is not None
+        watermark = not_after(reading.watermark, self._run.clock())
+        return structs.replace(reading, watermark=watermark, manifests=(), source="manifests")
 
     def repair(self, table: TableName) -> Watermark:
         """Write the watermark anew from the last manifest; what is loaded stays."""

@@ -16,7 +16,7 @@ from floodmark.config.models import (
     LakeSettings,
     TableSettings,
 )
-from floodmark.errors import ExitCode, FloodmarkError, LeaseLost
+from floodmark.errors import ExitCode, FloodmarkError, LeaseLost, WrongClock
 from floodmark.model.extraction import ChunkPlan, Receipt, Window
 from floodmark.model.manifest import Change, Chunk
 from floodmark.model.notice import Report
@@ -40,6 +40,7 @@ from floodmark.sync.ahead import one_ahead
 from floodmark.sync.another_cursor import last_chunk, refuse_another_time
 from floodmark.sync.clear_text import clear_text_left
 from floodmark.sync.clock_change import check_clock_change
+from floodmark.sync.machine_clock import check_against_source
 from floodmark.sync.new_columns import find_fills
 from floodmark.sync.plan import TablePlan, chunks_of, lake_columns, plan_table
 from floodmark.sync.receipts import check_receipts
@@ -120,11 +121,12 @@ def extract_table(extraction: Extraction, table: TableName, wanted: TableSetting
     """Bring everything new of a table into the lake, and say how much that was."""
     store = extraction.store
     with store.lease(table) as lease:
-        watermark = store.get(table)
-        if watermark is not None:
-            watermark.refuse_moved()
         try:
             with extraction.source.session() as session:
+                check_against_source(session, store.now)
+                watermark = store.get(table)
+                if watermark is not None:
+                    watermark.refuse_moved()
                 run = _TableRun(extraction, table, lease, watermark)
                 if run.follow(session, wanted).walked and not run.is_full:
                     # The walk may have taken long, or begun long ago: its bound is an old one.
@@ -132,7 +134,7 @@ def extract_table(extraction: Extraction, table: TableName, wanted: TableSetting
                 return run.finish()
         except FloodmarkError as error:
             # The position stays; what went wrong is there for whoever looks next.
-            if error.exit_code == ExitCode.FAILED:
+            if error.exit_code == ExitCode.FAILED and not isinstance(error, WrongClock):
                 message = error.message
                 store.update(table, lambda current: extract_failed(current, message))
             raise

@@ -16,7 +16,7 @@ from datetime import datetime
 
 from msgspec import Struct, structs
 
-from floodmark.errors import ExitCode, FloodmarkError
+from floodmark.errors import ExitCode, FloodmarkError, WrongClock
 from floodmark.model.load import LedgerEntry, TargetTable
 from floodmark.model.manifest import Chunk, Manifest
 from floodmark.model.notice import Notice, Report
@@ -40,6 +40,7 @@ from floodmark.planning.loads import (
 from floodmark.state import layout
 from floodmark.state.lease import Lease
 from floodmark.state.watermarks import WatermarkStore
+from floodmark.sync.machine_clock import check_machine_clock
 from floodmark.sync.result import TableResult
 from floodmark.warehouse.target import SchemaConflict, Target, TargetTaken
 
@@ -116,9 +117,11 @@ def load_table(loading: Loading, table: TableName) -> LoadResult:
             if not behind and _surely_loaded(loading, watermark):
                 return LoadResult()
             with loading.open_target() as target:
+                if loading.load_only:  # else it was compared with MySQL's
+                    check_machine_clock("the target's", target.clock, store.now)
                 return _load(loading, table, target, watermark, behind, lease)
         except FloodmarkError as error:
-            if error.exit_code == ExitCode.FAILED:
+            if error.exit_code == ExitCode.FAILED and not isinstance(error, WrongClock):
                 message = error.message
                 store.update(table, lambda current: load_failed(current, message))
             raise

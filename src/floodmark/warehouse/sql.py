@@ -7,6 +7,7 @@ is not newer in the target → insert → ledger → commit
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import TypeVar, final
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ from floodmark.errors import FloodmarkError
 from floodmark.model.load import AnotherLake, LedgerEntry, LoadBatch, LoadChunk, TargetTable
 from floodmark.model.notice import Notice
 from floodmark.model.standing import Head
+from floodmark.model.timestamps import as_utc
 from floodmark.model.verification import Extent
 from floodmark.warehouse.backend import LEDGER, NEWEST, STAGING, PassingConflict, quote
 from floodmark.warehouse.ledger import LedgerTable
@@ -126,10 +128,14 @@ class SqlTarget(LedgerTable):
         return self._tried_again(lambda: self._load_once(batch))
 
     @final
+    def clock(self) -> datetime:
+        """What time it is for the target, in UTC."""
+        now: datetime = self._query(f"SELECT {self.now}")[0][0]
+        return as_utc(now)
+
     def probe(self) -> TargetFacts:
         """Make and fill a table in a transaction that is rolled back."""
-        version = str(self._query(f"SELECT {self.version}")[0][0])
-        now = self._query(f"SELECT {self.now}")[0][0]
+        version, now = str(self._query(f"SELECT {self.version}")[0][0]), self.clock()
         table = self._name(f"floodmark_probe_{secrets.token_hex(4)}")
         self._begin()
         try:

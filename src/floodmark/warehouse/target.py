@@ -88,6 +88,10 @@ class Target(ABC):
         """
 
     @abstractmethod
+    def clock(self) -> datetime:
+        """What time it is for the target."""
+
+    @abstractmethod
     def probe(self) -> TargetFacts:
         """See that tables can be made and filled; whatever was made is undone."""
 
