@@ -154,7 +154,7 @@ class CorruptDocument(StateError):
 
 
 class FutureState(StateError):
-    """The last state was written at a time that lies in the future here, or stands in the future."""
+    """The last state was written in the future, by the clock here, or its position lies there."""
 
 
 class CorruptLog(StateError):

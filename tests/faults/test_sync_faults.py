@@ -501,7 +501,7 @@ def test_an_operator_moves_the_position_during_a_run(pipeline: New, command: lis
             self.chunks += 1
             if self.chunks == 2:
                 verb, *rest = command
-                arguments = ("watermark", verb, "-t", f"{it.schema}.t", *rest)
+                arguments = ("watermark", verb, "-t", f"{it.schema}.t", *rest, "--force")
                 said.append(finish(it.start(*arguments)))
             return super().extract(job, windows, progress)
 

@@ -152,7 +152,7 @@ def test_files_after_a_manual_watermark_are_adopted_once(
     listed = it.call("s3clean", "list", "-t", f"{it.schema}.t", "--json").value
     assert [file["state"] for file in listed] == ["loaded"] * 7
     assert "adopted: " in it.call("watermark", "history", "-t", f"{it.schema}.t").out
-    it.call("watermark", "reset", "-t", f"{it.schema}.t", "--redshift-only")
+    it.call("watermark", "reset", "-t", f"{it.schema}.t", "--redshift-only", "--force")
     assert it.call("sync", "-p", "main", "--redshift-only", "--json").table["loaded_rows"] == 7
     assert [plain(found) for found in loaded(warehouse)] == expected
 
@@ -444,7 +444,7 @@ def test_after_a_reset_files_are_adopted_anew(pipeline: New) -> None:
     put(it, "old.parquet", parquet([row(2)]))
     put(it, "odd.parquet", parquet([row(3)], other("id", pa.int32())))
     assert it.call(*LOAD, "--json").table["adopted_files"] == 2
-    assert it.call("watermark", "reset", "-t", f"{it.schema}.t").code == 0
+    assert it.call("watermark", "reset", "-t", f"{it.schema}.t", "--force").code == 0
     (it.folder / "warehouse.duckdb").unlink()
     assert it.call("sync", "-p", "main", "--json").table["loaded_rows"] == 1
     for files in (2, 0):

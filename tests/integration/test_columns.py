@@ -125,12 +125,17 @@ def test_a_column_that_begins_to_be_hashed_is_told_of_once(pipeline: New) -> Non
     assert f"hint: 'floodmark watermark reset -t {it.table()}'" in said
     assert "hashed" not in told("email", 4)
     # Also where an operator's change lies between the chunks; and only of what is new.
-    assert it.call("watermark", "set", "-t", str(it.table()), "--timestamp", "2025-07-03").code == 0
+    assert (
+        it.call(
+            "watermark", "set", "-t", str(it.table()), "--timestamp", "2025-07-03", "--force"
+        ).code
+        == 0
+    )
     said = told("email, secret", 5)
     assert "secret will be hashed" in said
     assert "Email" not in said
     # What is read anew has nothing in clear.
-    assert it.call("watermark", "reset", "-t", str(it.table()), "--mysql-only").code == 0
+    assert it.call("watermark", "reset", "-t", str(it.table()), "--mysql-only", "--force").code == 0
     assert "hashed" not in told("email, secret, card", 6)
 
 

@@ -316,7 +316,7 @@ def test_a_table_that_was_emptied_says_that_its_new_rows_are_not_seen(
     ask_once(it, "INSERT INTO t (id, v) VALUES (1, 1)")
     found = " ".join(it.synced()["warnings"])
     assert f"watermark set -t PROD:{it.schema}.t --id 1" in found
-    assert it.call("watermark", "reset", "-t", f"{it.schema}.t").code == 0
+    assert it.call("watermark", "reset", "-t", f"{it.schema}.t", "--force").code == 0
     again = it.synced()
     assert again["rows"] == 1
     assert "are not seen: was" not in " ".join(again["warnings"])

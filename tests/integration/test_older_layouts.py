@@ -285,10 +285,10 @@ def test_a_position_set_by_hand_is_the_way_out(
     put(lake.open(), "watermarks/shop_orders.json", "not an object")
     arguments = ["-t", "shop.orders", "--config", write_config(tmp_path, lake)]
     assert run(["watermark", "get", *arguments]) == 1
-    assert run(["watermark", "set", *arguments, "--id", "7"]) == 0
+    assert run(["watermark", "set", *arguments, "--id", "7", "--force"]) == 0
     capsys.readouterr()
     assert run(["watermark", "get", *arguments]) == 0
-    assert "Will start from: id 7" in capsys.readouterr().out
+    assert "Will start from: rows after id 7" in capsys.readouterr().out
 
 
 CORRUPT: dict[str, bytes] = {
@@ -419,13 +419,13 @@ def test_own_position_then_system_watermark_then_default(
     assert start_by_json(arguments, capsys) == ("2025-08-04T00:00:00Z", "system watermark")
     assert lake.open().get("watermark/last_run_timestamp.txt").data == b"2025-07-01 06:30:00\n"
 
-    assert run(["watermark", "set", *arguments, "--timestamp", "2025-03-01"]) == 0
+    assert run(["watermark", "set", *arguments, "--timestamp", "2025-03-01", "--force"]) == 0
     capsys.readouterr()
     assert start_by_json(arguments, capsys) == ("2025-03-01T00:00:00Z", "own")
     assert run(["watermark", "get", *arguments]) == 0
-    assert "Will start from: 2025-03-01 00:00:00\n" in capsys.readouterr().out
+    assert "Will start from: rows after 2025-03-01 00:00:00\n" in capsys.readouterr().out
 
-    assert run(["watermark", "reset", *arguments]) == 0
+    assert run(["watermark", "reset", *arguments, "--force"]) == 0
     capsys.readouterr()
     assert run(["watermark", "get", *arguments]) == 0
     assert "Will start from: 2025-08-04 00:00:00 (system watermark)" in capsys.readouterr().out

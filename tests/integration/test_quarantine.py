@@ -127,9 +127,9 @@ def test_a_saved_watermark_with_its_files_can_be_restored(days: Pipeline, tmp_pa
     name = str(days.table())
     saved = tmp_path / "saved.json"
     saved.write_text(days.call("watermark", "get", "-t", name, "--show-files", "--json").out)
-    assert days.call("watermark", "reset", "-t", name).code == 0
+    assert days.call("watermark", "reset", "-t", name, "--force").code == 0
     assert days.watermark().redshift_state.quarantined_rows == 0
-    restored = days.call("watermark", "restore", "-t", name, "--file", str(saved))
+    restored = days.call("watermark", "restore", "-t", name, "--file", str(saved), "--force")
     assert restored.code == 0, restored
     assert days.watermark().redshift_state.quarantined_rows == 2
 
@@ -193,7 +193,7 @@ def test_rows_with_zero_dates_if_asked_for(pipeline: New) -> None:
     assert (mended["rows"], mended["quarantined_rows"]) == (1, 0)
     assert loaded_ids(made) == [1, 2, 5]
     saved = made.call("watermark", "history", "-t", name, "--json").value[-1]["id"]
-    assert made.call("watermark", "restore", "-t", name, "--from", saved).code == 0
+    assert made.call("watermark", "restore", "-t", name, "--from", saved, "--force").code == 0
     assert made.watermark().mysql_state.quarantined_rows == 3
     made.check_tracking()
 

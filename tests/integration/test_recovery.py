@@ -326,7 +326,7 @@ def test_when_nothing_is_left_nothing_is_invented(
         assert run(["watermark", "backups", *table, *config]) == 0
         assert snapshot(objects) == before
     else:
-        more = ["--id", "25", "--force"] if command == "set" else []
+        more = ["--force", *(["--id", "25"] if command == "set" else [])]
         assert run(["watermark", command, *table, *more, *config]) == 0
         store = open_store(objects)
         found = store.get(TABLE)
@@ -357,13 +357,13 @@ def test_a_position_set_after_a_loss_keeps_what_the_target_has(
             objects.delete(info.key)
     assert it.call("sync", "-p", "main").code == 1
     name = ("-t", f"{it.schema}.t")
-    assert it.call("watermark", "set", *name, "--timestamp", "2025-06-02").code == 0
+    assert it.call("watermark", "set", *name, "--timestamp", "2025-06-02", "--force").code == 0
     for number in (3, 4):
         ask_once(it, f"INSERT INTO t VALUES ({number}, '2025-06-0{number}')")
         assert it.call("sync", "-p", "main").code == 0
         assert held(it) == list(range(1, number + 1))
     assert it.call("watermark", "validate", *name).code == 0
-    assert it.call("watermark", "reset", *name).code == 0
+    assert it.call("watermark", "reset", *name, "--force").code == 0
     assert it.call("sync", "-p", "main").code == 0
     assert held(it) == [1, 2, 3, 4]
 

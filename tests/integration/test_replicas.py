@@ -512,7 +512,7 @@ def test_a_position_restored_from_another_server(pair: Replicated, tmp_path: Pat
         assert "--id …" in ended.table["hint"]
         assert "has not executed all transactions" in it.sync("--dry-run").out
         name = f"{it.schema}.t"
-        assert it.call("watermark", "reset", "-t", name).code == 0
+        assert it.call("watermark", "reset", "-t", name, "--force").code == 0
         assert it.synced()["rows"] == 2
         pair.replica.execute(f"INSERT INTO {name} (v) VALUES (6), (7), (8), (9)")
         assert it.call("watermark", "restore", "-t", name, "--from", "1-1", "--force").code == 0

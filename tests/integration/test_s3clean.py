@@ -118,7 +118,7 @@ def test_what_a_reset_left_behind_stays_until_something_is_loaded(pipeline: New)
     add(it, 1, 5)
     assert it.sync().code == 0
     name = f"{it.schema}.t"
-    for command in (["reset"], ["set", "--timestamp", "2025-06-01", "--force"]):
+    for command in (["reset", "--force"], ["set", "--timestamp", "2025-06-01", "--force"]):
         assert it.call("watermark", *command, "-t", name).code == 0
         assert list(listed(it).values()) == ["pending"]
         ended = clean(it)

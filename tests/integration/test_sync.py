@@ -52,7 +52,7 @@ def test_a_watermark_at_210000_and_a_limit_of_50(pipeline: New, lake: str) -> No
     create(it, "id BIGINT AUTO_INCREMENT PRIMARY KEY, v INT", "uni_prealert_order")
     ask_once(it, f"INSERT INTO uni_prealert_order SELECT seq, 0 FROM {numbers(209901, 210200)}")
     for name in (f"{it.schema}.uni_prealert_order", f"PROD:{it.schema}.uni_prealert_order"):
-        assert it.call("watermark", "set", "-t", name, "--id", "210000").code == 0
+        assert it.call("watermark", "set", "-t", name, "--id", "210000", "--force").code == 0
         shown = it.command("watermark", "get", "-t", name, "--json")
         assert json.loads(shown.out)["mysql_state"]["last_id"] == 210_000
     assert it.synced("--limit", "50")["rows"] == 50
@@ -208,7 +208,7 @@ def test_full_reloads(pipeline: New, key: str) -> None:
     name = ("-t", f"{it.schema}.t")
     every_time = "Will start from: the start, as the whole table is read each time"
     assert every_time in it.call("watermark", "get", *name).out
-    assert it.call("watermark", "reset", *name).code == 0
+    assert it.call("watermark", "reset", *name, "--force").code == 0
     assert (
         "Will start from: 2025-01-01 00:00:00 (default)" in it.call("watermark", "get", *name).out
     )
@@ -268,13 +268,13 @@ def test_rows_without_a_key_do_not_come_again_by_another_cursor(
     code, _, rows = sync()
     assert (code, rows) == (0, 5)
     it = replace(it, tables={"t": f"{{cursor: {after}}}"}).write_config()
-    for command in ([], ["reset", "--load-only"]):  # which does not move the position
+    for command in ([], ["reset", "--load-only", "--force"]):  # which does not move the position
         if command:
             assert it.call("watermark", *command, "-t", f"{it.schema}.t").code == 0
         code, said, rows = sync()
         assert (code, rows) == (1, 5)
         assert reason in " ".join(said.split())
-    assert it.call("watermark", "reset", "-t", f"{it.schema}.t").code == 0
+    assert it.call("watermark", "reset", "-t", f"{it.schema}.t", "--force").code == 0
     assert sync()[::2] == (0, 5)
     fill(it, 6, 7)
     assert sync()[::2] == (0, 7)
@@ -378,7 +378,10 @@ def test_a_range_without_rows_is_not_walked(pipeline: New) -> None:
     fill(it, 101, 300)
     ask_once(it, "ANALYZE TABLE t")
     assert (
-        it.call("watermark", "set", "-t", f"{it.schema}.t", "--timestamp", "2025-01-01").code == 0
+        it.call(
+            "watermark", "set", "-t", f"{it.schema}.t", "--timestamp", "2025-01-01", "--force"
+        ).code
+        == 0
     )
     before = it.watermark().position
     with session(it) as reader:

@@ -294,7 +294,7 @@ def test_a_missing_target_table_is_named_with_the_way_out(synced: Pipeline) -> N
     assert "the target has no table t" in ended.out
     name, hint = f"PROD:{synced.schema}.t", " ".join(ended.out.split())
     assert f"hint: load it again: floodmark watermark reset -t {name} --load-only" in hint
-    assert synced.call("watermark", "reset", "-t", name, "--load-only").code == 0
+    assert synced.call("watermark", "reset", "-t", name, "--load-only", "--force").code == 0
     assert synced.call("sync", "-p", "main", "--json").table["loaded_rows"] == 2
     assert synced.call("watermark", "validate").code == 0
 
@@ -321,8 +321,8 @@ def test_a_missing_data_file_is_named_with_the_way_out(synced: Pipeline) -> None
     assert "is missing" in ended.out
     name, hint = f"PROD:{synced.schema}.t", ended.out[ended.out.index("hint:") :]
     assert f"floodmark watermark reset -t {name}, then floodmark watermark set" in hint
-    synced.call("watermark", "reset", "-t", name)
+    synced.call("watermark", "reset", "-t", name, "--force")
     moment = hint.split("'")[1]
-    synced.call("watermark", "set", "-t", name, "--timestamp", moment)
+    synced.call("watermark", "set", "-t", name, "--timestamp", moment, "--force")
     assert synced.call("sync", "-p", "main", "--json").table["loaded_rows"] == 2
     assert synced.call("watermark", "validate").code == 0

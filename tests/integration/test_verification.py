@@ -170,7 +170,7 @@ def test_what_was_skipped_by_hand_is_no_difference(synced: Pipeline) -> None:
     fill(synced, 21, 40)
     name = f"{synced.schema}.t"
     at = ("--timestamp", "2025-06-01 00:00:10", "--id", "30", "--force")
-    assert synced.call("watermark", "set", "-t", name, *at).code == 0
+    assert synced.call("watermark", "set", "-t", name, *at, "--force").code == 0
     ended = verify(synced)
     assert (ended.code, ended.table["verification"]["rows"]) == (0, 10)
     assert compare_all(synced)["rows"] == 30
@@ -181,13 +181,16 @@ def test_what_was_skipped_by_hand_is_no_difference(synced: Pipeline) -> None:
 def test_what_is_read_again_is_verified_again(synced: Pipeline) -> None:
     name = f"{synced.schema}.t"
     assert (
-        synced.call("watermark", "set", "-t", name, "--timestamp", "2025-06-01 00:00:02").code == 0
+        synced.call(
+            "watermark", "set", "-t", name, "--timestamp", "2025-06-01 00:00:02", "--force"
+        ).code
+        == 0
     )
     assert str(synced.watermark().verified_state.position) == "2025-06-01 00:00:02"
     assert compare_all(synced)["rows"] == 8  # never beyond where the table stands
     ended = verify(synced)
     assert (ended.code, ended.table["verification"]["rows"]) == (0, 12)
-    assert synced.call("watermark", "reset", "-t", name, "--load-only").code == 0
+    assert synced.call("watermark", "reset", "-t", name, "--load-only", "--force").code == 0
     assert synced.watermark().verified_state.position == START
     assert verify(synced).table["verification"]["rows"] == 20
 

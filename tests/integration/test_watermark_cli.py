@@ -128,7 +128,7 @@ AS_IN_SEED_001 = """\
       Last Load Time: 2025-08-14T16:50:00Z
 
    🔜 Next Incremental Backup:
-      Will start from: 2025-08-14 15:30:22
+      Will start from: rows after 2025-08-14 15:30:22
 """
 
 
@@ -204,11 +204,12 @@ def test_get_with_files_says_which_are_loaded(floodmark: Floodmark) -> None:
 
 def test_several_tables_in_one_call(floodmark: Floodmark) -> None:
     out, _ = floodmark.call(
-        "set", "-t", "shop.orders", "-t", "US_PROD:shop.payments", "--timestamp", "2025-08-01"
+        *("set", "-t", "shop.orders", "-t", "US_PROD:shop.payments"),
+        *("--timestamp", "2025-08-01", "--id", "7", "--force"),
     )
-    assert out.splitlines() == [
-        "US_PROD:shop.orders: no watermark → 2025-08-01 00:00:00",
-        "US_PROD:shop.payments: no watermark → 2025-08-01 00:00:00",
+    assert [line for line in out.splitlines() if line.startswith("US_PROD")] == [
+        "US_PROD:shop.orders: no watermark → 2025-08-01 00:00:00, id 7",
+        "US_PROD:shop.payments: no watermark → 2025-08-01 00:00:00, id 7",
     ]
     tables = ["-t", "shop.orders", "-t", "shop.payments", "-t", "US_PROD:shop.orders"]
     out, _ = floodmark.call("get", *tables)
@@ -224,9 +225,12 @@ def test_several_tables_in_one_call(floodmark: Floodmark) -> None:
 
 def test_set_shows_before_and_after_and_history_who_and_when(floodmark: Floodmark) -> None:
     began = utc_now()
-    floodmark.call("set", "-t", "shop.orders", "--id", "100")
+    floodmark.call("set", "-t", "shop.orders", "--id", "100", "--force")
     out, _ = floodmark.call("set", "-t", "shop.orders", "--id", "50")
-    assert out == "US_PROD:shop.orders: id 100 → id 50\n"
+    assert out.splitlines() == [
+        "US_PROD:shop.orders: id 100 → id 50",
+        "    the next sync reads rows after id 50",
+    ]
     result = floodmark.json("set", "-t", "shop.orders", "--id", "40")
     assert (result[0]["before"], result[0]["after"]) == ({"id": 50}, {"id": 40})
 
@@ -248,19 +252,11 @@ def test_set_shows_before_and_after_and_history_who_and_when(floodmark: Floodmar
     assert history[0]["author"] in out
     out, _ = floodmark.call("get", "-t", "shop.orders")
     assert "(set by hand)" in out
-    assert "Will start from: id 40" in out
-
-
-def test_a_timestamp_moves_an_id_cursor_nowhere(floodmark: Floodmark) -> None:
-    """It decides which files are loaded; rows would be read again or skipped otherwise."""
-    floodmark.call("set", "-t", "shop.orders", "--id", "100")
-    floodmark.call("set", "-t", "shop.orders", "--timestamp", "2025-08-09 20:00:01", "--force")
-    state = floodmark.json("get", "-t", "shop.orders")["mysql_state"]
-    assert (state["last_id"], state["last_timestamp"]) == (100, "2025-08-09T20:00:01Z")
+    assert "Will start from: rows after id 40" in out
 
 
 def test_a_jump_forward_is_refused_elsewhere_than_on_a_terminal(floodmark: Floodmark) -> None:
-    floodmark.call("set", "-t", "shop.orders", "--id", "100")
+    floodmark.call("set", "-t", "shop.orders", "--id", "100", "--force")
     before = snapshot(floodmark.objects)
     out, error = floodmark.call("set", "-t", "shop.orders", "--id", "200", code=2)
     assert out == ""
@@ -273,25 +269,35 @@ def test_a_jump_forward_is_refused_elsewhere_than_on_a_terminal(floodmark: Flood
     assert floodmark.json("get", "-t", "shop.orders")["mysql_state"]["last_id"] == 150
 
 
-@pytest.mark.parametrize(("answer", "code", "last_id"), [("y\n", 0, 200), ("n\n", 130, 100)])
-def test_on_a_terminal_a_jump_forward_is_asked_about(
-    floodmark: Floodmark, answer: str, code: int, last_id: int
+@pytest.mark.parametrize("answer", ["y", "n"])
+@pytest.mark.parametrize(
+    ("command", "asked", "last_id"),
+    [
+        (["set", "--id", "200"], "would jump from id 30 to id 200: rows in between will be", 200),
+        (["reset"], "would be read again from the start; 30 rows were read so far;", None),
+        (["restore", "--from", "1-1"], "would go back from id 30 to id 10 (1-1)", 10),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_on_a_terminal_moves_are_asked_about(
+    busy: Floodmark, command: list[str], asked: str, last_id: int | None, answer: str
 ) -> None:
-    floodmark.call("set", "-t", "shop.orders", "--id", "100")
     ours, theirs = pty.openpty()
     try:
-        os.write(ours, answer.encode())
-        done = floodmark.in_process("set", "-t", "shop.orders", "--id", "200", stdin=theirs)
+        os.write(ours, f"{answer}\n".encode())
+        done = busy.in_process(*command, "-t", "shop.orders", stdin=theirs)
     finally:
         os.close(ours)
         os.close(theirs)
-    assert done.returncode == code, done.stderr
-    assert "rows in between will be skipped. Go on?" in done.stderr
-    assert floodmark.json("get", "-t", "shop.orders")["mysql_state"]["last_id"] == last_id
+    assert done.returncode == (0 if answer == "y" else 130), done.stderr
+    assert asked in done.stderr
+    assert "Go on? [y/N]" in done.stderr
+    found = busy.json("get", "-t", "shop.orders")["mysql_state"]["last_id"]
+    assert found == (last_id if answer == "y" else 30)
 
 
 def test_without_any_stdin_a_jump_forward_is_refused(floodmark: Floodmark) -> None:
-    floodmark.call("set", "-t", "shop.orders", "--id", "100")
+    floodmark.call("set", "-t", "shop.orders", "--id", "100", "--force")
     command = f"{PROGRAM} watermark set -t shop.orders --id 200 --config {floodmark.config} <&-"
     done = subprocess.run(
         ["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False
@@ -319,7 +325,7 @@ def test_reset_of_both_stages_or_one(
         TABLE,
         lambda now: loaded(now, through=now.head, total_rows=10, session_rows=10, now=utc_now()),
     )
-    out, _ = floodmark.call("reset", "-t", "shop.orders", *flags)
+    out, _ = floodmark.call("reset", "-t", "shop.orders", *flags, "--force")
     assert out.startswith("US_PROD:shop.orders: id 10 → ")
     document = floodmark.json("get", "-t", "shop.orders")
     assert document["epoch"] == 2
@@ -352,7 +358,7 @@ def test_restore_from_a_file_after_more_was_extracted(floodmark: Floodmark) -> N
     land(store, rows=10, name="first")
     path = save(floodmark, "saved.json")
     land(store, rows=20, name="second")
-    out, _ = floodmark.call("restore", "-t", "shop.orders", "--file", path)
+    out, _ = floodmark.call("restore", "-t", "shop.orders", "--file", path, "--force")
     assert out == "US_PROD:shop.orders: id 30 → id 10\n"
     state = floodmark.json("get", "-t", "shop.orders")["mysql_state"]
     assert (state["last_id"], state["last_sequence"]) == (10, 3)
@@ -374,10 +380,10 @@ def test_restore_after_a_reset(floodmark: Floodmark, stages: list[str], by: str)
     )
     before = floodmark.json("get", "-t", "shop.orders")
     path = save(floodmark, "saved.json")
-    floodmark.call("reset", "-t", "shop.orders", *stages)
+    floodmark.call("reset", "-t", "shop.orders", *stages, "--force")
     land(open_store(floodmark.objects), rows=5, name="after the reset")
     origin = ["--file", path] if by == "file" else ["--from", "1-2"]
-    floodmark.call("restore", "-t", "shop.orders", *origin)
+    floodmark.call("restore", "-t", "shop.orders", *origin, "--force")
 
     document = floodmark.json("get", "-t", "shop.orders")
     assert document["epoch"] == 2, "an epoch is never used again"
@@ -406,7 +412,7 @@ def test_restore_from_a_file_after_everything_was_lost(floodmark: Floodmark) -> 
         if not info.key.startswith(layout.DATA):
             floodmark.objects.delete(info.key)
     floodmark.call("get", "-t", "shop.orders", code=1)
-    floodmark.call("restore", "-t", "shop.orders", "--file", path)
+    floodmark.call("restore", "-t", "shop.orders", "--file", path, "--force")
     document = floodmark.json("get", "-t", "shop.orders")
     assert document["mysql_state"]["last_id"] == 10
     assert document["epoch"] > 1_000_000, "no number of the lost log may be used again"
@@ -520,6 +526,11 @@ BAD_INPUT: list[tuple[list[str], str]] = [
     (["set", "-t", "shop.orders", "--timestamp", "2025-02-30"], "'2025-02-30'"),
     (["set", "-t", "shop.orders", "--timestamp", "0001-01-01T00:00+05:00"], "'0001-01-01T00:00"),
     (["set", "-t", "shop.orders", "--timestamp", "2999-01-01"], "'2999-01-01' is in the future"),
+    (["set", "-t", "shop.orders", "--timestamp", "2025-08-01"], "a timestamp alone moves it"),
+    (
+        ["set", "-t", "shop.payments", "--timestamp", "2025-08-01T05:00+02:00"],
+        "carries a time zone",
+    ),
     (["set", "-t", "shop.orders", "--id", "-1"], "'-1' is negative"),
     (["set", "-t", "shop.orders", "--id", "ten"], "'ten'"),
     (["set", "-t", "shop.orders", "--id", "1.5"], "'1.5'"),
@@ -530,6 +541,7 @@ BAD_INPUT: list[tuple[list[str], str]] = [
     (["set", "-t", "shop.orders", "-t", "nosuch.table", "--id", "5"], "'nosuch.table'"),
     (["set", "-t", "shop.orders", "-t", "shop.payments", "--id", "5"], "shop.payments"),
     (["set", "-t", "shop.orders", "--id", "500"], "would jump from id 30 to id 500"),
+    (["set", "-t", "shop.payments", "--timestamp", "2025-09-01"], "would jump from 2025-08-14"),
     (["set", "aug5", "--force"], "'aug5'"),
     (["set", "0day", "--force"], "'0day'"),
     (["set", "tomorrow", "--force"], "preset 'tomorrow' is in the future"),
@@ -540,6 +552,9 @@ BAD_INPUT: list[tuple[list[str], str]] = [
     (["reset", "-t", "nosuch.table"], "'nosuch.table'"),
     (["reset", "-t", "shop.orders", "--mysql-only", "--redshift-only"], "exclude each other"),
     (["reset", "-t", "shop.orders", "--extract-only", "--load-only"], "exclude each other"),
+    (["reset", "-t", "shop.orders"], "would be read again from the start; 30 rows were read"),
+    (["reset", "-t", "shop.payments"], "from 2025-01-01 00:00:00 (default), and rows before that"),
+    (["reset", "-t", "shop.payments", "--load-only"], "1,250,000 rows in the lake would be loaded"),
     (["reset", "aug5", "--force"], "'aug5'"),
     (["reset", "aug4"], "system watermark"),
     (["reset", "aug4", "--mysql-only", "--force"], "stage"),
@@ -547,6 +562,7 @@ BAD_INPUT: list[tuple[list[str], str]] = [
     (["restore", "-t", "shop.orders", "--from", "1-1", "--file", "x"], "where to go back to"),
     (["restore", "-t", "shop.orders", "-t", "shop.payments", "--from", "1-1"], "one table"),
     (["restore", "--from", "1-1"], "-t"),
+    (["restore", "-t", "shop.orders", "--from", "1-1"], "would go back from id 30 to id 10 (1-1)"),
     (["restore", "-t", "shop.orders", "--from", "1-99"], "1-99"),
     (["restore", "-t", "shop.orders", "--from", "2-0"], "2-0"),
     (["restore", "-t", "shop.orders", "--from", "latest"], "'latest'"),

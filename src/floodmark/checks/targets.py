@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from datetime import datetime
 
 from floodmark.checks.check import Check, check_clock, failed
 from floodmark.config.models import Connection, DuckdbConnection, LakeSettings

@@ -224,7 +224,8 @@ def _get_system(app: App) -> None:
 
 def _as_text(app: App, table: TableName, watermark: Watermark | None) -> str:
     if watermark is not None and not watermark.position.is_start:
-        start = str(watermark.position)
+        position = watermark.position
+        start = str(position) if position.base.is_start else f"rows after {position}"
     elif watermark is not None and watermark.mysql_state.chunk_count:
         start = "the start, as the whole table is read each time"
     else:

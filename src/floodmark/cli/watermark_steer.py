@@ -1,6 +1,7 @@
 """Commands that move a position: set, reset, restore."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from typing import cast
@@ -9,9 +10,10 @@ import click
 import msgspec
 
 from floodmark.cli.app import App, command_options, complete, confirm, table_option
+from floodmark.cli.steer_questions import foresee_move, foresee_reset, foresee_restore
+from floodmark.cli.terminal import fold
 from floodmark.errors import FloodmarkError, PartialFailure, StateError, UsageError
 from floodmark.model.cursor import CursorColumn
-from floodmark.model.manifest import Chunk
 from floodmark.model.position import LARGEST_NUMBER, Position
 from floodmark.model.presets import preset_moment
 from floodmark.model.run import Stage
@@ -19,7 +21,7 @@ from floodmark.model.sealed import seal
 from floodmark.model.standing import Head
 from floodmark.model.table import TableName
 from floodmark.model.timestamps import parse_timestamp, plain
-from floodmark.model.watermark import Watermark
+from floodmark.model.watermark import FURTHEST_ZONE, Watermark
 from floodmark.planning.cursor_change import keeps
 from floodmark.state import steering
 from floodmark.state.system import read_system_watermark, write_system_watermark
@@ -29,10 +31,13 @@ from floodmark.state.system import read_system_watermark, write_system_watermark
 @click.argument("preset", required=False, shell_complete=complete("presets"))
 @table_option(required=False)
 @click.option(
-    "--timestamp", "moment", metavar="TS", help="Position, e.g. '2025-08-09 20:00:01', in UTC."
+    "--timestamp",
+    "moment",
+    metavar="TS",
+    help="Go on after this time, as the cursor's column shows it: '2025-08-09 20:00:01'.",
 )
 @click.option(
-    "--id", "identity", metavar="N", help="Position of an id cursor, or within a timestamp."
+    "--id", "identity", metavar="N", help="Go on after this id, or after it within the timestamp."
 )
 @click.option("--force", is_flag=True, help="Do not ask.")
 @command_options
@@ -45,7 +50,11 @@ def set_position(
     *,
     force: bool,
 ) -> None:
-    """Set a table's position by hand; with a PRESET instead of -t, the system watermark."""
+    """Set a table's position by hand; with a PRESET instead of -t, the system watermark.
+
+    The next sync reads the rows behind the position: those of the very timestamp count as read,
+    unless an id says up to which of them. Asks before rows would be skipped.
+    """
     if preset is not None:
         if names or moment or identity:
             raise UsageError(
@@ -59,22 +68,21 @@ def set_position(
         raise UsageError("no position given", hint="add --timestamp, --id, or both")
     tables = app.tables(names)
     position = Position(_timestamp(app, moment), _identity(identity))
-    before = {table: _position_now(app, table) for table in tables}
-    wanted = {table: _fitting(app, table, position, before[table]) for table in tables}
-    for table in tables:
-        _confirm_jump(table, before[table], wanted[table], force=force)
-        now = before[table]
-        if now is not None and wanted[table].compare(now) != 1:
-            _confirm_repetition(app, table, force=force)
+    before = {table: _position(_stand(app, table)) for table in tables}
+    moves = {
+        table: foresee_move(app, table, before[table], position, force=force) for table in tables
+    }
+    for move in moves.values():
+        if move.question:
+            _confirm(move.question, force=force)
     _steer(
         app,
         tables,
         lambda table: _moved(
             table,
             before[table],
-            steering.set_position(
-                app.store, table, wanted[table], partial(_keeps_cursor, app, table)
-            ),
+            steering.set_position(app.store, table, position, partial(_keeps_cursor, app, table)),
+            outlook=moves[table].outlook,
         ),
     )
 
@@ -95,7 +103,10 @@ def reset(
     load_only: bool,
     force: bool,
 ) -> None:
-    """Send a table back to the start; with a PRESET instead of -t, the system watermark."""
+    """Send a table back to the start; with a PRESET instead of -t, the system watermark.
+
+    Says what will be read or loaded again, and asks.
+    """
     if extract_only and load_only:
         raise UsageError("--mysql-only and --redshift-only exclude each other")
     if preset is not None:
@@ -107,10 +118,12 @@ def reset(
         raise UsageError("nothing to reset", hint="name a table with -t, or a preset")
     stages = ["extract"] if extract_only else ["load"] if load_only else ["extract", "load"]
     tables = app.tables(names)
-    before = {table: _position_now(app, table) for table in tables}
-    for table in tables:
-        if extract_only:
-            _confirm_repetition(app, table, force=force)
+    stands = {table: _stand(app, table) for table in tables}
+    before = {table: _position(stands[table]) for table in tables}
+    for table in tables if not force else ():
+        extract, load = not load_only, not extract_only
+        question = foresee_reset(app, table, stands[table], extract=extract, load=load)
+        _confirm(question, force=force)
     _steer(
         app,
         tables,
@@ -132,24 +145,28 @@ def reset(
 def restore(
     app: App, names: tuple[str, ...], origin: str | None, path: str | None, *, force: bool
 ) -> None:
-    """Go back to an earlier state of a table."""
+    """Go back to an earlier state of a table; says what that does, and asks."""
     if (origin is None) == (path is None):
         raise UsageError("say where to go back to", hint="with either --from ID or --file FILE")
     if len(names) != 1:
         raise UsageError("restore one table at a time")
     table = app.table(names[0])
-    before = _position_now(app, table)
-    if before is not None:
-        _confirm_repetition(app, table, force=force)
+    before = _position(_stand(app, table))
+
+    def agree(after: Position) -> None:
+        if not force:
+            question = foresee_restore(app, table, before, after, origin or str(path))
+            _confirm(question, force=force)
+
     if path is not None:
         try:
             with open(path, "rb") as file:
                 data = file.read()
         except OSError as error:
             raise UsageError(f"cannot read {path}: {error.strerror}") from error
-        after = steering.restore_document(app.store, table, data, name=path)
+        after = steering.restore_document(app.store, table, data, name=path, agree=agree)
     else:
-        after = steering.restore_manifest(app.store, table, _head(str(origin)))
+        after = steering.restore_manifest(app.store, table, _head(str(origin)), agree=agree)
     text, value = _moved(table, before, after)
     app.print(text, [value])
 
@@ -193,7 +210,12 @@ def _timestamp(app: App, text: str | None) -> datetime | None:
     if text is None:
         return None
     moment = parse_timestamp(text)
-    if moment > app.run.clock():
+    if datetime.fromisoformat(text.strip()).utcoffset():  # UTC is how positions are written
+        raise UsageError(
+            f"timestamp {text!r} carries a time zone",
+            hint="write it without one, as the cursor's column shows it: '2025-08-09 20:00:01'",
+        )
+    if moment > app.run.clock() + FURTHEST_ZONE:
         raise UsageError(
             f"timestamp {text!r} is in the future", hint="rows in between would be skipped"
         )
@@ -223,28 +245,15 @@ def _head(text: str) -> Head:
         ) from None
 
 
-def _position_now(app: App, table: TableName) -> Position | None:
-    try:
-        watermark = app.store.get(table)
-    except StateError:
-        return None
+def _stand(app: App, table: TableName) -> Watermark | None:
+    """Where a table stands; None if nothing is known of it, or what is there cannot be read."""
+    with suppress(StateError):
+        return app.store.get(table)
+    return None
+
+
+def _position(watermark: Watermark | None) -> Position | None:
     return watermark.position if watermark else None
-
-
-def _fitting(app: App, table: TableName, wanted: Position, before: Position | None) -> Position:
-    """Make a position fit the table's cursor as far as the configuration says what it is."""
-    entry = app.config.tables.get(table)
-    columns = entry[1].cursor_columns if entry else None
-    if columns and len(columns) > 1 and wanted.timestamp is None:
-        raise UsageError(
-            f"the cursor of {table} is ({', '.join(columns)}): an id alone is no position in it",
-            hint="add --timestamp",
-        )
-    by_id = columns == ("id",) or (before is not None and before.timestamp is None)
-    if before is not None and by_id and wanted.id is None:
-        # Only which files are loaded depends on the timestamp then; extraction goes on by id.
-        return Position(wanted.timestamp, before.id)
-    return wanted
 
 
 def _keeps_cursor(app: App, table: TableName, known: Sequence[CursorColumn]) -> bool:
@@ -252,35 +261,25 @@ def _keeps_cursor(app: App, table: TableName, known: Sequence[CursorColumn]) -> 
     return entry is None or keeps(known, entry[1].cursor_columns)
 
 
-def _confirm_jump(
-    table: TableName, before: Position | None, wanted: Position, *, force: bool
-) -> None:
-    if before is None or before.is_start or wanted.compare(before) in (-1, 0):
-        return
-    warning = f"{table} would jump from {before} to {wanted}: rows in between will be skipped"
-    confirm(f"{warning}. Go on?", force=force, refusal=warning)
-
-
-def _confirm_repetition(app: App, table: TableName, *, force: bool) -> None:
-    """Without a key, rows that are read again cannot replace what was loaded of them."""
-    for head in sorted(app.store.log.heads(table), reverse=True):
-        change = app.store.log.read(table, head).change
-        if isinstance(change, Chunk):
-            if change.columns and not change.primary_key and not change.reload:
-                warning = f"{table} has no primary key: rows that are read again are loaded twice"
-                confirm(f"{warning}. Go on?", force=force, refusal=warning)
-            return
+def _confirm(what: str, *, force: bool) -> None:
+    confirm(f"{what}. Go on?", force=force, refusal=what)
 
 
 def _moved(
-    table: TableName, before: Position | None, after: Watermark, note: str = ""
+    table: TableName,
+    before: Position | None,
+    after: Watermark,
+    note: str = "",
+    outlook: str | None = None,
 ) -> tuple[str, dict[str, object]]:
     was = "no watermark" if before is None else str(before)
     text = f"{table}: {was} → {after.position}{note}"
-    value = {
+    if outlook:
+        text += f"\n{fold(outlook, first=4, indent=4)}"
+    value: dict[str, object] = {
         "table_name": str(table),
         "before": before,
         "after": after.position,
         "watermark": msgspec.json.decode(seal(after)),
     }
-    return text, value
+    return text, value | ({"next_sync": outlook} if outlook else {})

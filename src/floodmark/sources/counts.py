@@ -100,6 +100,23 @@ def count_window(
     return int(query(session, f"SELECT COUNT(*) FROM {relation(table)} WHERE {where}")[0][0])  # noqa: S608
 
 
+def count_some(
+    session: MysqlSession,
+    table: SourceTable,
+    cursor: Cursor,
+    start: Position,
+    bound: Position,
+    *,
+    index: str | None,
+    most: int,
+) -> int | None:
+    """How many rows there are in `(start, bound]`; None if there are more than `most`."""
+    where = cursor_predicate(table, cursor, start, bound)
+    some = f"SELECT 1 FROM {relation(table, index)} WHERE {where} LIMIT {most + 1}"  # noqa: S608
+    found = int(query(session, f"SELECT COUNT(*) FROM ({some}) AS found")[0][0])  # noqa: S608
+    return found if found <= most else None
+
+
 def estimate_rows(
     session: MysqlSession,
     table: SourceTable,

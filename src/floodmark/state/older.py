@@ -2,9 +2,9 @@
 
 They stand in one of three folders, under one of several spellings of the table's name, which may be
 in lower case whatever the table's is, as a flat document (`last_mysql_data_timestamp`, …) or a
-nested one (`mysql_state`, …). They are read, never changed. Where several disagree, the one furthest
-behind is taken, and one without a position is behind all others: reading again is safe, skipping is
-not.
+nested one (`mysql_state`, …). They are read, never changed. Where several disagree, the one
+furthest behind is taken, and one without a position is behind all others: reading again is safe,
+skipping is not.
 """
 
 from collections.abc import Collection, Iterator

@@ -180,9 +180,10 @@ class WatermarkReader:
         manifest = self._log.read(table, last)
         self._refuse_future(table, manifest)
         first = self._log.read(table, next(self._log.heads(table)))
+        updated = min(manifest.created_at, self._clock())
         empty = empty_watermark(table, manifest.session_id, first.created_at)
         return Reading(
-            watermark=after(structs.replace(empty, updated_at=manifest.created_at), manifest),
+            watermark=after(structs.replace(empty, updated_at=updated), manifest),
             manifests=(manifest,),
             source="manifests",
         )
@@ -202,7 +203,7 @@ class WatermarkReader:
         )
 
     def _way_out(self, table: TableName, now: datetime) -> str:
-        """What brings a table back from the future: the last state whose position does not lie there."""
+        """What leads back from the future: to the last state whose position does not lie there."""
         for head in sorted(self._log.heads(table), reverse=True):
             position = self._log.read(table, head).standing.mysql_state.position
             if not _ahead(position.timestamp, now):
@@ -211,8 +212,11 @@ class WatermarkReader:
 
 
 def _lies_ahead(manifest: Manifest, now: datetime) -> bool:
-    position = manifest.standing.mysql_state.position
-    return in_future(manifest.created_at, now) or _ahead(position.timestamp, now)
+    state = manifest.standing.mysql_state
+    extracted = state.last_extraction_time
+    return (extracted is not None and in_future(extracted, now)) or _ahead(
+        state.last_timestamp, now
+    )
 
 
 def _ahead(timestamp: datetime | None, now: datetime) -> bool:

@@ -19,6 +19,8 @@ from floodmark.model.watermark import Watermark, extracted_not_after
 from floodmark.state.repetition import without_repetition
 from floodmark.state.watermarks import WatermarkStore
 
+Agree = Callable[[Position], None]
+
 
 def set_position(
     store: WatermarkStore,
@@ -53,21 +55,28 @@ def reset(store: WatermarkStore, table: TableName, stages: Sequence[Stage]) -> W
         return store.commit(table, lambda now: without_repetition(store.log, table, now, wanted))
 
 
-def restore_manifest(store: WatermarkStore, table: TableName, head: Head) -> Watermark:
-    """Go back to where a table stood after a manifest."""
+def restore_manifest(
+    store: WatermarkStore, table: TableName, head: Head, *, agree: Agree = lambda _: None
+) -> Watermark:
+    """Go back to where a table stood after a manifest, if `agree` does not raise."""
     if head not in store.log.heads(table, since=head):
         raise UsageError(
             f"{table} has no state {head}", hint=f"see floodmark watermark history -t {table}"
         )
     earlier = store.log.read(table, head).standing
     start = Loaded(head=Head(earlier.eligible_from_epoch, 0), rows=0, time=None)
-    return _restore(store, table, earlier, start, origin=str(head))
+    return _restore(store, table, earlier, start, origin=str(head), agree=agree)
 
 
 def restore_document(
-    store: WatermarkStore, table: TableName, data: bytes, *, name: str
+    store: WatermarkStore,
+    table: TableName,
+    data: bytes,
+    *,
+    name: str,
+    agree: Agree = lambda _: None,
 ) -> Watermark:
-    """Go back to a watermark that was saved with `watermark get --json`."""
+    """Go back to a watermark that was saved with `watermark get --json`, as above."""
     try:
         earlier: Watermark = unseal(_without_files(data), Watermark, name=name)
     except CorruptDocument as error:
@@ -84,7 +93,7 @@ def restore_document(
         quarantined_rows=state.quarantined_rows,
     )
     origin = f"revision {earlier.revision}"
-    return _restore(store, table, earlier.standing, loaded, origin=origin)
+    return _restore(store, table, earlier.standing, loaded, origin=origin, agree=agree)
 
 
 def _without_files(data: bytes) -> bytes:
@@ -106,7 +115,13 @@ def history(store: WatermarkStore, table: TableName, most: int | None = None) ->
 
 
 def _restore(
-    store: WatermarkStore, table: TableName, earlier: Standing, loaded: Loaded, *, origin: str
+    store: WatermarkStore,
+    table: TableName,
+    earlier: Standing,
+    loaded: Loaded,
+    *,
+    origin: str,
+    agree: Agree,
 ) -> Watermark:
     # The state may have been written by a clock that was ahead.
     now = store.now()
@@ -137,6 +152,7 @@ def _restore(
 
     with suppress(StateError):
         refuse_unless_earlier(store.get(table))
+    agree(earlier.mysql_state.position)
     with store.lease(table):
         _make_readable(store, table)
         return store.commit(table, decide)

@@ -1,8 +1,8 @@
 """Compare this machine's clock with another one before anything is committed by it.
 
 A document that is written by a clock days ahead lies in the future for all other runs, which then
-cannot tell it from a damaged one. Two machines that may both write are each at most `CLOCK_SKEW` off
-the server's clock, so documents may lie twice as far ahead before they count as of the future.
+cannot tell it from a damaged one. Two machines that may both write are each at most `CLOCK_SKEW`
+off the server's clock, so only what lies twice as far ahead counts as of the future.
 """
 
 from collections.abc import Callable

@@ -1,0 +1,256 @@
+"""What a move of a position would do: whether it can be, what it skips or repeats, what is next."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from msgspec import Struct, structs
+
+from floodmark.cli.app import App
+from floodmark.cli.words import counted
+from floodmark.errors import FloodmarkError, StateError, UsageError, WrongClock
+from floodmark.model.manifest import Chunk
+from floodmark.model.position import START, Position
+from floodmark.model.table import TableName
+from floodmark.model.timestamps import plain
+from floodmark.model.watermark import FURTHEST_ZONE, Watermark
+
+if TYPE_CHECKING:
+    from floodmark.sources.connection import MysqlSession
+    from floodmark.sync.cursor_facts import CursorFacts
+    from floodmark.sync.source import Source
+
+_TWICE = "has no primary key: rows that are read again are loaded twice"
+
+
+class Move(Struct, frozen=True, kw_only=True):
+    """Where an operator wants a table to go on: what to ask first, and what will happen then."""
+
+    question: str | None
+    outlook: str
+
+
+def foresee_move(
+    app: App, table: TableName, before: Position | None, wanted: Position, *, force: bool
+) -> Move:
+    """Say what a position set by hand would do; UsageError if it would do nothing, or harm."""
+    # Only now: other commands need not wait for MySQL's driver.
+    from floodmark.sync.cursor_facts import remembered
+
+    last = last_chunk(app, table)
+    columns = app.table_settings(table).cursor_columns
+    facts = remembered(columns, last, before)
+    _refuse(app, table, facts, wanted)
+    rows = None
+    by_time = facts.kind == "timestamp"
+    if facts.kind is None or by_time or (not force and _step(app, facts, before, wanted) != -1):
+        try:
+            facts, rows = _ask_source(app, table, before, wanted, force=force)
+        except WrongClock:
+            raise
+        except FloodmarkError as error:
+            if facts.kind is None and columns == ("id",):
+                facts = structs.replace(facts, kind="id")
+            facts = structs.replace(facts, problem=error.message)
+        _refuse(app, table, facts, wanted)
+    step, question = _step(app, facts, before, wanted), None
+    if step in (1, None):
+        question = _skipping(app, table, facts, before, wanted, rows, certain=step == 1)
+    elif step == -1 and repeats(last):
+        question = f"{table} {_TWICE}"
+    return Move(question=question, outlook=_outlook(facts, wanted))
+
+
+def last_chunk(app: App, table: TableName) -> Chunk | None:
+    """The last chunk that was read of a table; None if there is none, or it cannot be read."""
+    with suppress(StateError):
+        for head in sorted(app.store.log.heads(table), reverse=True):
+            change = app.store.log.read(table, head).change
+            if isinstance(change, Chunk) and not change.adopted:
+                return change
+    return None
+
+
+def repeats(last: Chunk | None) -> bool:
+    """Whether rows that are read again would be there twice: without a key they replace nothing."""
+    return last is not None and bool(last.columns) and not last.primary_key and not last.reload
+
+
+def foresee_reset(
+    app: App, table: TableName, watermark: Watermark | None, *, extract: bool, load: bool
+) -> str:
+    """Say what a reset does."""
+    last = last_chunk(app, table)
+    rows = counted(watermark.mysql_state.total_rows if watermark else 0, "row")
+    keyless = last is not None and not last.primary_key
+    kept = "its rows in the target stay, and are replaced as they come again"
+    if not extract:
+        if keyless:
+            kept = "its table in the target is emptied first"
+        return f"{table}: {rows} in the lake would be loaded again; {kept}"
+    if repeats(last) and not load:
+        return f"{table} {_TWICE}; it would be read again from {_start(app, table, last)}"
+    if keyless:
+        kept = "its table in the target is emptied by the next load"
+    return (
+        f"{table} would be read again from {_start(app, table, last)}; {rows} were read so far;"
+        f" {kept}"
+    )
+
+
+def foresee_restore(
+    app: App, table: TableName, before: Position | None, after: Position, origin: str
+) -> str:
+    """Say what a return to an earlier state does."""
+    was = "a state that cannot be read" if before is None else str(before)
+    if before is not None and repeats(last_chunk(app, table)):
+        return f"{table} {_TWICE}; it would go back from {was} to {after} ({origin})"
+    return (
+        f"{table} would go back from {was} to {after} ({origin}): the next sync reads rows after"
+        " that, again if they were read since, and they replace theirs in the target"
+    )
+
+
+def _refuse(app: App, table: TableName, facts: "CursorFacts", wanted: Position) -> None:
+    """UsageError for a position that means nothing by this cursor, or lies in its future."""
+    if facts.kind == "none":
+        raise UsageError(
+            f"{table} is read whole each time, so it has no position to set",
+            hint="name a 'cursor' in the configuration, or leave it as it is",
+        )
+    if facts.kind == "id" and wanted.id is None:
+        raise UsageError(
+            f"the cursor of {table} is an id: a timestamp alone moves it nowhere",
+            hint="add --id; the timestamp then says which files 'sync --redshift-only' loads",
+        )
+    if facts.kind == "timestamp" and wanted.timestamp is None:
+        raise UsageError(
+            f"the cursor of {table} begins with the time {facts.described}: an id alone is no"
+            " position in it",
+            hint="add --timestamp",
+        )
+    if facts.kind == "timestamp" and wanted.id is not None and facts.id_problem:
+        raise UsageError(
+            f"{table}: {facts.id_problem}, so --id {wanted.id} means nothing",
+            hint="leave out --id: all rows of that moment then count as read",
+        )
+    zone = FURTHEST_ZONE if facts.offset is None else facts.offset
+    wall = app.run.clock() + zone
+    if wanted.timestamp is not None and wanted.timestamp > wall:
+        by = f": by the clock of {facts.described} it is {_show(wall)}" if facts.offset else ""
+        raise UsageError(
+            f"timestamp '{plain(wanted.timestamp)}' is in the future{by}",
+            hint="rows in between would be skipped",
+        )
+
+
+def _ask_source(
+    app: App, table: TableName, before: Position | None, wanted: Position, *, force: bool
+) -> "tuple[CursorFacts, str | None]":
+    """What the source says of the cursor, and unless forced how many rows would be skipped."""
+    from floodmark.sync.cursor_facts import count_between, read_facts
+    from floodmark.sync.machine_clock import check_against_source
+    from floodmark.sync.plan import read_shape
+
+    with _session(app, table) as (source, session):
+        check_against_source(session, app.run.clock)
+        shape, choice, _ = read_shape(session, table, app.table_settings(table))
+        facts = read_facts(source, session, shape, choice.cursor, app.config.settings.extraction)
+        if force or _step(app, facts, before, wanted) == -1:
+            return facts, None
+        try:
+            start = _beginning(app, facts, before)
+            return facts, count_between(session, shape, choice, start, wanted)
+        except FloodmarkError as error:
+            return facts, f"rows that cannot be counted ({error.message})"
+
+
+@contextmanager
+def _session(app: App, table: TableName) -> "Iterator[tuple[Source, MysqlSession]]":
+    import os
+
+    from floodmark.sync.source import Sources
+    from floodmark.sync.tunnels import open_tunnels
+
+    connection = app.mysql(table.scope)
+    ends = [end for end in (connection, connection.to_primary) if end is not None]
+    spark, folder = app.config.settings.spark, os.path.dirname(app.config.path)
+    with (
+        open_tunnels((), ends, spark, folder=folder) as tunnels,
+        Sources(tunnels) as sources,
+        sources.of(connection) as source,
+        source.session() as session,
+    ):
+        yield source, session
+
+
+def _beginning(app: App, facts: "CursorFacts", before: Position | None) -> Position:
+    """Where the next sync would begin if nothing was set."""
+    if before is not None and not before.base.is_start:
+        return Position(id=before.id) if facts.kind == "id" else before.base
+    if facts.kind != "timestamp":
+        return START
+    # With the rows of that very moment.
+    return Position(app.start_of_new_tables()[0] - timedelta(microseconds=1))
+
+
+def _step(app: App, facts: "CursorFacts", before: Position | None, wanted: Position) -> int | None:
+    """Whether a position lies before where the next sync would begin (-1), there, or behind it."""
+    there = Position(id=wanted.id) if facts.kind == "id" else wanted
+    return there.compare(_beginning(app, facts, before))
+
+
+def _skipping(
+    app: App,
+    table: TableName,
+    facts: "CursorFacts",
+    before: Position | None,
+    wanted: Position,
+    rows: str | None,
+    *,
+    certain: bool,
+) -> str:
+    start = _beginning(app, facts, before)
+    began = str(before.base) if before and not before.base.is_start else "the start"
+    if began == "the start" and start.timestamp is not None:
+        began += f" at {plain(start.timestamp + timedelta(microseconds=1))}"
+    skipped = f"{rows or 'rows'} in between {'will' if certain else 'may'} be skipped"
+    question = f"{table} would jump from {began} to {wanted}: {skipped}"
+    if rows is None and facts.problem:
+        question += f", and how many cannot be counted: {facts.problem}"
+    return question
+
+
+def _outlook(facts: "CursorFacts", wanted: Position) -> str:
+    """What the next sync does, by the clock of the cursor's column."""
+    if facts.kind == "id":
+        files = "; the timestamp says which files 'sync --redshift-only' loads"
+        return f"the next sync reads rows after id {wanted.id}{files if wanted.timestamp else ''}"
+    text = f"the next sync reads rows after {wanted}"
+    if wanted.timestamp is not None:
+        text += f" by the clock of {facts.described or 'its column'}"
+        if wanted.id is None:
+            text += "; rows of that very moment count as read"
+    if facts.problem:
+        text += f"; its cursor and clock could not be checked: {facts.problem}"
+    return text
+
+
+def _start(app: App, table: TableName, last: Chunk | None) -> str:
+    """Where a table that was reset begins."""
+    from floodmark.sync.cursor_facts import remembered
+
+    kind = remembered(app.table_settings(table).cursor_columns, last, None).kind
+    if kind in ("id", "none"):
+        return "the start"
+    try:
+        moment, source = app.start_of_new_tables()
+    except StateError:
+        return "the start"
+    text = f"{plain(moment)} ({source})"
+    return f"{text}, and rows before that are not read" if kind else f"{text} or its first id"
+
+
+def _show(moment: datetime) -> str:
+    return plain(moment.replace(microsecond=0))
