@@ -109,6 +109,7 @@ def test_a_position_ahead_of_the_clock_is_never_nothing_new(pipeline: New) -> No
 
 # A machine whose clock is wrong
 
+enough = pytest.mark.enough_on("mysql")
 DAYS = timedelta(days=3)
 
 
@@ -171,6 +172,7 @@ def test_a_machine_whose_clock_is_wrong_commits_nothing(
     it.check_tracking()
 
 
+@enough
 @pytest.mark.parametrize("first", [True, False])
 @pytest.mark.parametrize("stages", [[], ["--backup-only"]])
 def test_a_state_that_a_wrong_clock_wrote_is_left_by_the_hint(
@@ -189,6 +191,7 @@ def test_a_state_that_a_wrong_clock_wrote_is_left_by_the_hint(
         assert state(it) == before
         said = ended.out + ended.err
         assert "which is in the future here: this machine's clock says" in said
+    assert "which is in the future here" in it.call("watermark", "list", "--json").out
     follow(it, said)
     insert(it)
     ended = it.call("sync", "-p", "main", "--json")
@@ -202,6 +205,7 @@ def test_a_state_that_a_wrong_clock_wrote_is_left_by_the_hint(
     it.check_tracking()
 
 
+@enough
 @pytest.mark.parametrize("first", [True, False])
 def test_a_position_in_the_future_is_left_by_the_hint(pipeline: New, first: bool) -> None:
     """As when MySQL and this machine share a clock that was days ahead."""
@@ -221,6 +225,7 @@ def test_a_position_in_the_future_is_left_by_the_hint(pipeline: New, first: bool
     assert it.call("watermark", "validate", "-t", f"{it.schema}.t").code == 0
 
 
+@enough
 def test_a_slow_machine_that_only_loads_stops_and_harms_nothing(pipeline: New) -> None:
     it = pipeline({"t": "{cursor: [update_at, id]}"})
     some_rows(it)

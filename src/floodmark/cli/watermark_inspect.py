@@ -8,9 +8,11 @@ import msgspec
 
 from floodmark.cli.app import App, command_options, table_option
 from floodmark.cli.show import show_absence, show_change, show_state, show_status, show_watermark
+from floodmark.cli.steer_back import is_by_id
 from floodmark.cli.terminal import Column, say, width
 from floodmark.cli.terminal import table as table_of
 from floodmark.model.manifest import Chunk
+from floodmark.model.position import Position
 from floodmark.model.sealed import seal
 from floodmark.model.standing import Head
 from floodmark.model.table import TableName
@@ -225,6 +227,8 @@ def _get_system(app: App) -> None:
 def _as_text(app: App, table: TableName, watermark: Watermark | None) -> str:
     if watermark is not None and not watermark.position.is_start:
         position = watermark.position
+        if watermark.metadata.manual_watermark and is_by_id(app, table, position):
+            position = Position(id=position.id)  # the time says which files are loaded
         start = str(position) if position.base.is_start else f"rows after {position}"
     elif watermark is not None and watermark.mysql_state.chunk_count:
         start = "the start, as the whole table is read each time"

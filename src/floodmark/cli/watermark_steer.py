@@ -10,7 +10,8 @@ import click
 import msgspec
 
 from floodmark.cli.app import App, command_options, complete, confirm, table_option
-from floodmark.cli.steer_questions import foresee_move, foresee_reset, foresee_restore
+from floodmark.cli.steer_back import foresee_reset, foresee_restore
+from floodmark.cli.steer_set import foresee_move
 from floodmark.cli.terminal import fold
 from floodmark.errors import FloodmarkError, PartialFailure, StateError, UsageError
 from floodmark.model.cursor import CursorColumn

@@ -11,7 +11,7 @@ def parse_timestamp(text: str) -> datetime:
         return as_utc(datetime.fromisoformat(text.strip()))
     except (ValueError, OverflowError):  # a zone can carry a date over the calendar's end
         raise UsageError(
-            f"{text!r} is not a timestamp", hint="write it as '2025-08-09 20:00:01', in UTC"
+            f"{text!r} is not a timestamp", hint="write it as '2025-08-09 20:00:01'"
         ) from None
 
 

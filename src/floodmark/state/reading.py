@@ -106,7 +106,8 @@ class WatermarkReader:
             raise StateLost(
                 f"{problem}, and neither a usable copy nor a manifest is left to recover"
                 f" {table} from",
-                hint=f"say where to go on: floodmark watermark set -t {table} --timestamp …",
+                hint=f"say where to go on: floodmark watermark set -t {table} --timestamp … (or"
+                f" --id …), or read it again: floodmark watermark reset -t {table}",
             )
         return Reading(watermark=None)
 

@@ -1,17 +1,10 @@
-"""What is known of a table's cursor when an operator sets a position: its kind, its clock.
-
-By the configuration, by what was read last, or by asking the source. What none of them can tell is
-None, and is said.
-"""
+"""What a source says of a table's cursor when an operator sets a position: its clock, its rows."""
 
 from datetime import timedelta
-from typing import Literal
-
-from msgspec import Struct
 
 from floodmark.config.models import ExtractionSettings
 from floodmark.model.cursor import Cursor, CursorChoice, key_kind
-from floodmark.model.manifest import Chunk
+from floodmark.model.cursor_facts import CursorFacts, show_offset
 from floodmark.model.position import Position
 from floodmark.model.schema import SourceTable
 from floodmark.model.standing import Clock
@@ -23,45 +16,6 @@ from floodmark.sync.source import Source
 
 COUNT_AT_MOST = 100_000
 """More rows than these are estimated."""
-
-
-class CursorFacts(Struct, frozen=True, kw_only=True):
-    """What is known of a cursor: of what kind it is, and of a time cursor, whose clock it shows.
-
-    `described` says that of a time column, `offset` is how far it is ahead of UTC. `id_problem` is
-    why a whole number is no part of a position. `problem` is why the source could not be asked.
-    """
-
-    kind: Literal["timestamp", "id", "none"] | None = None
-    offset: timedelta | None = None
-    described: str = ""
-    id_problem: str | None = None
-    problem: str | None = None
-
-
-def remembered(
-    columns: tuple[str, ...] | None, last: Chunk | None, before: Position | None
-) -> CursorFacts:
-    """What the configuration and the last chunk say."""
-    if columns == () or (columns is None and last and last.reload):
-        return CursorFacts(kind="none")
-    if columns and len(columns) > 1:
-        return _by_time(columns[0], last)
-    read = None if last is None or last.reload else last
-    if read and read.version and columns in (None, (read.version,)):
-        return _by_time(read.version, last)
-    if (read and not read.version) or (before and before.timestamp is None and before.id):
-        return CursorFacts(kind="id")
-    return CursorFacts()
-
-
-def _by_time(column: str, last: Chunk | None) -> CursorFacts:
-    clock = last.clock if last and last.version == column else None
-    return CursorFacts(
-        kind="timestamp",
-        offset=timedelta(seconds=clock.offset_seconds) if clock else None,
-        described=f"{column} ({show_offset(clock)} when it was last read)" if clock else column,
-    )
 
 
 def read_facts(
@@ -115,10 +69,3 @@ def count_between(
     assert choice.index is not None
     many = estimate_rows(session, table, choice.cursor, start, end, index=choice.index)
     return f"about {max(many, COUNT_AT_MOST):,} rows"
-
-
-def show_offset(clock: Clock) -> str:
-    """The zone of a clock: `zone +08:00`."""
-    minutes = abs(clock.offset_seconds) // 60
-    sign = "-" if clock.offset_seconds < 0 else "+"
-    return f"zone {sign}{minutes // 60:02d}:{minutes % 60:02d}"

@@ -1,5 +1,6 @@
-"""What a move of a position would do: whether it can be, what it skips or repeats, what is next."""
+"""What `watermark set` does: whether it can be, which rows it skips, what the next sync reads."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
@@ -8,20 +9,17 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, structs
 
 from floodmark.cli.app import App
-from floodmark.cli.words import counted
+from floodmark.cli.steer_back import TWICE, last_chunk, repeats
 from floodmark.errors import FloodmarkError, StateError, UsageError, WrongClock
-from floodmark.model.manifest import Chunk
+from floodmark.model.cursor_facts import CursorFacts, remembered
 from floodmark.model.position import START, Position
 from floodmark.model.table import TableName
 from floodmark.model.timestamps import plain
-from floodmark.model.watermark import FURTHEST_ZONE, Watermark
+from floodmark.model.watermark import FURTHEST_ZONE
 
 if TYPE_CHECKING:
     from floodmark.sources.connection import MysqlSession
-    from floodmark.sync.cursor_facts import CursorFacts
     from floodmark.sync.source import Source
-
-_TWICE = "has no primary key: rows that are read again are loaded twice"
 
 
 class Move(Struct, frozen=True, kw_only=True):
@@ -35,12 +33,8 @@ def foresee_move(
     app: App, table: TableName, before: Position | None, wanted: Position, *, force: bool
 ) -> Move:
     """Say what a position set by hand would do; UsageError if it would do nothing, or harm."""
-    # Only now: other commands need not wait for MySQL's driver.
-    from floodmark.sync.cursor_facts import remembered
-
     last = last_chunk(app, table)
-    columns = app.table_settings(table).cursor_columns
-    facts = remembered(columns, last, before)
+    facts = remembered(app.table_settings(table).cursor_columns, last, before)
     _refuse(app, table, facts, wanted)
     rows = None
     by_time = facts.kind == "timestamp"
@@ -50,69 +44,17 @@ def foresee_move(
         except WrongClock:
             raise
         except FloodmarkError as error:
-            if facts.kind is None and columns == ("id",):
-                facts = structs.replace(facts, kind="id")
             facts = structs.replace(facts, problem=error.message)
         _refuse(app, table, facts, wanted)
     step, question = _step(app, facts, before, wanted), None
     if step in (1, None):
         question = _skipping(app, table, facts, before, wanted, rows, certain=step == 1)
     elif step == -1 and repeats(last):
-        question = f"{table} {_TWICE}"
+        question = f"{table} {TWICE}"
     return Move(question=question, outlook=_outlook(facts, wanted))
 
 
-def last_chunk(app: App, table: TableName) -> Chunk | None:
-    """The last chunk that was read of a table; None if there is none, or it cannot be read."""
-    with suppress(StateError):
-        for head in sorted(app.store.log.heads(table), reverse=True):
-            change = app.store.log.read(table, head).change
-            if isinstance(change, Chunk) and not change.adopted:
-                return change
-    return None
-
-
-def repeats(last: Chunk | None) -> bool:
-    """Whether rows that are read again would be there twice: without a key they replace nothing."""
-    return last is not None and bool(last.columns) and not last.primary_key and not last.reload
-
-
-def foresee_reset(
-    app: App, table: TableName, watermark: Watermark | None, *, extract: bool, load: bool
-) -> str:
-    """Say what a reset does."""
-    last = last_chunk(app, table)
-    rows = counted(watermark.mysql_state.total_rows if watermark else 0, "row")
-    keyless = last is not None and not last.primary_key
-    kept = "its rows in the target stay, and are replaced as they come again"
-    if not extract:
-        if keyless:
-            kept = "its table in the target is emptied first"
-        return f"{table}: {rows} in the lake would be loaded again; {kept}"
-    if repeats(last) and not load:
-        return f"{table} {_TWICE}; it would be read again from {_start(app, table, last)}"
-    if keyless:
-        kept = "its table in the target is emptied by the next load"
-    return (
-        f"{table} would be read again from {_start(app, table, last)}; {rows} were read so far;"
-        f" {kept}"
-    )
-
-
-def foresee_restore(
-    app: App, table: TableName, before: Position | None, after: Position, origin: str
-) -> str:
-    """Say what a return to an earlier state does."""
-    was = "a state that cannot be read" if before is None else str(before)
-    if before is not None and repeats(last_chunk(app, table)):
-        return f"{table} {_TWICE}; it would go back from {was} to {after} ({origin})"
-    return (
-        f"{table} would go back from {was} to {after} ({origin}): the next sync reads rows after"
-        " that, again if they were read since, and they replace theirs in the target"
-    )
-
-
-def _refuse(app: App, table: TableName, facts: "CursorFacts", wanted: Position) -> None:
+def _refuse(app: App, table: TableName, facts: CursorFacts, wanted: Position) -> None:
     """UsageError for a position that means nothing by this cursor, or lies in its future."""
     if facts.kind == "none":
         raise UsageError(
@@ -138,7 +80,11 @@ def _refuse(app: App, table: TableName, facts: "CursorFacts", wanted: Position) 
     zone = FURTHEST_ZONE if facts.offset is None else facts.offset
     wall = app.run.clock() + zone
     if wanted.timestamp is not None and wanted.timestamp > wall:
-        by = f": by the clock of {facts.described} it is {_show(wall)}" if facts.offset else ""
+        by = (
+            f": by the clock of {facts.described} it is {_show(wall)}"
+            if facts.offset is not None
+            else ""
+        )
         raise UsageError(
             f"timestamp '{plain(wanted.timestamp)}' is in the future{by}",
             hint="rows in between would be skipped",
@@ -147,8 +93,9 @@ def _refuse(app: App, table: TableName, facts: "CursorFacts", wanted: Position) 
 
 def _ask_source(
     app: App, table: TableName, before: Position | None, wanted: Position, *, force: bool
-) -> "tuple[CursorFacts, str | None]":
+) -> tuple[CursorFacts, str | None]:
     """What the source says of the cursor, and unless forced how many rows would be skipped."""
+    # Only now: to import MySQL's driver takes longer than most commands.
     from floodmark.sync.cursor_facts import count_between, read_facts
     from floodmark.sync.machine_clock import check_against_source
     from floodmark.sync.plan import read_shape
@@ -168,8 +115,6 @@ def _ask_source(
 
 @contextmanager
 def _session(app: App, table: TableName) -> "Iterator[tuple[Source, MysqlSession]]":
-    import os
-
     from floodmark.sync.source import Sources
     from floodmark.sync.tunnels import open_tunnels
 
@@ -185,17 +130,17 @@ def _session(app: App, table: TableName) -> "Iterator[tuple[Source, MysqlSession
         yield source, session
 
 
-def _beginning(app: App, facts: "CursorFacts", before: Position | None) -> Position:
+def _beginning(app: App, facts: CursorFacts, before: Position | None) -> Position:
     """Where the next sync would begin if nothing was set."""
     if before is not None and not before.base.is_start:
         return Position(id=before.id) if facts.kind == "id" else before.base
-    if facts.kind != "timestamp":
-        return START
-    # With the rows of that very moment.
-    return Position(app.start_of_new_tables()[0] - timedelta(microseconds=1))
+    if facts.kind == "timestamp":
+        with suppress(StateError):  # with the rows of that very moment
+            return Position(app.start_of_new_tables()[0] - timedelta(microseconds=1))
+    return START
 
 
-def _step(app: App, facts: "CursorFacts", before: Position | None, wanted: Position) -> int | None:
+def _step(app: App, facts: CursorFacts, before: Position | None, wanted: Position) -> int | None:
     """Whether a position lies before where the next sync would begin (-1), there, or behind it."""
     there = Position(id=wanted.id) if facts.kind == "id" else wanted
     return there.compare(_beginning(app, facts, before))
@@ -204,7 +149,7 @@ def _step(app: App, facts: "CursorFacts", before: Position | None, wanted: Posit
 def _skipping(
     app: App,
     table: TableName,
-    facts: "CursorFacts",
+    facts: CursorFacts,
     before: Position | None,
     wanted: Position,
     rows: str | None,
@@ -222,7 +167,7 @@ def _skipping(
     return question
 
 
-def _outlook(facts: "CursorFacts", wanted: Position) -> str:
+def _outlook(facts: CursorFacts, wanted: Position) -> str:
     """What the next sync does, by the clock of the cursor's column."""
     if facts.kind == "id":
         files = "; the timestamp says which files 'sync --redshift-only' loads"
@@ -235,21 +180,6 @@ def _outlook(facts: "CursorFacts", wanted: Position) -> str:
     if facts.problem:
         text += f"; its cursor and clock could not be checked: {facts.problem}"
     return text
-
-
-def _start(app: App, table: TableName, last: Chunk | None) -> str:
-    """Where a table that was reset begins."""
-    from floodmark.sync.cursor_facts import remembered
-
-    kind = remembered(app.table_settings(table).cursor_columns, last, None).kind
-    if kind in ("id", "none"):
-        return "the start"
-    try:
-        moment, source = app.start_of_new_tables()
-    except StateError:
-        return "the start"
-    text = f"{plain(moment)} ({source})"
-    return f"{text}, and rows before that are not read" if kind else f"{text} or its first id"
 
 
 def _show(moment: datetime) -> str:

@@ -1,0 +1,86 @@
+"""What a reset or a restore does: what is read or loaded again, and what the target keeps."""
+
+from contextlib import suppress
+
+from floodmark.cli.app import App
+from floodmark.cli.words import counted
+from floodmark.errors import StateError
+from floodmark.model.cursor_facts import remembered
+from floodmark.model.manifest import Chunk
+from floodmark.model.position import Position
+from floodmark.model.table import TableName
+from floodmark.model.timestamps import plain
+from floodmark.model.watermark import Watermark
+
+TWICE = "has no primary key: rows that are read again are loaded twice"
+
+
+def foresee_reset(
+    app: App, table: TableName, watermark: Watermark | None, *, extract: bool, load: bool
+) -> str:
+    """Say what a reset does."""
+    last = last_chunk(app, table)
+    rows = counted(watermark.mysql_state.total_rows if watermark else 0, "row")
+    keyless = last is not None and not last.primary_key
+    kept = "its rows in the target stay, and are replaced as they come again"
+    if not extract:
+        if keyless:
+            kept = "its table in the target is emptied first"
+        return f"{table}: {rows} in the lake would be loaded again; {kept}"
+    if repeats(last) and not load:
+        return f"{table} {TWICE}; it would be read again from {_start(app, table, last)}"
+    if keyless:
+        kept = "its table in the target is emptied by the next load"
+    return (
+        f"{table} would be read again from {_start(app, table, last)}; {rows} were read so far;"
+        f" {kept}"
+    )
+
+
+def foresee_restore(
+    app: App, table: TableName, before: Position | None, after: Position, origin: str
+) -> str:
+    """Say what a return to an earlier state does."""
+    was = "a state that cannot be read" if before is None else str(before)
+    if before is not None and repeats(last_chunk(app, table)):
+        return f"{table} {TWICE}; it would go back from {was} to {after} ({origin})"
+    return (
+        f"{table} would go back from {was} to {after} ({origin}): the next sync reads rows after"
+        " that, again if they were read since, and they replace theirs in the target"
+    )
+
+
+def last_chunk(app: App, table: TableName) -> Chunk | None:
+    """The last chunk that was read of a table; None if there is none, or it cannot be read."""
+    with suppress(StateError):
+        for head in sorted(app.store.log.heads(table), reverse=True):
+            change = app.store.log.read(table, head).change
+            if isinstance(change, Chunk) and not change.adopted:
+                return change
+    return None
+
+
+def is_by_id(app: App, table: TableName, position: Position) -> bool:
+    """Whether a position is one of an id cursor, though an operator gave it a time."""
+    if position.id is None or position.timestamp is None:
+        return False
+    columns = app.table_settings(table).cursor_columns
+    return remembered(columns, last_chunk(app, table), None).kind == "id"
+
+
+def repeats(last: Chunk | None) -> bool:
+    """Whether rows that are read again would be there twice: without a key they replace nothing."""
+    return last is not None and bool(last.columns) and not last.primary_key and not last.reload
+
+
+def _start(app: App, table: TableName, last: Chunk | None) -> str:
+    """Where a table that was reset begins."""
+    kind = remembered(app.table_settings(table).cursor_columns, last, None).kind
+    if kind in ("id", "none"):
+        return "the start"
+    try:
+        moment, source = app.start_of_new_tables()
+    except StateError:
+        return "the start"
+    text = f"{plain(moment)} ({source})"
+    return f"{text}, and rows before that are not read" if kind else f"{text} or its first id"

@@ -1,0 +1,58 @@
+"""What is known of a table's cursor without asking its source: its kind, its clock."""
+
+from datetime import timedelta
+from typing import Literal
+
+from msgspec import Struct
+
+from floodmark.model.manifest import Chunk
+from floodmark.model.position import Position
+from floodmark.model.standing import Clock
+
+
+class CursorFacts(Struct, frozen=True, kw_only=True):
+    """What is known of a cursor: of what kind it is, and of a time cursor, whose clock it shows.
+
+    `described` says that of a time column, `offset` is how far it is ahead of UTC. `id_problem` is
+    why a whole number is no part of a position. `problem` is why the source could not be asked.
+    """
+
+    kind: Literal["timestamp", "id", "none"] | None = None
+    offset: timedelta | None = None
+    described: str = ""
+    id_problem: str | None = None
+    problem: str | None = None
+
+
+def remembered(
+    columns: tuple[str, ...] | None, last: Chunk | None, before: Position | None
+) -> CursorFacts:
+    """What the configuration and the last chunk say."""
+    if columns == () or (columns is None and last and last.reload):
+        return CursorFacts(kind="none")
+    if columns == ("id",):
+        return CursorFacts(kind="id")
+    if columns and len(columns) > 1:
+        return _by_time(columns[0], last)
+    read = None if last is None or last.reload else last
+    if read and read.version and columns in (None, (read.version,)):
+        return _by_time(read.version, last)
+    if (read and not read.version) or (before and before.timestamp is None and before.id):
+        return CursorFacts(kind="id")
+    return CursorFacts()
+
+
+def _by_time(column: str, last: Chunk | None) -> CursorFacts:
+    clock = last.clock if last and last.version == column else None
+    return CursorFacts(
+        kind="timestamp",
+        offset=timedelta(seconds=clock.offset_seconds) if clock else None,
+        described=f"{column} ({show_offset(clock)} when it was last read)" if clock else column,
+    )
+
+
+def show_offset(clock: Clock) -> str:
+    """The zone of a clock: `zone +08:00`."""
+    minutes = abs(clock.offset_seconds) // 60
+    sign = "-" if clock.offset_seconds < 0 else "+"
+    return f"zone {sign}{minutes // 60:02d}:{minutes % 60:02d}"
