@@ -34,7 +34,11 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "floodmark.yml").write_text(CONFIG)
         seconds: dict[str, list[float]] = {name: [] for name in commands}
-        run([program, "watermark", "set", "-t", "shop.orders", "--id", "5", "--force"], folder, environment)
+        run(
+            [program, "watermark", "set", "-t", "shop.orders", "--id", "5", "--force"],
+            folder,
+            environment,
+        )
         for _ in range(ROUNDS):
             # Interleaved, so that a busy moment of the machine hits all of them.
             for name, command in commands.items():
