@@ -24,7 +24,11 @@ HOUR = timedelta(hours=1)
 def zone(server: PrivateMariaDB) -> Iterator[Callable[[str], None]]:
     """Gives the server another time zone, and its own again afterwards."""
     ((before,),) = server.execute("SELECT @@GLOBAL.time_zone")
-    yield lambda name: server.execute(f"SET GLOBAL time_zone = '{name}'") and None
+
+    def change(name: str) -> None:
+        server.execute(f"SET GLOBAL time_zone = '{name}'")
+
+    yield change
     server.execute(f"SET GLOBAL time_zone = '{before}'")
 
 
