@@ -5,7 +5,6 @@ import os
 import pwd
 import sys
 from collections.abc import Callable
-from datetime import datetime
 from random import Random
 from typing import Any
 
@@ -17,7 +16,9 @@ from floodmark.cli.terminal import say
 from floodmark.config.loading import LoadedConfig, load_config
 from floodmark.config.models import Connection, MysqlConnection, TableSettings
 from floodmark.errors import ConfigError, UsageError
+from floodmark.model.history import StartedBy
 from floodmark.model.notice import Notice
+from floodmark.model.position import START, Position
 from floodmark.model.run import new_session_id
 from floodmark.model.table import TableName, split_name
 from floodmark.model.timestamps import utc_now
@@ -60,12 +61,13 @@ class App:
         """Show a warning on stderr."""
         self.report(Notice("warning", message))
 
-    def start_of_new_tables(self) -> tuple[datetime, str]:
-        """Where tables without a position start, and who says so."""
+    def start_of_new_tables(self) -> tuple[Position, StartedBy]:
+        """Where tables without a position start, and who says so; `START` for all rows."""
         system = read_system_watermark(self.store.objects, now=self.run.clock())
         if system is not None:
-            return system.timestamp, "system watermark"
-        return self.config.settings.default_start, "default"
+            return Position(system.timestamp), "system watermark"
+        default = self.config.settings.default_start
+        return START if default == "all" else Position(default), "default"
 
     def mysql(self, scope: str) -> MysqlConnection:
         """The source connection of a scope; ConfigError if it cannot be used."""

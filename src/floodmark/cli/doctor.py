@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,6 +15,10 @@ from floodmark.errors import FloodmarkError, UsageError
 from floodmark.model.standing import MysqlState
 from floodmark.model.table import TableName
 from floodmark.state.lease import break_lease
+
+if TYPE_CHECKING:
+    from floodmark.sources.connection import MysqlSession
+    from floodmark.sync.source import Source
 
 
 @click.command()
@@ -91,6 +96,7 @@ def _check_source(app: App, scope: str, tables: list[TableName]) -> Iterator[Che
                 wanted, zone = app.table_settings(table), activity.server_zone
                 state = _state(app, table)
                 yield from check_table(table, session, connection, wanted, settings, zone, state)
+                yield from _check_history(app, table, source, session)
     except FloodmarkError as error:
         yield failed(f"source {scope}", error)
 
@@ -101,6 +107,24 @@ def _state(app: App, table: TableName) -> MysqlState | None:
         watermark = app.store.get(table, mend=False)
         return watermark.mysql_state if watermark else None
     return None
+
+
+def _check_history(
+    app: App, table: TableName, source: "Source", session: "MysqlSession"
+) -> Iterator[Check]:
+    """Rows of a table that will not be read."""
+    from floodmark.sync.history import foresee_outside
+
+    settings, wanted = app.config.settings.extraction, app.table_settings(table)
+    with suppress(FloodmarkError):  # what is wrong with a table or the lake is reported already
+        watermark = app.store.get(table, mend=False)
+        start = app.start_of_new_tables()
+        remarks = foresee_outside(
+            source, session, table, wanted, settings, watermark, start, app.run.clock()
+        )
+        for remark in remarks:
+            text = remark.text.removeprefix(f"{table}: ")
+            yield Check(subject=str(table), state="note", finding=text, hint=remark.hint)
 
 
 def _show(check: Check) -> str:

@@ -28,10 +28,12 @@ def show_watermark(
     start: str,
     now: datetime | None = None,
     lease: LeaseDocument | None = None,
+    how: str = "",
 ) -> str:
     """Both stages, how far they are verified, and where the next run starts.
 
-    With `now`, how far behind the table is, and how long ago things were.
+    With `now`, how far behind the table is, and how long ago things were. `how` is what gets rows
+    read that were left out.
     """
     extract, load = watermark.mysql_state, watermark.redshift_state
     compared = watermark.verified_state
@@ -50,6 +52,10 @@ def show_watermark(
     if extract.last_id is not None:
         lines.append(f"      Last ID: {show_id(extract.last_id)}")
     lines.append(f"      Last Extraction Time: {_moment(extract.last_extraction_time, now)}")
+    if before := extract.before_start:
+        counted_at = _moment(before.counted_at, now)
+        lines.append(f"      Rows Left Out: {before}, counted {counted_at}")
+        lines.append(f"      To Read Them: {how}")
     if lease is not None and lease.held_by:
         lines.append(f"      Held Back: {lease.held_by}, since {_moment(lease.held_since, now)}")
     if extract.error:
@@ -108,7 +114,15 @@ def show_change(manifest: Manifest) -> str:
 
 
 def show_state(watermark: Watermark, lease: LeaseDocument | None, now: datetime) -> str:
-    """How a table is, in a few words: in step, so far behind, or what is the matter with it."""
+    """How a table is, in a few words: in step, so far behind, or what is the matter with it.
+
+    And how many rows were left out before where it began.
+    """
+    state, before = _state(watermark, lease, now), watermark.mysql_state.before_start
+    return f"{state}, {style(f'{before.count} left out', 'yellow')}" if before else state
+
+
+def _state(watermark: Watermark, lease: LeaseDocument | None, now: datetime) -> str:
     extract, load = watermark.mysql_state, watermark.redshift_state
     at_work = lease is not None and lease.held(now)
     if extract.status == "failed":
@@ -122,7 +136,7 @@ def show_state(watermark: Watermark, lease: LeaseDocument | None, now: datetime)
     if extract.status == "in_progress":
         return style("interrupted", "yellow")
     if extract.last_extraction_time is None:
-        return style("not read yet", "yellow")
+        return style("nothing read" if extract.before_start else "not read yet", "yellow")
     if extract.total_rows and load.status == "pending":
         return style("not loaded yet", "yellow")
     fresh = lease.in_step_at if lease else None

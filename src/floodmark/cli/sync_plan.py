@@ -7,6 +7,7 @@ from floodmark.cli.terminal import fold
 from floodmark.cli.words import counted, since
 from floodmark.config.models import MysqlConnection
 from floodmark.errors import AnotherCursor, FloodmarkError
+from floodmark.model.history import StartedBy
 from floodmark.model.manifest import Chunk
 from floodmark.model.position import START, Position
 from floodmark.model.table import TableName
@@ -14,6 +15,7 @@ from floodmark.model.watermark import Watermark
 from floodmark.sources.connection import MysqlSession
 from floodmark.sync.adoption import Adoption, find_files
 from floodmark.sync.clock_change import check_clock_change
+from floodmark.sync.history import remarks_on, rows_outside
 from floodmark.sync.loading import Loading, foresee
 from floodmark.sync.machine_clock import check_against_source
 from floodmark.sync.plan import TablePlan, chunks_of, plan_table
@@ -28,7 +30,7 @@ def show_plans(
     loadings: Mapping[TableName, Loading],
     adoption: Adoption | None,
     read_from: Sources,
-    start: Position,
+    start: tuple[Position, StartedBy],
     limit: int | None,
     windows_at_once: int,
 ) -> None:
@@ -81,7 +83,7 @@ def _reading(
     table: TableName,
     source: Source,
     watermark: Watermark | None,
-    start: Position,
+    start: tuple[Position, StartedBy],
     limit: int | None,
     windows_at_once: int,
 ) -> tuple[str, dict[str, object]]:
@@ -96,9 +98,10 @@ def _reading(
             settings,
             position=position,
             known_cursor=watermark.mysql_state.cursor if watermark else None,
-            default_start=start,
+            default_start=start[0],
             limit=limit,
         )
+        outside = rows_outside(session, plan, watermark, start[1], app.run.clock())
         problem = _problem(app, source, session, watermark, plan)
         chunks = list(
             chunks_of(
@@ -125,9 +128,14 @@ def _reading(
         about = "" if exact else "about "
         lines = [f"read {about}{counted(rows, 'row')} in {size}, {how}", f"from {begin} to {end}"]
     else:
-        lines = [f"read nothing: there is nothing new since {begin}, {how}"]
+        new = "to read" if outside.begins else "new"
+        lines = [f"read nothing: there is nothing {new} since {begin}, {how}"]
     if held_by:
         lines.append(f"held back: {held_by}")
+    synced = bool(chunks) or not position.is_start
+    remarks = remarks_on(outside, plan.source, plan.choice, synced=synced)
+    warnings = (*plan.warnings, *map(str, remarks))
+    lines += [f"note: {warning.removeprefix(f'{table}: ')}" for warning in warnings]
     value: dict[str, object] = {
         "cursor": plan.choice.cursor.columns,
         "route": plan.route.why,
@@ -140,7 +148,9 @@ def _reading(
         "held_by": held_by,
         "error": problem.message if problem else None,
         "hint": problem.hint if problem else None,
-        "warnings": plan.warnings,
+        "before_start": outside.before,
+        "future_rows": outside.future,
+        "warnings": warnings,
     }
     return "\n".join(map(_line, lines)), value
 

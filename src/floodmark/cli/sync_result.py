@@ -25,7 +25,12 @@ def show_result(result: TableResult) -> str:
     elif result.status == HELD_BACK and result.start is not None:
         parts.append(f"held back at {since(result.start)}: {result.held_back}")
     elif result.start is not None:
-        parts.append(f"nothing new since {since(result.start)}")
+        new = "to read" if result.before_start else "new"
+        parts.append(f"nothing {new} since {since(result.start)}")
+    if result.before_start:
+        parts.append(f"{result.before_start} left out")
+    if result.future_rows:
+        parts.append(f"{result.future_rows} in the future left out")
     if result.adopted_files:
         rows, files = counted(result.adopted_rows, "row"), counted(result.adopted_files, "file")
         parts.append(f"{rows} in {files} adopted")
@@ -39,7 +44,8 @@ def show_result(result: TableResult) -> str:
         parts.append(f"{counted(result.quarantined_rows, 'row')} quarantined")
     if result.failed:
         parts.append(_reason(result))
-    state = "failed" if result.failed else "note" if result.status == HELD_BACK else "ok"
+    waiting = result.status == HELD_BACK or result.before_start or result.future_rows
+    state = "failed" if result.failed else "note" if waiting else "ok"
     lines = [entry(state, f"{result.table_name}: {'; '.join(parts)}")]
     if verified and verified.differences:
         lines += show_differences(verified)

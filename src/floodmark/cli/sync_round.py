@@ -16,6 +16,7 @@ from floodmark.cli.sync_adopt import adopt_table, mention_foreign_files
 from floodmark.cli.sync_plan import show_plans
 from floodmark.cli.verification import verification_of
 from floodmark.config.models import Connection, MysqlConnection
+from floodmark.model.history import StartedBy
 from floodmark.model.position import Position
 from floodmark.model.run import Strategy
 from floodmark.model.table import TableName
@@ -56,7 +57,7 @@ class Syncing(Struct, frozen=True, kw_only=True):
         """Bring the tables up to date, within the session that the app has begun."""
         app = self.app
         settings = app.config.settings.extraction
-        start = Position(app.start_of_new_tables()[0])
+        start = app.start_of_new_tables()
         progress, sessions = ProgressLine(app), Sessions()
         run = partial(
             run_tables,
@@ -104,7 +105,7 @@ class Syncing(Struct, frozen=True, kw_only=True):
 
     def show_plan(self) -> None:
         """Print what a round would do now."""
-        start = Position(self.app.start_of_new_tables()[0])
+        start = self.app.start_of_new_tables()
         at_once = self.app.config.settings.extraction.windows_at_once(self.strategy)
         with self._tunnels() as tunnels, Sources(tunnels) as sources:
             loadings = {table: self._loading(table, tunnels) for table in self.targets}
@@ -138,7 +139,7 @@ class Syncing(Struct, frozen=True, kw_only=True):
         self,
         table: TableName,
         source: Source,
-        start: Position,
+        start: tuple[Position, StartedBy],
         progress: ProgressLine,
         tunnels: Tunnels,
     ) -> Extraction:
@@ -152,7 +153,8 @@ class Syncing(Struct, frozen=True, kw_only=True):
             prepare=partial(self._prepare, table, tunnels),
             strategy=self.strategy,
             session_id=app.run.session_id,
-            default_start=start,
+            default_start=start[0],
+            start_by=start[1],
             limit=self.limit,
             progress=progress.show,
             report=app.report,

@@ -9,7 +9,7 @@ import msgspec
 from floodmark.cli.app import App, command_options, table_option
 from floodmark.cli.show import show_absence, show_change, show_state, show_status, show_watermark
 from floodmark.cli.steer_back import is_by_id
-from floodmark.cli.terminal import Column, say, width
+from floodmark.cli.terminal import Column, fold, say, width
 from floodmark.cli.terminal import table as table_of
 from floodmark.model.manifest import Chunk
 from floodmark.model.position import Position
@@ -18,10 +18,12 @@ from floodmark.model.standing import Head
 from floodmark.model.table import TableName
 from floodmark.model.timestamps import plain, stamped
 from floodmark.model.watermark import Watermark
+from floodmark.planning.history import how_to_read
 from floodmark.state import layout
 from floodmark.state.copies import Copy
 from floodmark.state.lease import read_lease
 from floodmark.state.overview import Overview, read_overview
+from floodmark.state.steering import history as read_history
 from floodmark.state.system import read_system_watermark
 
 _LIST = [
@@ -33,6 +35,10 @@ _LIST = [
     Column(title="LOAD", spare=5),
     Column(title="LOADED", right=True, spare=6),
 ]
+_LEFT_OUT = (
+    "Rows left out lie before where their table began: 'floodmark watermark get -t TABLE' shows how"
+    " to read them."
+)
 _HISTORY = [
     Column(title="ID"),
     Column(title="WHEN"),
@@ -116,6 +122,8 @@ def list_all(app: App) -> None:
             ]
         )
     say(table_of(_LIST, rows) if rows else "no tables")
+    if any(seen.watermark and seen.watermark.mysql_state.before_start for seen in found):
+        say(fold(_LEFT_OUT, indent=0))
 
 
 @click.command()
@@ -124,8 +132,6 @@ def list_all(app: App) -> None:
 @command_options
 def history(app: App, names: tuple[str, ...], most: int) -> None:
     """Show a table's earlier states, newest first; restore takes their IDs."""
-    from floodmark.state.steering import history as read_history
-
     texts, documents = [], []
     for table in app.tables(names):
         manifests = read_history(app.store, table, most)
@@ -211,12 +217,17 @@ def _when(moment: datetime) -> str:
     return plain(moment.replace(microsecond=0)) if width() else stamped(moment)
 
 
+def _show_start(start: datetime | str) -> str:
+    return "all rows" if isinstance(start, str) else plain(start)
+
+
 def _get_system(app: App) -> None:
     system = read_system_watermark(app.store.objects, now=app.run.clock())
     default = app.config.settings.default_start
     if system is None:
-        text = f"No system watermark found, will start from default: {plain(default)}"
-        app.print(text, {"timestamp": None, "default_start": stamped(default)})
+        text = f"No system watermark found, will start from default: {_show_start(default)}"
+        value = default if default == "all" else stamped(default)
+        app.print(text, {"timestamp": None, "default_start": value})
         return
     how = f"preset {system.preset}" if system.preset else f"from {system.author}"
     when = f", set {stamped(system.set_at)} by {system.author}" if system.set_at else ""
@@ -233,14 +244,25 @@ def _as_text(app: App, table: TableName, watermark: Watermark | None) -> str:
     elif watermark is not None and watermark.mysql_state.chunk_count:
         start = "the start, as the whole table is read each time"
     else:
-        moment, source = app.start_of_new_tables()
+        first, source = app.start_of_new_tables()
+        shown = _show_start(first.timestamp or "all")
         if watermark is None:
-            return f"No watermark found, will start from {source}: {plain(moment)}"
-        start = f"{plain(moment)} ({source})"
+            return f"No watermark found, will start from {source}: {shown}"
+        start = f"{shown} ({source})"
     lease = read_lease(app.store.objects, table)
-    if width() is None:
-        return show_watermark(table, watermark, start, lease=lease)
-    return show_watermark(table, watermark, start, app.run.clock(), lease)
+    now = app.run.clock() if width() else None
+    return show_watermark(table, watermark, start, now, lease, _how_to_read(app, table, watermark))
+
+
+def _how_to_read(app: App, table: TableName, watermark: Watermark) -> str:
+    """How to get rows read that were left out before where the table began, if there are any."""
+    before = watermark.mysql_state.before_start
+    if before is None:
+        return ""
+    changes = (manifest.change for manifest in read_history(app.store, table))
+    last = next((change for change in changes if isinstance(change, Chunk)), None)
+    synced, keyed = not watermark.position.is_start, last is None or bool(last.primary_key)
+    return how_to_read(table, before, synced=synced, keyed=keyed)
 
 
 def _as_json(app: App, table: TableName, watermark: Watermark | None) -> dict[str, object]:
@@ -251,7 +273,7 @@ def _as_json(app: App, table: TableName, watermark: Watermark | None) -> dict[st
     return {
         "table_name": str(table),
         "revision": 0,
-        "next_start": stamped(start),
+        "next_start": stamped(start.timestamp) if start.timestamp else "all",
         "next_start_by": source,
     }
 

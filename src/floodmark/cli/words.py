@@ -4,7 +4,6 @@ from datetime import datetime, timedelta
 
 from floodmark.model.position import Position
 
-_LAST_MICROSECOND = 999_999
 _UNITS = (("day", 86400), ("hour", 3600), ("minute", 60), ("second", 1))
 
 
@@ -35,7 +34,4 @@ def size(count: int) -> str:
 
 def since(start: Position) -> str:
     """Where reading begins: right before a moment means with the rows of that moment."""
-    moment = start.timestamp
-    if moment is None or start.id is not None or moment.microsecond != _LAST_MICROSECOND:
-        return str(start)
-    return str(Position(moment + timedelta(microseconds=1)))
+    return str(start.opening)

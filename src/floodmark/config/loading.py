@@ -148,7 +148,7 @@ def load_config(path: str | None, environment: Mapping[str, str]) -> LoadedConfi
     unset: dict[str, str] = {}
     filled = _fill_in(raw, "", environment, unset)
     settings: Config = build(Config, filled, "configuration")
-    if settings.default_start > utc_now():
+    if settings.default_start != "all" and settings.default_start > utc_now():
         raise ConfigError(
             f"default_start: {settings.default_start.isoformat()} is in the future",
             hint="every row would be skipped",

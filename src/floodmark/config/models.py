@@ -330,8 +330,9 @@ class Config(Struct, frozen=True, kw_only=True):
     """Sources and warehouses by name; the name of a source is the scope of its tables."""
     pipelines: dict[str, Pipeline] = {}
     """Which tables go from where to where."""
-    default_start: datetime = DEFAULT_START
-    """Where a table with a time cursor and no watermark begins."""
+    default_start: datetime | Literal["all"] = DEFAULT_START
+    """Where a table with a time cursor and no watermark begins. Earlier rows are not read, only
+    counted; `all` reads every row."""
     presets: dict[str, datetime] = {}
     """Names for points in time, for `watermark set PRESET`."""
     retries: RetrySettings = RetrySettings()

@@ -77,6 +77,8 @@ def _build_tagged(kinds: list[type[msgspec.Struct]], raw: dict[str, Any], path: 
 def _build_leaf(kind: Any, raw: Any, path: str) -> Any:
     if kind is datetime:
         return _moment(raw, path)
+    if datetime in get_args(kind):
+        return raw if raw == "all" else _moment(raw, path, "'all' for every row")
     if Secret in get_args(kind):
         if raw is not None and not isinstance(raw, str):
             raise ConfigError(f"{path}: expected text", hint="put it in quotes")
@@ -94,13 +96,16 @@ def _build_leaf(kind: Any, raw: Any, path: str) -> Any:
         ) from error
 
 
-def _moment(raw: Any, path: str) -> datetime:
+def _moment(raw: Any, path: str, otherwise: str = "") -> datetime:
+    """Read a date or a date and time; `otherwise` is what else could stand there."""
     try:
         return as_utc(raw) if isinstance(raw, datetime) else parse_timestamp(str(raw))
     except UsageError as error:
-        raise ConfigError(f"{path}: {error.message}", hint=error.hint) from error
+        hint = f"{error.hint}, or as {otherwise}" if otherwise else error.hint
+        raise ConfigError(f"{path}: {error.message}", hint=hint) from error
     except OverflowError as error:
-        raise ConfigError(f"{path}: {raw} is out of range") from error
+        hint = f"write {otherwise}" if otherwise else None
+        raise ConfigError(f"{path}: {raw} is out of range", hint=hint) from error
 
 
 def _mapping(raw: Any, path: str) -> dict[str, Any]:

@@ -22,6 +22,11 @@ _LAKE = """
 # Where data files and watermarks are kept: a folder, s3://bucket/prefix,
 # or {url: "s3://bucket/prefix", endpoint: "http://127.0.0.1:8333", region: us-east-1}.
 """
+_START = """
+# Where tables with a time cursor begin: 'all' reads every row. With a date, earlier rows are not
+# read, and 'doctor' and 'watermark list' say how many those are.
+default_start: all
+"""
 _SOURCE = (
     "  # The source. Its name is the scope of its tables, so it stays once there are watermarks.\n"
 )
@@ -33,7 +38,6 @@ _TUNNEL = """\
 """
 _REST = """\
 # What may be set, with its default:
-# default_start: 2025-01-01             # where tables with a time cursor begin without a watermark
 # extraction: {window_rows: 150000, windows_per_chunk: 8, file_mb: 192}
 # spark: {master: "local[*,4]", memory: 1g}    # or spark://host:7077
 # presets: {cutover: 2025-08-04}        # for 'floodmark watermark set cutover --force'
@@ -57,7 +61,9 @@ def render(draft: Draft) -> str:
         (
             _HEAD,
             _LAKE,
-            f"lake: {scalar(draft.lake)}\n\nconnections:\n",
+            f"lake: {scalar(draft.lake)}\n",
+            _START,
+            "\nconnections:\n",
             _SOURCE,
             _connection(draft.scope, draft.source),
             _TUNNEL,

@@ -1,6 +1,6 @@
 """Positions: values of a table's cursor."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from msgspec import Struct
 
@@ -8,6 +8,7 @@ from floodmark.model.timestamps import plain
 
 Identity = int | str | tuple[int | str, ...]
 LARGEST_NUMBER = 2**64 - 1  # of BIGINT UNSIGNED
+_LAST_MICROSECOND = 999_999
 
 
 class Walk(Struct, frozen=True, omit_defaults=True):
@@ -45,6 +46,20 @@ class Position(Struct, frozen=True, omit_defaults=True):
     def base(self) -> "Position":
         """The position without the walk that set out from it."""
         return Position(self.timestamp, self.id)
+
+    @property
+    def opening(self) -> "Position":
+        """Where reading from here begins: right before a moment, with the rows of that moment."""
+        moment = self.timestamp
+        if moment is None or self.id is not None or moment.microsecond != _LAST_MICROSECOND:
+            return self
+        return Position(moment + timedelta(microseconds=1))
+
+    @property
+    def as_end(self) -> str:
+        """The rows up to here: `before 2025-01-01 00:00:00`, or `up to id 5`."""
+        opening = self.opening
+        return f"up to {self}" if opening == self else f"before {opening}"
 
     def compare(self, other: "Position") -> int | None:
         """Say -1, 0 or 1 for before, equal, after; None where only the database could tell.

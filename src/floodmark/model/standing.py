@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from floodmark.model.cursor import CursorColumn
+from floodmark.model.history import RowsBefore
 from floodmark.model.position import Identity, Position, Walk
 from floodmark.model.run import Strategy
 
@@ -77,6 +78,8 @@ class MysqlState(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The clock of the cursor's time, when the position was read."""
     cursor: tuple[CursorColumn, ...] | None = None
     """The cursor that the position belongs to; no columns if the whole table is read each time."""
+    before_start: RowsBefore | None = None
+    """Rows before the position that the table began at, which were not read."""
     error: str | None = None
     """Why the last extraction failed."""
 

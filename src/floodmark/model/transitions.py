@@ -11,6 +11,7 @@ from datetime import datetime
 from msgspec import Struct, structs
 
 from floodmark.errors import CorruptLog
+from floodmark.model.history import RowsBefore
 from floodmark.model.manifest import Change, Chunk, Import, Loaded, Manifest, Reset, Restore, Set
 from floodmark.model.position import START, Position
 from floodmark.model.standing import Head, Metadata, MysqlState, Standing, Status
@@ -62,7 +63,9 @@ def checkpoint(watermark: Watermark, manifest: Manifest) -> Watermark:
 
 def _facts(standing: Standing) -> Standing:
     """Leave out what changes without a manifest."""
-    state = structs.replace(standing.mysql_state, status="pending", error=None, server=None)
+    state = structs.replace(
+        standing.mysql_state, status="pending", error=None, server=None, before_start=None
+    )
     return structs.replace(standing, mysql_state=state)
 
 
@@ -364,6 +367,15 @@ def extract_started(watermark: Watermark) -> Watermark:
     what is left after a total loss, and would be taken for that.
     """
     state = structs.replace(watermark.mysql_state, status="in_progress", error=None)
+    return structs.replace(watermark, mysql_state=state)
+
+
+def began(watermark: Watermark, before: RowsBefore | None) -> Watermark:
+    """Note which rows lie before the position that a table begins at; the same is not new."""
+    known = watermark.mysql_state.before_start
+    if known and before and structs.replace(before, counted_at=known.counted_at) == known:
+        return watermark
+    state = structs.replace(watermark.mysql_state, before_start=before)
     return structs.replace(watermark, mysql_state=state)
 
 

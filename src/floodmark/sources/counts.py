@@ -2,8 +2,10 @@
 
 from floodmark.model.cursor import Cursor
 from floodmark.model.extraction import Route
-from floodmark.model.position import Position
+from floodmark.model.history import RowCount
+from floodmark.model.position import START, Position
 from floodmark.model.schema import SourceTable
+from floodmark.model.standing import Clock
 from floodmark.sources.connection import MysqlSession, query, query_dicts
 from floodmark.sources.projection import quote_name
 from floodmark.sources.statements import (
@@ -21,6 +23,8 @@ from floodmark.sources.strides import Scan, count, find_row
 
 # InnoDB's cap is half of the rows, by statistics that may be a little older than the table's.
 _NEAR_THE_CAP = 0.4
+# A row this little ahead of the clock is read by the next sync, and worth no word.
+_AHEAD_SECONDS = 60
 
 
 def count_unusable(session: MysqlSession, table: SourceTable, cursor: Cursor) -> int:
@@ -59,6 +63,49 @@ def count_waiting(
     if last is None or scan.ends_at(last):
         return 0
     return count(session, scan, find_row(session, scan, (), also=scan.can_end, last=True) or ())
+
+
+def count_outside(
+    session: MysqlSession,
+    table: SourceTable,
+    cursor: Cursor,
+    *,
+    index: str | None,
+    up_to: Position | None,
+    clock: Clock | None,
+    most: int | None,
+) -> tuple[RowCount, RowCount]:
+    """How many rows lie up to a position, and how many after the clock that the cursor shows.
+
+    At most so many entries of the index are read, or the first so many rows of the table: if there
+    are more, so are perhaps the rows that are counted.
+    """
+    conditions = ["FALSE", "FALSE"]
+    if up_to is not None:
+        conditions[0] = cursor_predicate(table, cursor, START, up_to)
+    if clock is not None and cursor.timestamp is not None:
+        # The server's present clock, whenever the transactions in flight were read.
+        moment = f"UTC_TIMESTAMP() + INTERVAL {clock.offset_seconds + _AHEAD_SECONDS} SECOND"
+        conditions[1] = f"{quote_name(cursor.timestamp)} > {moment}"
+    if index is not None:
+        before, after = (_count_some(session, table, index, c, most) for c in conditions)
+        return before, after
+    names = ", ".join(quote_name(name) for name in cursor.columns)
+    some = f"SELECT {names} FROM {relation(table)}"  # noqa: S608
+    some += "" if most is None else f" LIMIT {most + 1}"
+    counts = ", ".join(f"COUNT(IF({condition}, 1, NULL))" for condition in conditions)
+    looked_at, *found = query(session, f"SELECT COUNT(*), {counts} FROM ({some}) AS looked_at")[0]  # noqa: S608
+    before, after = (RowCount(int(n), most is None or looked_at <= most) for n in found)
+    return before, after
+
+
+def _count_some(
+    session: MysqlSession, table: SourceTable, index: str, where: str, most: int | None
+) -> RowCount:
+    some = f"SELECT 1 FROM {relation(table, index)} WHERE {where}"  # noqa: S608
+    some += "" if most is None else f" LIMIT {most + 1}"
+    rows = int(query(session, f"SELECT COUNT(*) FROM ({some}) AS some")[0][0])  # noqa: S608
+    return RowCount(rows) if most is None or rows <= most else RowCount(most, exact=False)
 
 
 def has_rows(

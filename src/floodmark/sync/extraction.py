@@ -18,12 +18,14 @@ from floodmark.config.models import (
 )
 from floodmark.errors import ExitCode, FloodmarkError, LeaseLost, WrongClock
 from floodmark.model.extraction import ChunkPlan, Receipt, Window
+from floodmark.model.history import StartedBy
 from floodmark.model.manifest import Change, Chunk
 from floodmark.model.notice import Report
 from floodmark.model.position import START, Position
 from floodmark.model.run import Strategy
 from floodmark.model.table import TableName
 from floodmark.model.transitions import (
+    began,
     extract_failed,
     extract_started,
     nothing_new,
@@ -40,6 +42,7 @@ from floodmark.sync.ahead import one_ahead
 from floodmark.sync.another_cursor import last_chunk, refuse_another_time
 from floodmark.sync.clear_text import clear_text_left
 from floodmark.sync.clock_change import check_clock_change
+from floodmark.sync.history import Outside, remarks_on, rows_outside
 from floodmark.sync.machine_clock import check_against_source
 from floodmark.sync.new_columns import find_fills
 from floodmark.sync.plan import TablePlan, chunks_of, lake_columns, plan_table
@@ -111,6 +114,7 @@ class Extraction(Struct, frozen=True, kw_only=True):
     strategy: Strategy
     session_id: str
     default_start: Position
+    start_by: StartedBy = "default"
     limit: int | None = None
     prepare: Callable[[], None] = lambda: None
     progress: Callable[[TableName, Progress], None] = lambda _table, _progress: None
@@ -158,6 +162,7 @@ class _TableRun:
         self._plan: TablePlan
         self._asked: TablePlan | None = None
         self._fills: dict[str, str | None] = {}
+        self._outside = Outside()
         self._result = TableResult(table_name=str(table), status="success")
 
     @property
@@ -188,6 +193,10 @@ class _TableRun:
             limit=limit,
             since=since,
         )
+        outside = rows_outside(
+            session, plan, self._watermark, extraction.start_by, extraction.store.now()
+        )
+        self._outside = outside = outside.after(self._outside)
         self._refuse_repetition()
         if self._watermark and self._watermark.mysql_state.cursor is None:
             refuse_another_time(
@@ -201,6 +210,8 @@ class _TableRun:
             result,
             start=result.start if result.chunks else plan.start,
             end=plan.start,
+            before_start=outside.before if outside.begins else None,
+            future_rows=outside.future,
             warnings=tuple(dict.fromkeys((*result.warnings, *plan.warnings))),
         )
         chunks = chunks_of(
@@ -240,6 +251,7 @@ class _TableRun:
         extraction = self._extraction
         self._lease.check()
         if self._result.chunks == 0:
+            self._note_before()
             self._watermark = extraction.store.update(self._table, extract_started)
             log = extraction.store.log
             if left := clear_text_left(log, self._table, self._watermark, self._plan):
@@ -270,8 +282,20 @@ class _TableRun:
                 extraction.report,
             )
 
+    def _note_before(self) -> None:
+        """Write down which rows are left out, also of a table that has no others."""
+        store, before = self._extraction.store, self._outside.before
+        if before is not None or self._watermark is not None:
+            self._watermark = store.update(self._table, lambda current: began(current, before))
+
     def finish(self) -> TableResult:
         """Say what was done, when there are no more chunks."""
+        self._note_before()
+        result, plan, outside = self._result, self._plan, self._outside
+        # What a table that began earlier left out then is shown by 'watermark list'.
+        news = outside if outside.begins else structs.replace(outside, before=None)
+        told = remarks_on(news, plan.source, plan.choice, synced=result.chunks > 0)
+        self._result = structs.replace(result, warnings=(*result.warnings, *map(str, told)))
         store, server = self._extraction.store, self._extraction.source.server.identity
         held = self._plan.held_back
         self._lease.note_held(self._plan.held_by)

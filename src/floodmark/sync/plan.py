@@ -1,7 +1,7 @@
 """The plan of one table's extraction: what will be read, how far, and along which index."""
 
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from math import ceil
 
@@ -36,6 +36,7 @@ from floodmark.sync.source import Source
 
 # For estimates that fall short: a chunk of one window would keep all others waiting.
 _MARGIN = 9 / 8
+_FIRST_MOMENT = datetime.min.replace(tzinfo=UTC)
 
 
 class TablePlan(Struct, frozen=True, kw_only=True):
@@ -100,18 +101,15 @@ def plan_table(
     """Look at a table and decide how to read what is new behind its position.
 
     The position is one of `known_cursor`; AnotherCursor if the table has another one now. A table
-    with a time cursor and no position yet begins at `default_start`, with rows of that very moment.
-    What is in flight must have been read after `since`.
+    with a time cursor and no position yet begins at `default_start`, with rows of that very moment,
+    or with all rows. What is in flight must have been read after `since`.
     """
     source, choice, columns = read_shape(session, table, wanted, known_cursor)
     cursor = choice.cursor
     refuse_another_cursor(known_cursor, source, cursor, position)
-    start = position
     if cursor.kind == "none":
         _refuse_limit(table, limit)
-        start = START
-    elif position.is_start and cursor.kind == "timestamp":
-        start = _right_before(default_start)
+    start = first_position(cursor, position, default_start)
     unusable = judge_unusable(
         table, cursor, count_unusable(session, source, cursor), settings.null_cursors
     )
@@ -300,7 +298,11 @@ def _refuse_limit(table: TableName, limit: int | None) -> None:
         )
 
 
-def _right_before(moment: Position) -> Position:
-    """The position from which on the rows of a moment itself are read as well."""
-    assert moment.timestamp is not None
-    return Position(moment.timestamp - timedelta(microseconds=1))
+def first_position(cursor: Cursor, position: Position, default_start: Position) -> Position:
+    """Where reading begins: without a position, right before the rows of the default start."""
+    if cursor.kind == "none":
+        return START
+    moment = default_start.timestamp
+    if not position.is_start or cursor.kind != "timestamp" or moment is None:
+        return position
+    return START if moment == _FIRST_MOMENT else Position(moment - timedelta(microseconds=1))

@@ -6,6 +6,7 @@ from typing import Self
 from msgspec import Struct, structs
 
 from floodmark.errors import FloodmarkError
+from floodmark.model.history import RowCount, RowsBefore
 from floodmark.model.position import Position
 from floodmark.model.verification import VerificationResult
 
@@ -35,6 +36,8 @@ class TableResult(Struct, frozen=True, kw_only=True):
     left_out_files: int = 0
     left_out_manifests: int = 0
     left_out_rows: int = 0
+    before_start: RowsBefore | None = None
+    future_rows: RowCount = RowCount()
     verification: VerificationResult | None = None
     held_back: str | None = None
     fresh: datetime | None = None

@@ -1,0 +1,138 @@
+"""Count the rows that are not read: before where a table begins, and after the clock."""
+
+from datetime import datetime
+
+from msgspec import Struct, structs
+
+from floodmark.config.models import ExtractionSettings, TableSettings
+from floodmark.model.cursor import CursorChoice
+from floodmark.model.history import RowCount, RowsBefore, StartedBy
+from floodmark.model.position import START, Position
+from floodmark.model.schema import SourceTable
+from floodmark.model.standing import Clock
+from floodmark.model.table import TableName
+from floodmark.model.watermark import Watermark
+from floodmark.planning.history import begins, how_to_read, judge_before, judge_future
+from floodmark.sources.connection import MysqlSession
+from floodmark.sources.counts import count_outside
+from floodmark.sync.bound import configured_zone, cursor_clock
+from floodmark.sync.plan import TablePlan, first_position, read_shape
+from floodmark.sync.source import Source
+
+# Counting so many entries of an index takes a moment; without an index the plan reads all rows.
+_MOST_COUNTED = 1_000_000
+_MOST_LOOKED_AT = 100_000
+
+
+class Outside(Struct, frozen=True, kw_only=True):
+    """Rows that are not read.
+
+    `before` are those before where a table begins, which `begins` now or began earlier.
+    """
+
+    before: RowsBefore | None = None
+    begins: bool = False
+    future: RowCount = RowCount()
+
+    def after(self, earlier: "Outside") -> "Outside":
+        """Keep what an earlier plan of the same run found before its start."""
+        if not earlier.begins:
+            return self
+        return structs.replace(self, before=earlier.before, begins=True)
+
+
+class Remark(Struct, frozen=True):
+    """Something to report, and what to do about it."""
+
+    text: str
+    hint: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.text}; to read them, {self.hint}" if self.hint else self.text
+
+
+def remarks_on(
+    outside: Outside, source: SourceTable, choice: CursorChoice, *, synced: bool
+) -> list[Remark]:
+    """What to report about rows that are not read."""
+    table, remarks = source.name, []
+    if before := outside.before:
+        how = how_to_read(table, before, synced=synced, keyed=bool(source.primary_key))
+        remarks.append(Remark(judge_before(table, before), how))
+    if future := judge_future(table, choice.cursor.timestamp, outside.future):
+        remarks.append(Remark(future))
+    return remarks
+
+
+def rows_outside(
+    session: MysqlSession,
+    plan: TablePlan,
+    watermark: Watermark | None,
+    start_by: StartedBy,
+    now: datetime,
+) -> Outside:
+    """Count what a plan leaves out; for a table that has begun, keep what was counted then."""
+    first = begins(watermark, plan.start)
+    most = _MOST_COUNTED if plan.choice.index else None
+    up_to = plan.start if first else None
+    before, future = _count(session, plan.source, plan.choice, up_to, plan.clock, most)
+    if first:
+        return Outside(
+            before=_before(before, plan.start, _by(watermark, start_by), now),
+            begins=bool(before),
+            future=future,
+        )
+    known = watermark.mysql_state.before_start if watermark else None
+    return Outside(before=None if plan.start.is_start else known, future=future)
+
+
+def foresee_outside(
+    server: Source,
+    session: MysqlSession,
+    table: TableName,
+    wanted: TableSettings,
+    settings: ExtractionSettings,
+    watermark: Watermark | None,
+    default_start: tuple[Position, StartedBy],
+    now: datetime,
+) -> list[Remark]:
+    """What to report about rows that will not be read, by a look that takes a moment at most."""
+    source, choice, _ = read_shape(session, table, wanted)
+    position = watermark.position if watermark else START
+    start, start_by = first_position(choice.cursor, position, default_start[0]), default_start[1]
+    known = watermark.mysql_state.before_start if watermark and not start.is_start else None
+    up_to, by = (known.up_to, known.by) if known else (START, start_by)
+    if begins(watermark, start):
+        up_to, by = start, _by(watermark, start_by)
+    zone = configured_zone(settings.cursor_time_zone)
+    clock = cursor_clock(source, choice.cursor, server.activity(), zone)
+    before, future = _count(
+        session, source, choice, None if up_to.is_start else up_to, clock, _MOST_LOOKED_AT
+    )
+    outside = Outside(before=_before(before, up_to, by, now), future=future)
+    return remarks_on(outside, source, choice, synced=not position.is_start)
+
+
+def _count(
+    session: MysqlSession,
+    source: SourceTable,
+    choice: CursorChoice,
+    up_to: Position | None,
+    clock: Clock | None,
+    most: int | None,
+) -> tuple[RowCount, RowCount]:
+    cursor, index = choice.cursor, choice.index
+    if cursor.kind == "none":
+        return RowCount(), RowCount()
+    return count_outside(session, source, cursor, index=index, up_to=up_to, clock=clock, most=most)
+
+
+def _before(count: RowCount, up_to: Position, by: StartedBy, now: datetime) -> RowsBefore | None:
+    if not count:
+        return None
+    return RowsBefore(up_to=up_to, rows=count.rows, exact=count.exact, by=by, counted_at=now)
+
+
+def _by(watermark: Watermark | None, start_by: StartedBy) -> StartedBy:
+    by_hand = watermark is not None and not watermark.position.is_start
+    return "operator" if by_hand else start_by
