@@ -138,7 +138,8 @@ def test_the_count_is_in_the_manifests_and_survives_a_lost_watermark(pipeline: M
     insert(it, 6, 9, "'2025-02-15 04:34:33'")
     it.synced()
     before = it.watermark().mysql_state.before_start
-    assert before is not None and before.rows == 5
+    assert before is not None
+    assert before.rows == 5
     objects = it.lake.open()
     for info in list(objects.list_objects("watermarks/")):
         if info.key.endswith(".json"):
@@ -226,3 +227,76 @@ def test_a_look_at_a_large_table_is_bounded(pipeline: Make, monkeypatch: Any) ->
         "t": (100, False),
         "u": (300, True),  # without an index, all rows are looked at anyway
     }
+
+
+# What a comparison leaves out
+
+
+def compare_all(it: Pipeline, *arguments: str) -> tuple[str, list[tuple[str, int]]]:
+    """Compare everything; what is said of it, and what was not compared."""
+    said = it.call("sync", "-p", "main", "--verify-data=all", *arguments)
+    ended = it.call("watermark", "validate", "--data", "--json")
+    assert (said.code, ended.code) == (0, 0), (said, ended)
+    left = ended.value[0]["verification"]["not_compared"]
+    return said.out, [(one["kind"], one["rows"]) for one in left]
+
+
+def test_verification_says_what_lies_before_the_start(pipeline: Make) -> None:
+    it = pipeline({"t": "{}"})
+    ask_once(it, "CREATE TABLE t (id INT PRIMARY KEY, update_at DATETIME)")
+    insert(it, 1, 5, "'2024-05-06 07:08:09'")
+    said, left = compare_all(it)
+    assert "nothing compared; not compared: 5 rows not loaded\n" in said
+    assert left == [("not_loaded", 5)]
+    insert(it, 6, 9, "'2025-05-06 07:08:09'")
+    insert(it, 10, 12, "NULL")
+    insert(it, 13, 13, "NOW() + INTERVAL 1 DAY")
+    said, left = compare_all(it)
+    before = f"not compared: 5 rows before {START}"
+    rest = "1 row not loaded (behind 2025-05-06 07:08:09, id 9), 3 rows without a cursor value"
+    assert f"source and target are equal; {before}, {rest}\n" in said
+    assert left == [("before_start", 5), ("not_loaded", 1), ("no_cursor", 3)]
+    insert(it, 14, 14, "'2025-05-07'")
+    new = it.call("sync", "-p", "main", "--verify-data")
+    assert f"source and target are equal; {before}\n" in new.out
+    shown = it.call("watermark", "get", "-t", f"{it.schema}.t").out
+    assert "Equal Up To: 2025-05-07 00:00:00, id 14, but for the rows left out\n" in shown
+    it.write_config("default_start: all\n")
+    reset = ("watermark", "reset", "-t", f"{it.schema}.t", "--extract-only", "--force")
+    assert it.call(*reset).code == 0
+    said, left = compare_all(it)
+    assert "10 rows compared" in said
+    assert left == [("not_loaded", 1), ("no_cursor", 3)]
+
+
+def test_verification_says_what_an_operator_skipped(pipeline: Make) -> None:
+    it = pipeline({"t": "{cursor: id}"})
+    make_table(it)
+    name = f"{it.schema}.t"
+    insert(it, 1, 4, "NOW()")
+    assert it.call("sync", "-p", "main").code == 0
+    insert(it, 5, 9, "NOW()")
+    assert it.call("watermark", "set", "-t", name, "--id", "7", "--force").code == 0
+    said, left = compare_all(it)
+    assert "6 rows compared" in said
+    assert "not compared: 3 rows skipped (between id 4 and id 7)\n" in said
+    assert left == [("skipped", 3)]
+    assert it.call("watermark", "set", "-t", name, "--id", "2", "--force").code == 0
+    said, left = compare_all(it, "--load-only")
+    assert left == [("not_loaded", 7)]
+    assert it.call("watermark", "reset", "-t", name, "--force").code == 0
+    assert it.call("watermark", "set", "-t", name, "--id", "6", "--force").code == 0
+    said, left = compare_all(it)
+    assert "3 rows compared" in said
+    assert "not compared: 6 rows up to id 6\n" in said
+    assert left == [("before_start", 6)]
+
+
+def test_verification_says_what_is_in_quarantine(pipeline: Make) -> None:
+    it = pipeline({"t": "{cursor: id}"}, settings="extraction: {zero_dates: quarantine}\n")
+    ask_once(it, "CREATE TABLE t (id INT PRIMARY KEY AUTO_INCREMENT, d DATE)")
+    ask_once(it, "INSERT INTO t VALUES (1, '2025-01-01'), (2, '0000-00-00')", sql_mode="")
+    said, left = compare_all(it)
+    assert "1 row compared" in said
+    assert "source and target are equal; not compared: 1 row in quarantine" in said
+    assert left == [("quarantined", 1)]

@@ -79,11 +79,12 @@ def show_watermark(
     if compared != VerifiedState():
         # A table that is read whole each time has no positions.
         whole = compared.status == "success" and compared.position.is_start
+        aside = ", but for the rows left out" if extract.before_start else ""
         lines += [
             "",
             "   🔎 Source and Target Compared:",
             f"      Status: {show_status(compared.status)}",
-            f"      Equal Up To: {'the end' if whole else compared.position}",
+            f"      Equal Up To: {'the end' if whole else compared.position}{aside}",
             f"      Last Verified Time: {_moment(compared.last_verified_time, now)}",
         ]
     if compared.error:

@@ -48,12 +48,20 @@ def verification_of(
 
 def show_agreement(verified: VerificationResult) -> str:
     """What was compared and is equal, in a few words."""
+    left = show_not_compared(verified)
     if not verified.windows:
-        return "nothing new to compare"
-    return (
+        return f"nothing compared; {left}" if left else "nothing new to compare"
+    equal = (
         f"{counted(verified.rows, 'row')} compared in {verified.seconds:.1f} s:"
         " source and target are equal"
     )
+    return f"{equal}; {left}" if left else equal
+
+
+def show_not_compared(verified: VerificationResult) -> str:
+    """What was left out of a comparison; nothing if it was complete."""
+    left = ", ".join(map(str, verified.not_compared))
+    return f"not compared: {left}" if left else ""
 
 
 def show_differences(verified: VerificationResult) -> list[str]:
@@ -79,6 +87,8 @@ def show_differences(verified: VerificationResult) -> list[str]:
 
 def remarks_on(table_name: str, verified: VerificationResult) -> Iterator[Notice]:
     """What else there is to know about a comparison."""
+    if verified.differences and (left := show_not_compared(verified)):
+        yield Notice("info", f"{table_name}: {left}", table=table_name)
     for remark in verified.remarks:
         yield Notice("warning", f"{table_name}: {remark}", table=table_name)
     if verified.quarantined:

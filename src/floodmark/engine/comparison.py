@@ -102,7 +102,10 @@ def run_comparison(job: VerificationJob, pair: WindowPair, *, failures: int) -> 
 def compare_window(job: VerificationJob, pair: WindowPair) -> Comparison:
     """Compare a window, and find the rows that differ."""
     began = time.monotonic()
-    conversion = Conversion(job.source.columns, job.source.zero_dates)
+    aside: list[int] = []
+    conversion = Conversion(
+        job.source.columns, job.source.zero_dates, lambda _, columns: aside.append(len(columns))
+    )
 
     cursor = job.source.cursor.timestamp
 
@@ -122,7 +125,10 @@ def compare_window(job: VerificationJob, pair: WindowPair) -> Comparison:
 
         sums = prints.add("source", from_source()), prints.add("target", from_target())
         undated = conversion.zero_dates[cursor] if cursor else 0
-        equal = structs.replace(_comparison(pair, sums, began), undated=undated)
+        quarantined = sum(aside)
+        equal = structs.replace(
+            _comparison(pair, sums, began), undated=undated, quarantined=quarantined
+        )
         if sums[0] == sums[1]:
             return equal
         prints.suspect()
@@ -140,7 +146,7 @@ def compare_window(job: VerificationJob, pair: WindowPair) -> Comparison:
             differences=cast("dict[DifferenceKind, int]", prints.counts()),
             shown=shown,
             moved=moved,
-            quarantined=sieve.rows,
+            quarantined=quarantined + sieve.rows,
         )
 
 

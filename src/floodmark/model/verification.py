@@ -6,6 +6,7 @@ from typing import Literal
 from msgspec import Struct
 
 from floodmark.model.extraction import Window
+from floodmark.model.history import RowCount
 from floodmark.model.position import START, Position
 
 DifferenceKind = Literal["changed", "missing", "extra", "duplicate", "stale"]
@@ -94,13 +95,43 @@ class Comparison(Struct, frozen=True, kw_only=True):
         return not self.differences
 
 
+class NotCompared(Struct, frozen=True, kw_only=True):
+    """Rows of the source that a comparison left out.
+
+    before_start   before the first position that was read
+    skipped        between positions that were read: an operator moved the position across them
+    not_loaded     behind what is loaded: new rows, or to be read again after `set` or `reset`
+    no_cursor      without a value of the cursor, so that no position reaches them
+    quarantined    set aside, because the target cannot hold them or for their zero dates
+    """
+
+    kind: Literal["before_start", "skipped", "not_loaded", "no_cursor", "quarantined"]
+    rows: int
+    exact: bool = True
+    start: Position = START
+    end: Position | None = None
+
+    def __str__(self) -> str:
+        rows = RowCount(self.rows, self.exact)
+        match self.kind:
+            case "before_start" if self.end is not None:
+                return f"{rows} {self.end.as_end}"
+            case "skipped":
+                return f"{rows} skipped (between {self.start} and {self.end})"
+            case "no_cursor":
+                return f"{rows} without a cursor value"
+            case "quarantined":
+                return f"{rows} in quarantine"
+        return f"{rows} not loaded" + ("" if self.start.is_start else f" (behind {self.start})")
+
+
 class VerificationResult(Struct, frozen=True, kw_only=True):
     """What a comparison found.
 
     `differences` counts rows by kind, `shown` are the first of them. `moved` are rows that the
     source has changed since they were loaded, `quarantined` those that the target cannot hold,
     `undated` those that were not compared, since their cursor is a zero or partial date.
-    `position` is where the table is verified to.
+    `not_compared` is what else was left out. `position` is where the table is verified to.
     """
 
     rows: int = 0
@@ -112,6 +143,7 @@ class VerificationResult(Struct, frozen=True, kw_only=True):
     differences: dict[DifferenceKind, int] = {}
     shown: tuple[RowDifference, ...] = ()
     remarks: tuple[str, ...] = ()
+    not_compared: tuple[NotCompared, ...] = ()
     seconds: float = 0.0
 
     @property

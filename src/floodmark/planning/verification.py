@@ -3,13 +3,14 @@
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from functools import cmp_to_key
+from itertools import pairwise
 
 from floodmark.model.cursor import Cursor, key_kind
 from floodmark.model.extraction import Window
 from floodmark.model.manifest import Chunk
 from floodmark.model.position import Identity, Position
 from floodmark.model.schema import SourceTable
-from floodmark.model.verification import Comparison, Extent, SyncedRange
+from floodmark.model.verification import Comparison, Extent, NotCompared, SyncedRange
 
 
 def synced_ranges(
@@ -35,6 +36,19 @@ def synced_ranges(
         else:
             ranges.append(SyncedRange(start, end))
     return ranges
+
+
+def gaps_between(ranges: Sequence[SyncedRange]) -> list[NotCompared]:
+    """What lies around and between the ranges that were synced, not counted yet."""
+    if not ranges:
+        return [NotCompared(kind="not_loaded", rows=0)]
+    first, last = ranges[0], ranges[-1]
+    gaps = [NotCompared(kind="not_loaded", rows=0, start=last.end)]
+    for before, after in pairwise(ranges):
+        gaps.append(NotCompared(kind="skipped", rows=0, start=before.end, end=after.start))
+    if not first.start.is_start:
+        gaps.append(NotCompared(kind="before_start", rows=0, end=first.start))
+    return gaps[::-1]
 
 
 def agreed_position(

@@ -139,6 +139,18 @@ def has_reached(
     return bool(query(session, sql))
 
 
+def count_behind(
+    session: MysqlSession,
+    table: SourceTable,
+    cursor: Cursor,
+    start: Position,
+    end: Position | None,
+) -> int:
+    """How many rows have a cursor value behind a position, and up to another one if it is given."""
+    where = cursor_predicate(table, cursor, start, end or START)
+    return int(query(session, f"SELECT COUNT(*) FROM {relation(table)} WHERE {where}")[0][0])  # noqa: S608
+
+
 def count_window(
     session: MysqlSession, table: SourceTable, cursor: Cursor, start: Position, end: Position
 ) -> int:
