@@ -10,14 +10,17 @@ import pytest
 import yaml
 
 from floodmark.children import LOOPBACK
+from floodmark.cli import sync as sync_command
+from floodmark.cli import watermark_maintain
 from floodmark.cli.main import run
 from floodmark.embedded.mariadb import PrivateMariaDB
 from floodmark.embedded.process import free_ports
-from pipelines import numbers
+from pipelines import DirectEngine, numbers
 from servers.mysql import PrivateMySQL
 from terminals import on_terminal
 
 STAMP = "TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP"
+SCHEMAS = ("init_a", "init_b", "init.c")
 TABLES = (
     f"init_a.orders (id BIGINT AUTO_INCREMENT PRIMARY KEY, update_at {STAMP}, KEY (update_at))",
     "init_a.events (id BIGINT AUTO_INCREMENT PRIMARY KEY, what TEXT)",
@@ -27,14 +30,15 @@ TABLES = (
     "init_a.`a:b` (id INT PRIMARY KEY)",
     "init_b.Orders (id BIGINT AUTO_INCREMENT PRIMARY KEY)",
     "init_b.large (code CHAR(32) PRIMARY KEY)",
+    "`init.c`.`a.b` (id INT AUTO_INCREMENT PRIMARY KEY)",
     "init_b.places (id INT AUTO_INCREMENT PRIMARY KEY, place INET6, odd GEOMETRY)",
 )
 
 
 @pytest.fixture(scope="module")
 def source(server: PrivateMariaDB) -> Iterator[PrivateMariaDB]:
-    for schema in ("init_a", "init_b"):
-        server.execute(f"CREATE DATABASE {schema} CHARACTER SET utf8mb4")
+    for schema in SCHEMAS:
+        server.execute(f"CREATE DATABASE `{schema}` CHARACTER SET utf8mb4")
     for table in TABLES:
         if isinstance(server, PrivateMySQL):
             table = table.replace("INET6", "VARBINARY(16)")
@@ -43,9 +47,13 @@ def source(server: PrivateMariaDB) -> Iterator[PrivateMariaDB]:
         f"INSERT INTO init_b.large SELECT LEFT(SHA2(seq, 256), 32) FROM {numbers(1, 150000)}"
     )
     server.execute("ANALYZE TABLE init_b.large")
+    server.execute("CREATE VIEW init_a.seen AS SELECT * FROM init_a.orders")
+    server.execute("CREATE TABLE init_a.gone (id INT)")
+    server.execute("CREATE VIEW init_a.broken AS SELECT * FROM init_a.gone")
+    server.execute("DROP TABLE init_a.gone")
     yield server
-    for schema in ("init_a", "init_b"):
-        server.execute(f"DROP DATABASE {schema}")
+    for schema in SCHEMAS:
+        server.execute(f"DROP DATABASE `{schema}`")
 
 
 Init = Callable[..., str]
@@ -65,7 +73,7 @@ def init(
     monkeypatch.setenv("MYSQL_PASSWORD", source.password)
 
     def call(*arguments: str, code: int = 0) -> str:
-        schemas = ("--schema", "init_a", "--schema", "init_b")
+        schemas = [word for schema in SCHEMAS for word in ("--schema", schema)]
         ended = run(["init", "--yes", *schemas, *arguments])
         captured = capsys.readouterr()
         assert ended == code, captured
@@ -89,6 +97,8 @@ def test_tables_keys_and_cursors_are_found(init: Init) -> None:
         "init_a.bag": {"cursor": "none"},
         "init_a.no": {"cursor": "on"},
         "init_a.naïve {table}": {"cursor": "none"},
+        "init_a.`a:b`": {"cursor": "none"},
+        "`init.c`.a.b": {"cursor": "id"},
         "init_b.Orders": {"cursor": "id", "target_name": "init_b_Orders"},
         "init_b.places": {"cursor": "id"},
     }
@@ -100,8 +110,14 @@ def test_tables_keys_and_cursors_are_found(init: Init) -> None:
 def test_what_is_large_and_has_no_cursor_is_left_to_decide_on(init: Init) -> None:
     said = init()
     assert "      # init_b.large: {cursor: none}\n" in Path("floodmark.yml").read_text()
-    assert '      # "init_a.a:b": {}\n' in Path("floodmark.yml").read_text()
-    assert "2 tables commented out" in said
+    text = Path("floodmark.yml").read_text()
+    words = " ".join(text.replace("#", " ").split())
+    assert "it is left out because it would be read whole with each sync init_b.large:" in words
+    assert "      # a view, not a table: it is read whole with each sync if you" in text
+    assert "      # init_a.seen: {cursor: none}\n" in text
+    assert "      # init_a.broken: {}\n" in text
+    why = "1 cannot be read, 1 large without a cursor, 1 view"
+    assert f"3 commented out, each with the reason: {why}\n" in said
 
 
 def test_the_result_passes_doctor_and_plans_a_sync(
@@ -125,19 +141,25 @@ def test_a_file_that_is_there_is_replaced_only_by_force(init: Init) -> None:
     assert said == "error: floodmark.yml is there already\nhint: add --force to replace it\n"
     assert Path("floodmark.yml").read_text() == "mine"
     init("--force")
-    assert len(tables()) == 7
+    assert len(tables()) == 9
 
 
-def test_a_template_is_written_when_mysql_cannot_be_reached(
-    init: Init, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_nothing_is_written_when_mysql_cannot_be_looked_at(
+    init: Init, monkeypatch: pytest.MonkeyPatch, source: PrivateMariaDB
 ) -> None:
+    monkeypatch.setenv("MYSQL_PASSWORD", "wrong")
+    assert "refuses user 'floodmark'\nhint: check 'user' and 'password'" in init(code=2)
     monkeypatch.setenv("MYSQL_PORT", str(free_ports(1)[0]))
-    said = init()
-    assert f"warning: MySQL at {LOOPBACK}" in said
-    assert "no table was looked at" in said
-    assert tables() == {}
-    assert run(["watermark", "list"]) == 0
-    assert capsys.readouterr().out == "no tables\n"
+    assert f"error: MySQL at {LOOPBACK}" in init(code=1)
+    source.execute("CREATE USER nobody IDENTIFIED BY 'nothing'")
+    monkeypatch.setenv("MYSQL_PORT", str(source.port))
+    monkeypatch.setenv("MYSQL_USER", "nobody")
+    monkeypatch.setenv("MYSQL_PASSWORD", "nothing")
+    try:
+        assert "error: MySQL shows user 'nobody' no tables\nhint: GRANT SELECT" in init(code=2)
+    finally:
+        source.execute("DROP USER nobody")
+    assert not Path("floodmark.yml").exists()
 
 
 def test_other_warehouses_keep_their_secrets_too(init: Init) -> None:
@@ -184,10 +206,10 @@ def test_without_a_terminal_and_without_a_user_it_says_what_is_missing(
 
 def test_what_was_found_as_json(init: Init) -> None:
     said = json.loads(init("--json"))
-    assert said["problem"] is None
     assert said["variables"] == ["MYSQL_PASSWORD"]
     assert {table["table"] for table in said["tables"] if not table["included"]} == {
-        "init_a.a:b",
+        "init_a.broken",
+        "init_a.seen",
         "init_b.large",
     }
 
@@ -215,7 +237,113 @@ def test_a_person_is_asked_and_may_answer_again(source: PrivateMariaDB, tmp_path
     )
     assert code == 0, shown
     assert "refuses user 'floodmark'" in shown
-    assert "7 tables in pipeline main" in shown
+    assert "8 tables in pipeline main" in shown
     config = yaml.safe_load((tmp_path / "floodmark.yml").read_text())
     assert config["connections"]["PROD"]["port"] == source.port
     assert source.password not in shown
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Init:
+    """Runs a command of a new user, without Spark; returns what it said."""
+    monkeypatch.setattr(sync_command, "SparkEngine", DirectEngine)
+    monkeypatch.setattr(watermark_maintain, "SparkEngine", DirectEngine)
+
+    def call(*arguments: str, code: int = 0) -> str:
+        ended = run(list(arguments))
+        captured = capsys.readouterr()
+        assert ended == code, captured
+        return captured.out + captured.err
+
+    return call
+
+
+def test_the_whole_history_arrives_on_the_first_day(
+    server: PrivateMariaDB, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: Init
+) -> None:
+    """As with Sakila: sixteen tables, and all rows of 2006."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MYSQL_PASSWORD", server.password)
+    server.execute("CREATE DATABASE sakila")
+    try:
+        for number in range(1, 17):
+            server.execute(
+                f"CREATE TABLE sakila.t{number} (id INT AUTO_INCREMENT PRIMARY KEY,"
+                f" last_update {STAMP})"
+            )
+            server.execute(
+                f"INSERT INTO sakila.t{number} SELECT seq, '2006-02-15 04:34:33'"
+                f" FROM {numbers(1, number)}"
+            )
+        given = ("--port", str(server.port), "--user", server.user, "--schema", "sakila")
+        assert "16 tables in pipeline main" in steps("init", "--yes", *given)
+        assert "default_start: all\n" in Path("floodmark.yml").read_text()
+        assert "not read" not in steps("doctor")
+        synced = steps("sync", "-p", "main", "--verify-data=all")
+        assert synced.count("source and target are equal\n") == 16
+        listed = json.loads(steps("watermark", "list", "--json"))
+        assert sum(table["redshift_state"]["total_rows"] for table in listed) == 136
+        assert "left out" not in steps("watermark", "list")
+    finally:
+        server.execute("DROP DATABASE sakila")
+
+
+def test_names_with_dots_are_synced_as_init_writes_them(
+    init: Init, steps: Init, source: PrivateMariaDB
+) -> None:
+    source.execute("INSERT INTO `init.c`.`a.b` VALUES (1), (2), (3)")
+    init()
+    assert "3 rows in 1 file" in steps("sync", "-t", "`init.c`.`a.b`")
+    assert "PROD:`init.c`.a.b" in steps("watermark", "list")
+    assert "Rows Loaded: 3" in steps("watermark", "get", "-t", "PROD:`init.c`.a.b")
+    assert "equal" in steps("watermark", "validate", "-t", "`init.c`.a.b", "--data")
+    assert "unknown table 'init.c.a.b'" in steps("watermark", "get", "-t", "init.c.a.b", code=2)
+
+
+def test_of_tables_with_versions_the_current_rows_are_read(
+    mariadb: PrivateMariaDB, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: Init
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MYSQL_PASSWORD", mariadb.password)
+    mariadb.execute("CREATE DATABASE versions")
+    period = (
+        ", began TIMESTAMP(6) GENERATED ALWAYS AS ROW START, ended TIMESTAMP(6) GENERATED ALWAYS AS"
+        " ROW END, PERIOD FOR SYSTEM_TIME (began, ended)"
+    )
+    try:
+        for name, more in (("a", ""), ("b", period)):
+            mariadb.execute(
+                f"CREATE TABLE versions.{name} (id INT AUTO_INCREMENT PRIMARY KEY, v INT,"
+                f" update_at TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6)"
+                f" ON UPDATE CURRENT_TIMESTAMP(6), KEY (update_at){more}) WITH SYSTEM VERSIONING"
+            )
+            mariadb.execute(
+                f"INSERT INTO versions.{name} (id, v, update_at)"
+                f" SELECT seq, 0, NOW() - INTERVAL 1 DAY FROM {numbers(1, 9)}"
+            )
+            mariadb.execute(
+                f"UPDATE versions.{name} SET v = 1, update_at = NOW() - INTERVAL 1 HOUR"
+            )
+            mariadb.execute(f"DELETE FROM versions.{name} WHERE id = 9")
+        mariadb.execute("CREATE SEQUENCE versions.s")
+        given = ("--port", str(mariadb.port), "--user", mariadb.user, "--schema", "versions")
+        said = steps("init", "--yes", *given)
+        assert "2 tables in pipeline main" in said
+        assert "1 commented out, each with the reason: 1 sequence" in said
+        assert tables() == {
+            name: {"cursor": ["update_at", "id"]} for name in ("versions.a", "versions.b")
+        }
+        assert Path("floodmark.yml").read_text().count("only the current ones are read") == 2
+        assert "primary key id (" in steps("doctor")
+        synced = steps("sync", "-p", "main", "--verify-data=all")
+        assert synced.count("8 rows in 1 file") == 2
+        assert synced.count("8 rows compared") == 2
+        for name in ("a", "b"):
+            mariadb.execute(
+                f"UPDATE versions.{name} SET v = 2, update_at = NOW() - INTERVAL 1 MINUTE"
+            )
+        synced = steps("sync", "-p", "main", "--verify-data=all")
+        assert synced.count("8 rows in 1 file") == 2
+        assert synced.count("8 rows compared") == 2
+    finally:
+        mariadb.execute("DROP DATABASE versions")

@@ -12,9 +12,7 @@ PARTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=2
 SCOPES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_-]{0,20}", fullmatch=True)
 IDENTIFIERS = PARTS.filter(lambda part: part.isprintable() and part == part.strip())
 NAMES = st.builds(TableName, PARTS, PARTS, PARTS)
-WRITABLE_NAMES = st.builds(
-    TableName, SCOPES, IDENTIFIERS.filter(lambda part: "." not in part), IDENTIFIERS
-)
+WRITABLE_NAMES = st.builds(TableName, SCOPES, IDENTIFIERS, IDENTIFIERS)
 
 
 @given(NAMES)
@@ -44,13 +42,29 @@ def test_key_is_safe_everywhere(name: TableName) -> None:
 
 @given(WRITABLE_NAMES)
 @example(TableName("S", "a:b", "c:d.e"))
+@example(TableName("S", "my.schema", "a.b"))
+@example(TableName("S", "`", "`a`"))
+@example(TableName("S", "`a.b`", "``"))
 def test_what_is_shown_can_be_read(name: TableName) -> None:
     assert TableName.parse(str(name)) == name
 
 
-@given(WRITABLE_NAMES.filter(lambda name: ":" not in name.unscoped))
+@given(WRITABLE_NAMES)
+@example(TableName("S", "a:b", "c:d.e"))
+@example(TableName("S", "S", "a:b"))
+@example(TableName("S", "`a.b`", "``:"))
 def test_unscoped_name_can_be_read(name: TableName) -> None:
     assert split_name(name.unscoped) == (None, name.schema, name.table)
+
+
+def test_names_in_backticks_are_those_of_mysql() -> None:
+    assert split_name("`my.schema`.`a.b`") == (None, "my.schema", "a.b")
+    assert split_name("A:`my.schema`.t") == ("A", "my.schema", "t")
+    assert split_name("shop.`a:b`") == (None, "shop", "a:b")
+    assert split_name("`shop`.`a``b`") == (None, "shop", "a`b")
+    # Watermarks carry what was shown before there were backticks.
+    assert str(TableName("A", "shop", "a.b")) == "A:shop.a.b"
+    assert str(TableName("A", "a:b", "c:d")) == "A:a:b.c:d"
 
 
 def test_usual_names_have_readable_keys() -> None:

@@ -3,6 +3,7 @@
 import os
 import re
 import sys
+from collections import Counter
 from typing import Any
 
 import click
@@ -55,8 +56,7 @@ class Found(Struct, frozen=True, kw_only=True):
     """What came of a look at the source."""
 
     source: MysqlConnection
-    proposals: tuple[Proposal, ...] = ()
-    problem: str | None = None
+    proposals: tuple[Proposal, ...]
 
 
 @click.command()
@@ -124,7 +124,6 @@ def init(
     _write(path, render(draft), replace=force)
     value = {
         "path": os.path.abspath(path),
-        "problem": found.problem,
         "variables": _variables(draft),
         "tables": found.proposals,
     }
@@ -139,7 +138,7 @@ def _missing(name: str) -> UsageError:
 
 
 def _look(log: Log, answers: Answers, scope: str, schemas: tuple[str, ...], variable: str) -> Found:
-    """Look at the source; if it cannot be reached, ask again, or go on without its tables."""
+    """Look at the source; if it cannot be reached, ask again, or give up."""
     password = os.environ.get(variable)
     while True:
         if password is None and answers.asking:
@@ -157,10 +156,10 @@ def _look(log: Log, answers: Answers, scope: str, schemas: tuple[str, ...], vari
         except FloodmarkError as error:
             if isinstance(error, UsageError) and not isinstance(error, ConfigError):
                 raise  # a wrong --schema, rather than a source that cannot be reached
-            problem = error
-        log.write(Notice("warning", problem.message, hint=problem.hint))
-        if not (answers.asking and click.confirm("Try other answers?", default=True, err=True)):
-            return Found(source=source, problem=problem.message)
+            if not answers.asking:
+                raise  # without its tables, a configuration would only look as if it were one
+            log.write(Notice("warning", error.message, hint=error.hint))
+            click.confirm("Try other answers?", default=True, err=True, abort=True)
         answers.ask_again("host", "port", "user")
         password = None
 
@@ -183,6 +182,11 @@ def _discover(
 
     with connect(source) as session:
         tables = list_tables(session, scope)
+        if not tables:
+            raise UsageError(
+                f"MySQL shows user {source.user!r} no tables",
+                hint="GRANT SELECT ON the schemas to be read TO the user",
+            )
         known = list(dict.fromkeys(table.schema for table in tables))
         if not schemas and len(known) > 1:
             text = answers.take("schema", "Schemas, separated by commas", ", ".join(known))
@@ -193,8 +197,8 @@ def _discover(
                     f"schema {schema!r} has no tables that {source.user!r} may see",
                     hint="there are " + (", ".join(known) or "none"),
                 )
-        wanted = [table for table in tables if not schemas or table.schema in schemas]
-        return tuple(discover(session, wanted))
+        wanted = {t: kind for t, kind in tables.items() if not schemas or t.schema in schemas}
+        return tuple(discover(session, wanted, source))
 
 
 def _keys(found: Found, variable: str) -> dict[str, str | int]:
@@ -205,7 +209,7 @@ def _keys(found: Found, variable: str) -> dict[str, str | int]:
         "port": source.port,
         "user": source.user,
     }
-    if source.password is None and found.problem is None:  # it lets this user in without one
+    if source.password is None:  # it lets this user in without one
         return keys
     return keys | {"password": f"${{{variable}}}"}
 
@@ -246,12 +250,11 @@ def _variables(draft: Draft) -> list[str]:
 
 def _summary(path: str, draft: Draft, found: Found) -> str:
     included = sum(proposal.included for proposal in found.proposals)
-    left = len(found.proposals) - included
+    left = Counter(proposal.left_out for proposal in found.proposals if proposal.left_out)
     lines = [f"{path}: {counted(included, 'table')} in pipeline {draft.pipeline}"]
     if left:
-        lines.append(f"  {counted(left, 'table')} commented out: look for '# ' in front of a name")
-    if found.problem:
-        lines.append("  no table was looked at: MySQL could not be reached")
+        why = ", ".join(f"{number:,} {reason}" for reason, number in sorted(left.items()))
+        lines.append(f"  {left.total():,} commented out, each with the reason: {why}")
     lines.append("next:")
     lines += [f"  export {name}=…" for name in _variables(draft) if name not in os.environ]
     lines += ["  floodmark doctor", f"  floodmark sync -p {draft.pipeline} --dry-run"]

@@ -52,7 +52,7 @@ class Draft(Struct, frozen=True, kw_only=True):
     source: dict[str, str | int]
     target: dict[str, str | int]
     pipeline: str
-    proposals: tuple[Proposal, ...] = ()
+    proposals: tuple[Proposal, ...]
 
 
 def render(draft: Draft) -> str:
@@ -92,20 +92,12 @@ def _connection(name: str, keys: dict[str, str | int]) -> str:
 
 
 def _tables(proposals: tuple[Proposal, ...]) -> str:
-    if not proposals:
-        return (
-            "    tables: {}\n"
-            "      # No table was looked at yet. One line each, for example:\n"
-            "      # shop.orders: {cursor: [update_at, id]}\n"
-            "      # shop.events: {cursor: id}\n"
-            "      # shop.countries: {cursor: none}    # small: read whole each time\n\n"
-        )
     # A key without anything below it would be empty: then it says so itself.
     head = (
         "    tables:\n" if any(proposal.included for proposal in proposals) else "    tables: {}\n"
     )
     parts = [head]
-    for schema, found in groupby(proposals, lambda proposal: proposal.table.partition(".")[0]):
+    for schema, found in groupby(proposals, lambda proposal: proposal.schema):
         tables = list(found)
         parts.append(f"      # ── {schema}: {len(tables):,} {_plural('table', len(tables))}\n\n")
         parts += [f"{_table(table)}\n" for table in tables]

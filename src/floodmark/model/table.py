@@ -10,6 +10,8 @@ from floodmark.errors import UsageError
 
 _SCOPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_$-]")
+_QUOTED = re.compile(r"`(?:[^`]|``)+`")
+_QUOTED_SCHEMA = re.compile(rf"({_QUOTED.pattern})\.(.*)", re.DOTALL)
 _ESCAPED = re.compile(r"(?:%[0-9A-F]{2})+")
 
 
@@ -49,21 +51,30 @@ class TableName(Struct, frozen=True, order=True):
 
     @property
     def unscoped(self) -> str:
-        """`schema.table`."""
-        return f"{self.schema}.{self.table}"
+        """`schema.table`, in backticks where it could be taken for another name."""
+        return f"{_quoted(self.schema, '.:')}.{_quoted(self.table, ':')}"
 
     def __str__(self) -> str:
-        return f"{self.scope}:{self.schema}.{self.table}"
+        return f"{self.scope}:{_quoted(self.schema, '.')}.{_quoted(self.table)}"
 
 
 def split_name(text: str) -> tuple[str | None, str, str]:
-    """Split `[SCOPE:]schema.table` into its parts; the scope may be missing."""
+    """Split `[SCOPE:]schema.table` into its parts; the scope may be missing.
+
+    A part may be in backticks, as MySQL writes it: then dots and colons belong to it.
+    """
     before, colon, after = text.partition(":")
-    scope, rest = (before, after) if colon else (None, text)
-    schema, _, table = rest.partition(".")
+    scope, rest = (before, after) if colon and "`" not in before else (None, text)
+    if match := _QUOTED_SCHEMA.fullmatch(rest):
+        schema, table = _unquoted(match[1]), match[2]
+    else:
+        schema, _, table = rest.partition(".")
+    table = _unquoted(table)
     if not (_valid(schema) and _valid(table)) or not (scope is None or valid_scope(scope)):
         raise UsageError(
-            f"{text!r} is not a table name", hint="write schema.table or SCOPE:schema.table"
+            f"{text!r} is not a table name",
+            hint="write schema.table or SCOPE:schema.table, with backticks around a name that has a"
+            " dot or a colon in it: `my.schema`.table",
         )
     return scope, schema, table
 
@@ -76,6 +87,15 @@ def valid_scope(text: str) -> bool:
 def _valid(identifier: str) -> bool:
     """Whether MySQL could have something of this name: no spaces around it, nothing unprintable."""
     return identifier != "" and identifier == identifier.strip() and identifier.isprintable()
+
+
+def _quoted(part: str, separators: str = "") -> str:
+    plain = not part.startswith("`") and not any(separator in part for separator in separators)
+    return part if plain else f"`{part.replace('`', '``')}`"
+
+
+def _unquoted(part: str) -> str:
+    return part[1:-1].replace("``", "`") if _QUOTED.fullmatch(part) else part
 
 
 def _escape(part: str) -> str:

@@ -17,6 +17,9 @@ from floodmark.sources.projection import quote_name
 # MariaDB knows JSON only as text with this check.
 _JSON_CHECK = re.compile(r"json_valid\(`((?:[^`]|``)+)`\)", re.IGNORECASE)
 
+SYSTEM_VERSIONED = "SYSTEM VERSIONED"
+"""The kind of a table of MariaDB that keeps earlier versions of its rows; none of those is read."""
+
 _OURS = "t.table_schema NOT IN ('information_schema', 'mysql', 'performance_schema', 'sys')"
 
 
@@ -39,6 +42,8 @@ def read_table(session: MysqlSession, name: TableName) -> SourceTable:
         (name.schema, stored, stored),
     )
     indexes = _indexes(session, name.schema, stored)
+    if facts["kind"] == SYSTEM_VERSIONED:
+        indexes = _of_current_rows(session, name.schema, stored, indexes)
     readable = {row["name"] for row in columns}
     primary_key = tuple(row["COLUMN_NAME"] for row in indexes.get(PRIMARY, ()))
     if hidden := [column for column in primary_key if column not in readable]:
@@ -70,22 +75,22 @@ def read_table(session: MysqlSession, name: TableName) -> SourceTable:
     )
 
 
-def list_tables(session: MysqlSession, scope: str) -> list[TableName]:
-    """Every table that the user may see, in order; no views, nothing of the server's own."""
+def list_tables(session: MysqlSession, scope: str) -> dict[TableName, str]:
+    """Everything with rows that the user may see, in order, and what the server calls its kind."""
     rows = query_dicts(
         session,
-        "SELECT t.table_schema AS table_schema, t.table_name AS name"  # noqa: S608
-        f" FROM information_schema.tables t WHERE {_OURS} AND t.table_type = 'BASE TABLE'"
-        " ORDER BY t.table_schema, t.table_name",
+        "SELECT t.table_schema AS table_schema, t.table_name AS name, t.table_type AS kind"  # noqa: S608
+        f" FROM information_schema.tables t WHERE {_OURS} ORDER BY t.table_schema, t.table_name",
     )
-    return [TableName(scope, row["table_schema"], row["name"]) for row in rows]
+    return {TableName(scope, row["table_schema"], row["name"]): row["kind"] for row in rows}
 
 
 def _find(session: MysqlSession, name: TableName) -> dict[str, Any]:
     rows = query_dicts(
         session,
         "SELECT t.table_name AS name, t.engine AS engine, t.table_rows AS estimated_rows,"
-        " t.avg_row_length AS average_row_bytes, @@lower_case_table_names AS folded"
+        " t.avg_row_length AS average_row_bytes, t.table_type AS kind,"
+        " @@lower_case_table_names AS folded"
         " FROM information_schema.tables t WHERE t.table_schema = %s AND t.table_name = %s",
         (name.schema, name.table),
     )
@@ -180,6 +185,25 @@ def _indexes(session: MysqlSession, schema: str, table: str) -> dict[str, list[d
     for row in rows:
         parts.setdefault(row["INDEX_NAME"], []).append(row)
     return parts
+
+
+def _of_current_rows(
+    session: MysqlSession, schema: str, table: str, indexes: dict[str, list[dict[str, Any]]]
+) -> dict[str, list[dict[str, Any]]]:
+    """Leave out the end of a row's validity: current rows, the only ones read, share it."""
+    rows = query_dicts(
+        session,
+        "SELECT c.column_name AS name FROM information_schema.columns c WHERE c.table_schema = %s"
+        " AND c.table_name = %s AND CAST(c.table_name AS BINARY) = %s"
+        " AND c.generation_expression = 'ROW END'",
+        (schema, table, table),
+    )
+    ends = [row["name"] for row in rows]
+    kept = {
+        index: [part for part in parts if part["COLUMN_NAME"] not in ends]
+        for index, parts in indexes.items()
+    }
+    return {index: parts for index, parts in kept.items() if parts}
 
 
 def _is_usable(row: dict[str, Any]) -> bool:

@@ -31,7 +31,7 @@ FOLDERS = ("watermarks/v2/", "watermarks/", "watermark/tables/")
 
 def spellings(table: TableName) -> list[str]:
     """Every way in which an older system may have written a table's name."""
-    dotted, underscored = table.unscoped, f"{table.schema}_{table.table}"
+    dotted, underscored = (f"{table.schema}{dot}{table.table}" for dot in "._")
     names = [dotted, underscored]
     for separator in (":", ".", "_"):
         names += [f"{table.scope}{separator}{dotted}", f"{table.scope}{separator}{underscored}"]

@@ -1,27 +1,34 @@
 """Find the tables of a server, and how each of them could be read."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Mapping
 
 from msgspec import structs
 
+from floodmark.config.models import MysqlConnection
 from floodmark.errors import FloodmarkError
 from floodmark.model.cursor import CursorChoice
 from floodmark.model.proposal import Proposal
 from floodmark.model.schema import SourceTable
 from floodmark.model.table import TableName, split_name
 from floodmark.planning.cursor import choose_cursor
-from floodmark.sources.catalog import read_table
-from floodmark.sources.connection import MysqlSession
+from floodmark.sources.catalog import SYSTEM_VERSIONED, read_table
+from floodmark.sources.connection import MysqlSession, query, translated
 from floodmark.sources.projection import plan_columns
+from floodmark.sources.statements import relation
 
 # What is larger is not read whole with every sync unless somebody says so.
 LARGE_ROWS = 100_000
 
+_TABLES = ("BASE TABLE", SYSTEM_VERSIONED)
 
-def discover(session: MysqlSession, tables: Iterable[TableName]) -> list[Proposal]:
-    """Look at each table and propose how to read it."""
-    return with_target_names([_look(session, table) for table in tables])
+
+def discover(
+    session: MysqlSession, tables: Mapping[TableName, str], connection: MysqlConnection
+) -> list[Proposal]:
+    """Look at each table, of which the kind is given, and propose how to read it."""
+    found = [_look(session, table, kind, connection) for table, kind in tables.items()]
+    return with_target_names(found)
 
 
 def propose(source: SourceTable, choice: CursorChoice) -> Proposal:
@@ -31,14 +38,18 @@ def propose(source: SourceTable, choice: CursorChoice) -> Proposal:
         reasons = ["no primary key: changed rows could not replace what was loaded of them"]
         choice = choose_cursor(source, ())
         warnings = ()
-    whole = choice.cursor.kind == "none"
+    large = choice.cursor.kind == "none" and source.estimated_rows >= LARGE_ROWS
+    if large:
+        reasons.append("it is left out because it would be read whole with each sync")
     return Proposal(
         table=source.name.unscoped,
+        schema=source.name.schema,
         rows=source.estimated_rows,
         cursor=choice.cursor.columns,
-        included=not whole or source.estimated_rows < LARGE_ROWS,
+        included=not large,
         reason="; ".join(reasons).removeprefix("found: "),
         warnings=warnings,
+        left_out="large without a cursor" if large else None,
     )
 
 
@@ -46,24 +57,54 @@ def with_target_names(proposals: list[Proposal]) -> list[Proposal]:
     """Tell tables of one name in different schemas apart in the warehouse."""
     names = Counter(_name(proposal) for proposal in proposals if proposal.included)
     return [
-        structs.replace(proposal, target_name=proposal.table.replace(".", "_"))
+        structs.replace(proposal, target_name=_with_schema(proposal))
         if names[_name(proposal)] > 1
         else proposal
         for proposal in proposals
     ]
 
 
-def _look(session: MysqlSession, table: TableName) -> Proposal:
+def _look(
+    session: MysqlSession, table: TableName, kind: str, connection: MysqlConnection
+) -> Proposal:
     try:
         split_name(table.unscoped)  # a name that a configuration cannot spell
         source = read_table(session, table)
-        plan_columns(source)
-        return propose(source, choose_cursor(source, None))
+        names = ", ".join(column.expression for column in plan_columns(source))
+        with translated(connection):
+            query(session, f"SELECT {names} FROM {relation(source)} LIMIT 0")  # noqa: S608
+        if kind in _TABLES:
+            return _noted(propose(source, choose_cursor(source, None)), kind)
     except FloodmarkError as error:
-        return Proposal(
-            table=table.unscoped, rows=0, cursor=None, included=False, reason=error.message
-        )
+        return _left_out(table, error.message, "cannot be read")
+    what = kind.lower()
+    why = f"a {what}, not a table: it is read whole with each sync if you include it"
+    return structs.replace(_left_out(table, why, what), cursor=())
+
+
+def _noted(proposal: Proposal, kind: str) -> Proposal:
+    if kind != SYSTEM_VERSIONED:
+        return proposal
+    note = "the table keeps earlier versions of its rows: only the current ones are read"
+    return structs.replace(proposal, warnings=(*proposal.warnings, note))
+
+
+def _left_out(table: TableName, reason: str, why: str) -> Proposal:
+    return Proposal(
+        table=table.unscoped,
+        schema=table.schema,
+        rows=0,
+        cursor=None,
+        included=False,
+        reason=reason,
+        left_out=why,
+    )
 
 
 def _name(proposal: Proposal) -> str:
-    return proposal.table.partition(".")[2].lower()
+    return "" if proposal.cursor is None else split_name(proposal.table)[2].lower()
+
+
+def _with_schema(proposal: Proposal) -> str:
+    _, schema, table = split_name(proposal.table)
+    return f"{schema}_{table}".replace(".", "_")
