@@ -12,6 +12,8 @@ from floodmark.cli.app import App, command_options, table_option
 from floodmark.cli.terminal import entry, fold, say, style
 from floodmark.cli.words import counted
 from floodmark.errors import FloodmarkError, UsageError
+from floodmark.model.history import StartedBy
+from floodmark.model.position import Position
 from floodmark.model.standing import MysqlState
 from floodmark.model.table import TableName
 from floodmark.state.lease import break_lease
@@ -92,11 +94,12 @@ def _check_source(app: App, scope: str, tables: list[TableName]) -> Iterator[Che
             activity, connection = source.activity(), source.connection
             yield from check_server(scope, session, activity.server_zone, app.run.clock)
             yield from check_bounds(scope, connection, source.server, activity, settings)
+            start = app.start_of_new_tables()
             for table in tables:
                 wanted, zone = app.table_settings(table), activity.server_zone
                 state = _state(app, table)
                 yield from check_table(table, session, connection, wanted, settings, zone, state)
-                yield from _check_history(app, table, source, session)
+                yield from _check_history(app, table, source, session, start)
     except FloodmarkError as error:
         yield failed(f"source {scope}", error)
 
@@ -110,7 +113,11 @@ def _state(app: App, table: TableName) -> MysqlState | None:
 
 
 def _check_history(
-    app: App, table: TableName, source: "Source", session: "MysqlSession"
+    app: App,
+    table: TableName,
+    source: "Source",
+    session: "MysqlSession",
+    start: tuple[Position, StartedBy],
 ) -> Iterator[Check]:
     """Rows of a table that will not be read."""
     from floodmark.sync.history import foresee_outside
@@ -118,7 +125,6 @@ def _check_history(
     settings, wanted = app.config.settings.extraction, app.table_settings(table)
     with suppress(FloodmarkError):  # what is wrong with a table or the lake is reported already
         watermark = app.store.get(table, mend=False)
-        start = app.start_of_new_tables()
         remarks = foresee_outside(
             source, session, table, wanted, settings, watermark, start, app.run.clock()
         )

@@ -132,10 +132,11 @@ def _reading(
         lines = [f"read nothing: there is nothing {new} since {begin}, {how}"]
     if held_by:
         lines.append(f"held back: {held_by}")
-    synced = bool(chunks) or not position.is_start
-    remarks = remarks_on(outside, plan.source, plan.choice, synced=synced)
+    remarks = remarks_on(outside, plan.source, plan.choice, synced=not position.is_start)
     warnings = (*plan.warnings, *map(str, remarks))
-    lines += [f"note: {warning.removeprefix(f'{table}: ')}" for warning in warnings]
+    # 'doctor' has what there is to know about the cursor itself.
+    of_rows = [warning for warning in warnings if warning not in plan.choice.warnings]
+    lines += [f"note: {warning.removeprefix(f'{table}: ')}" for warning in of_rows]
     value: dict[str, object] = {
         "cursor": plan.choice.cursor.columns,
         "route": plan.route.why,

@@ -30,7 +30,7 @@ def show_result(result: TableResult) -> str:
     if result.before_start:
         parts.append(f"{result.before_start} left out")
     if result.future_rows:
-        parts.append(f"{result.future_rows} in the future left out")
+        parts.append(f"{result.future_rows} in the future not read yet")
     if result.adopted_files:
         rows, files = counted(result.adopted_rows, "row"), counted(result.adopted_files, "file")
         parts.append(f"{rows} in {files} adopted")

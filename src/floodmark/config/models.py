@@ -246,7 +246,8 @@ class Pipeline(Struct, frozen=True, kw_only=True):
     target: str
     """Name of a connection to a warehouse."""
     tables: dict[str, TableSettings]
-    """`schema.table: {…}`, one line a table."""
+    """`schema.table: {…}`, one line a table. A name with a dot or a colon in it is written in
+    backticks, and the whole key in quotes."""
 
 
 class RetrySettings(Struct, frozen=True, kw_only=True):
