@@ -432,6 +432,16 @@ def test_moments(load: Load, text: str) -> None:
         assert moment.tzinfo is UTC
 
 
+def test_all_is_a_start(load: Load) -> None:
+    assert load("lake: ./l\ndefault_start: all").settings.default_start == "all"
+    given = {"FLOODMARK_DEFAULT_START": "all"}
+    assert load("lake: ./l\ndefault_start: 2025-01-02", given).settings.default_start == "all"
+    for text in ("every", "0001-01-01T00:00:00+14:00"):
+        with pytest.raises(ConfigError) as caught:
+            load(f"lake: ./l\ndefault_start: {text}")
+        assert "'all' for every row" in str(caught.value.hint)
+
+
 # The environment
 
 

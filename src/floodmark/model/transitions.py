@@ -370,7 +370,7 @@ def extract_started(watermark: Watermark) -> Watermark:
     return structs.replace(watermark, mysql_state=state)
 
 
-def began(watermark: Watermark, before: RowsBefore | None) -> Watermark:
+def history_counted(watermark: Watermark, before: RowsBefore | None) -> Watermark:
     """Note which rows lie before the position that a table begins at; the same is not new."""
     known = watermark.mysql_state.before_start
     if known and before and structs.replace(before, counted_at=known.counted_at) == known:

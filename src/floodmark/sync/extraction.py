@@ -25,9 +25,9 @@ from floodmark.model.position import START, Position
 from floodmark.model.run import Strategy
 from floodmark.model.table import TableName
 from floodmark.model.transitions import (
-    began,
     extract_failed,
     extract_started,
+    history_counted,
     nothing_new,
 )
 from floodmark.model.verification import Comparison, WindowPair
@@ -251,8 +251,10 @@ class _TableRun:
         extraction = self._extraction
         self._lease.check()
         if self._result.chunks == 0:
-            self._note_before()
-            self._watermark = extraction.store.update(self._table, extract_started)
+            before = self._outside.before
+            self._watermark = extraction.store.update(
+                self._table, lambda current: extract_started(history_counted(current, before))
+            )
             log = extraction.store.log
             if left := clear_text_left(log, self._table, self._watermark, self._plan):
                 extraction.report(left)
@@ -282,30 +284,26 @@ class _TableRun:
                 extraction.report,
             )
 
-    def _note_before(self) -> None:
-        """Write down which rows are left out, also of a table that has no others."""
-        store, before = self._extraction.store, self._outside.before
-        if before is not None or self._watermark is not None:
-            self._watermark = store.update(self._table, lambda current: began(current, before))
-
     def finish(self) -> TableResult:
         """Say what was done, when there are no more chunks."""
-        self._note_before()
         result, plan, outside = self._result, self._plan, self._outside
         # What a table that began earlier left out then is shown by 'watermark list'.
         news = outside if outside.begins else structs.replace(outside, before=None)
         told = remarks_on(news, plan.source, plan.choice, synced=result.chunks > 0)
         self._result = structs.replace(result, warnings=(*result.warnings, *map(str, told)))
         store, server = self._extraction.store, self._extraction.source.server.identity
-        held = self._plan.held_back
+        held, before = plan.held_back, outside.before
         self._lease.note_held(self._plan.held_by)
         self._result = structs.replace(
             self._result, held_back=self._plan.held_by, fresh=self._plan.fresh
         )
         if held is not None:
             self._result = structs.replace(self._result, status="held_back", hint=held.hint)
-        elif self._watermark is not None and self._result.chunks == 0:
-            store.update(self._table, lambda current: nothing_new(current, server))
+        elif self._result.chunks == 0 and (before or self._watermark):
+            # What is left out is written down also for a table that has no other rows.
+            store.update(
+                self._table, lambda current: nothing_new(history_counted(current, before), server)
+            )
         if self._extraction.limit is None and held is None:
             self._lease.note_in_step(self._plan.fresh)
         return structs.replace(self._result, seconds=time.monotonic() - self._began)

@@ -17,19 +17,18 @@ from msgspec import Struct, structs
 
 from floodmark.config.models import TableSettings
 from floodmark.errors import DifferenceFound, ExitCode, FloodmarkError
-from floodmark.model.cursor import Cursor, CursorChoice
+from floodmark.model.cursor import Cursor
 from floodmark.model.extraction import Edge, Route
 from floodmark.model.load import TargetTable
 from floodmark.model.manifest import Chunk, Column
 from floodmark.model.position import START, Position
-from floodmark.model.schema import PRIMARY, SourceTable
+from floodmark.model.schema import PRIMARY
 from floodmark.model.standing import Head
 from floodmark.model.table import TableName
 from floodmark.model.transitions import differs, verified
 from floodmark.model.verification import (
     Comparison,
     DifferenceKind,
-    NotCompared,
     SyncedRange,
     VerificationResult,
     WindowPair,
@@ -41,18 +40,22 @@ from floodmark.planning.verification import (
     can_split_by_key,
     compared_cursor,
     compared_position,
-    gaps_between,
     synced_ranges,
     target_extents,
 )
 from floodmark.planning.windows import plan_chunks
 from floodmark.sources.connection import MysqlSession
-from floodmark.sources.counts import count_behind, count_unusable
 from floodmark.sources.edges import cursor_edges, key_edges
 from floodmark.sources.statements import keys_predicate, relation, window_predicate
 from floodmark.state.lease import Lease
 from floodmark.state.watermarks import WatermarkStore
 from floodmark.sync.extraction import Extraction
+from floodmark.sync.not_compared import (
+    count_not_compared,
+    known_not_compared,
+    nothing_compared,
+    quarantined,
+)
 from floodmark.sync.plan import TablePlan, read_shape, window_rows
 from floodmark.sync.result import TableResult
 from floodmark.warehouse.target import Target
@@ -108,13 +111,11 @@ def verify_table(
     with store.lease(table) as lease:
         watermark = store.get(table)
         if watermark is None:
-            left = _nothing_compared(verification, table, settings) or ()
-            return VerificationResult(not_compared=left)
+            return _nothing_loaded(verification, table, settings, watermark, START)
         since, position = _verified_so_far(watermark, everything=verification.everything)
         chunks = _loaded_chunks(store, table, watermark, since)
         if not chunks:
-            left = _nothing_compared(verification, table, settings) or _known(watermark)
-            return VerificationResult(position=position, not_compared=left)
+            return _nothing_loaded(verification, table, settings, watermark, position)
         with extraction.source.session() as session:
             plan, by_meaning, remarks = _plan(verification, session, table, settings, watermark)
             chunks = [chunk for chunk in chunks if _same_cursor(chunk, plan.choice.cursor)]
@@ -124,17 +125,28 @@ def verify_table(
                 run.compare_all(session)
             else:
                 run.compare_ranges(session)
-            left = _known(watermark)
+            left = known_not_compared(watermark)
             if verification.everything:
-                left = _not_compared(session, plan.source, plan.choice, ranges)
+                left = count_not_compared(session, plan.source, plan.choice, ranges)
             result = run.finish(watermark.loaded_head)
             return structs.replace(
                 result,
                 remarks=(*remarks, *result.remarks),
-                not_compared=(*left, *_aside(result)),
+                not_compared=(*left, *quarantined(result)),
             )
 
 
+def _nothing_loaded(
+    verification: Verification,
+    table: TableName,
+    settings: TableSettings,
+    watermark: Watermark | None,
+    position: Position,
+) -> VerificationResult:
+    left = known_not_compared(watermark)
+    if verification.everything:
+        left = nothing_compared(verification.extraction.source, table, settings)
+    return VerificationResult(position=position, not_compared=left)
 
 
 def _verified_so_far(watermark: Watermark, *, everything: bool) -> tuple[Head, Position]:

@@ -1,0 +1,55 @@
+"""Count the rows of a table that a comparison of source and target leaves out."""
+
+from msgspec import structs
+
+from floodmark.config.models import TableSettings
+from floodmark.model.cursor import CursorChoice
+from floodmark.model.schema import SourceTable
+from floodmark.model.table import TableName
+from floodmark.model.verification import NotCompared, SyncedRange, VerificationResult
+from floodmark.model.watermark import Watermark
+from floodmark.planning.verification import gaps_between
+from floodmark.sources.connection import MysqlSession
+from floodmark.sources.counts import count_behind, count_unusable
+from floodmark.sync.plan import read_shape
+from floodmark.sync.source import Source
+
+
+def count_not_compared(
+    session: MysqlSession, source: SourceTable, choice: CursorChoice, ranges: list[SyncedRange]
+) -> tuple[NotCompared, ...]:
+    """Count the rows that lie in no range that is compared."""
+    cursor = choice.cursor
+    if cursor.kind == "none" and ranges:
+        return ()
+    gaps = [
+        structs.replace(gap, rows=count_behind(session, source, cursor, gap.start, gap.end))
+        for gap in gaps_between(ranges)
+    ]
+    unusable = NotCompared(kind="no_cursor", rows=count_unusable(session, source, cursor))
+    # Of what lies before the start, the target may have rows that the source has lost.
+    return tuple(gap for gap in (*gaps, unusable) if gap.rows or gap.kind == "before_start")
+
+
+def nothing_compared(
+    server: Source, table: TableName, settings: TableSettings
+) -> tuple[NotCompared, ...]:
+    """Count all rows of a table of which none was loaded."""
+    with server.session() as session:
+        source, choice, _ = read_shape(session, table, settings)
+        return count_not_compared(session, source, choice, [])
+
+
+def known_not_compared(watermark: Watermark | None) -> tuple[NotCompared, ...]:
+    """What was left out when the table began, as it was counted then."""
+    before = watermark.mysql_state.before_start if watermark else None
+    if before is None:
+        return ()
+    end, rows, exact = before.up_to, before.rows, before.exact
+    return (NotCompared(kind="before_start", rows=rows, exact=exact, end=end),)
+
+
+def quarantined(result: VerificationResult) -> tuple[NotCompared, ...]:
+    """The rows that a comparison found to be in quarantine."""
+    found = NotCompared(kind="quarantined", rows=result.quarantined)
+    return (found,) if found.rows else ()
