@@ -429,6 +429,7 @@ def test_moments(load: Load, text: str) -> None:
     config = load(f"lake: ./l\ndefault_start: {text}\npresets: {{x: {text}}}").settings
     for moment in (config.default_start, config.presets["x"]):
         assert moment == MOMENTS[text]
+        assert isinstance(moment, datetime)
         assert moment.tzinfo is UTC
 
 

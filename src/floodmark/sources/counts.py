@@ -25,6 +25,7 @@ from floodmark.sources.strides import Scan, count, find_row
 _NEAR_THE_CAP = 0.4
 # A row this little ahead of the clock is read by the next sync, and worth no word.
 _AHEAD_SECONDS = 60
+_NONE = "FALSE"
 
 
 def count_unusable(session: MysqlSession, table: SourceTable, cursor: Cursor) -> int:
@@ -80,7 +81,9 @@ def count_outside(
     At most so many entries of the index are read, or the first so many rows of the table: if there
     are more, so are perhaps the rows that are counted.
     """
-    conditions = ["FALSE", "FALSE"]
+    if up_to is None and clock is None:
+        return RowCount(), RowCount()
+    conditions = [_NONE, _NONE]
     if up_to is not None:
         conditions[0] = cursor_predicate(table, cursor, START, up_to)
     if clock is not None and cursor.timestamp is not None:
@@ -102,6 +105,8 @@ def count_outside(
 def _count_some(
     session: MysqlSession, table: SourceTable, index: str, where: str, most: int | None
 ) -> RowCount:
+    if where == _NONE:
+        return RowCount()
     some = f"SELECT 1 FROM {relation(table, index)} WHERE {where}"  # noqa: S608
     some += "" if most is None else f" LIMIT {most + 1}"
     rows = int(query(session, f"SELECT COUNT(*) FROM ({some}) AS some")[0][0])  # noqa: S608
