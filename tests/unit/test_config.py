@@ -601,7 +601,7 @@ def test_two_connections_to_one_place_are_one_target(
 ) -> None:
     mysql = "{type: mysql, user: u}"
     config = load(
-        f"connections: {{A: {mysql}, A2: {mysql}, W: {first}, V: {second}}}\n"
+        f"lake: ./l\nconnections: {{A: {mysql}, A2: {mysql}, W: {first}, V: {second}}}\n"
         "pipelines:\n"
         "  p: {source: A, target: W, tables: {x.y: {}}}\n"
         "  q: {source: A2, target: V, tables: {x.y: {}}}\n"

@@ -12,12 +12,8 @@ from floodmark.model.table import TableName
 from floodmark.model.timestamps import plain
 from floodmark.model.watermark import Watermark
 
-TWICE = "has no primary key: rows that are read again are loaded twice"
 
-
-def foresee_reset(
-    app: App, table: TableName, watermark: Watermark | None, *, extract: bool, load: bool
-) -> str:
+def foresee_reset(app: App, table: TableName, watermark: Watermark | None, *, extract: bool) -> str:
     """Say what a reset does."""
     last = last_chunk(app, table)
     rows = counted(watermark.mysql_state.total_rows if watermark else 0, "row")
@@ -27,8 +23,6 @@ def foresee_reset(
         if keyless:
             kept = "its table in the target is emptied first"
         return f"{table}: {rows} in the lake would be loaded again; {kept}"
-    if repeats(last) and not load:
-        return f"{table} {TWICE}; it would be read again from {_start(app, table, last)}"
     if keyless:
         kept = "its table in the target is emptied by the next load"
     return (
@@ -37,13 +31,9 @@ def foresee_reset(
     )
 
 
-def foresee_restore(
-    app: App, table: TableName, before: Position | None, after: Position, origin: str
-) -> str:
+def foresee_restore(table: TableName, before: Position | None, after: Position, origin: str) -> str:
     """Say what a return to an earlier state does."""
     was = "a state that cannot be read" if before is None else str(before)
-    if before is not None and repeats(last_chunk(app, table)):
-        return f"{table} {TWICE}; it would go back from {was} to {after} ({origin})"
     return (
         f"{table} would go back from {was} to {after} ({origin}): the next sync reads rows after"
         " that, again if they were read since, and they replace theirs in the target"
@@ -68,19 +58,16 @@ def is_by_id(app: App, table: TableName, position: Position) -> bool:
     return remembered(columns, last_chunk(app, table), None).kind == "id"
 
 
-def repeats(last: Chunk | None) -> bool:
-    """Whether rows that are read again would be there twice: without a key they replace nothing."""
-    return last is not None and bool(last.columns) and not last.primary_key and not last.reload
-
-
 def _start(app: App, table: TableName, last: Chunk | None) -> str:
     """Where a table that was reset begins."""
     kind = remembered(app.table_settings(table).cursor_columns, last, None).kind
     if kind in ("id", "none"):
         return "the start"
     try:
-        moment, source = app.start_of_new_tables()
+        first, source = app.start_of_new_tables()
     except StateError:
         return "the start"
-    text = f"{plain(moment)} ({source})"
+    if first.timestamp is None:
+        return "the start"
+    text = f"{plain(first.timestamp)} ({source})"
     return f"{text}, and rows before that are not read" if kind else f"{text} or its first id"

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, structs
 
 from floodmark.cli.app import App
-from floodmark.cli.steer_back import TWICE, last_chunk, repeats
+from floodmark.cli.steer_back import last_chunk
 from floodmark.errors import FloodmarkError, StateError, UsageError, WrongClock
 from floodmark.model.cursor_facts import CursorFacts, remembered
 from floodmark.model.position import START, Position
 from floodmark.model.table import TableName
 from floodmark.model.timestamps import plain
 from floodmark.model.watermark import FURTHEST_ZONE
+from floodmark.planning.reached import first_position
 
 if TYPE_CHECKING:
     from floodmark.sources.connection import MysqlSession
@@ -49,8 +50,6 @@ def foresee_move(
     step, question = _step(app, facts, before, wanted), None
     if step in (1, None):
         question = _skipping(app, table, facts, before, wanted, rows, certain=step == 1)
-    elif step == -1 and repeats(last):
-        question = f"{table} {TWICE}"
     return Move(question=question, outlook=_outlook(facts, wanted))
 
 
@@ -102,7 +101,9 @@ def _ask_source(
 
     with _session(app, table) as (source, session):
         check_against_source(session, app.run.clock)
-        shape, choice, _ = read_shape(session, table, app.table_settings(table))
+        stand = app.store.known(table)
+        known_cursor = stand.mysql_state.cursor if stand else None
+        shape, choice, _ = read_shape(session, table, app.table_settings(table), known_cursor)
         facts = read_facts(source, session, shape, choice.cursor, app.config.settings.extraction)
         if force or _step(app, facts, before, wanted) == -1:
             return facts, None
@@ -135,8 +136,8 @@ def _beginning(app: App, facts: CursorFacts, before: Position | None) -> Positio
     if before is not None and not before.base.is_start:
         return Position(id=before.id) if facts.kind == "id" else before.base
     if facts.kind == "timestamp":
-        with suppress(StateError):  # with the rows of that very moment
-            return Position(app.start_of_new_tables()[0] - timedelta(microseconds=1))
+        with suppress(StateError):
+            return first_position("timestamp", START, app.start_of_new_tables()[0])
     return START
 
 

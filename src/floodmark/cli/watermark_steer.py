@@ -15,6 +15,7 @@ from floodmark.cli.steer_set import foresee_move
 from floodmark.cli.terminal import fold
 from floodmark.errors import FloodmarkError, PartialFailure, StateError, UsageError
 from floodmark.model.cursor import CursorColumn
+from floodmark.model.manifest import Reset, Set
 from floodmark.model.position import LARGEST_NUMBER, Position
 from floodmark.model.presets import preset_moment
 from floodmark.model.run import Stage
@@ -73,7 +74,8 @@ def set_position(
     moves = {
         table: foresee_move(app, table, before[table], position, force=force) for table in tables
     }
-    for move in moves.values():
+    for table, move in moves.items():
+        steering.refuse_repetition(app.store, table, Set(position=position))
         if move.question:
             _confirm(move.question, force=force)
     _steer(
@@ -122,8 +124,9 @@ def reset(
     stands = {table: _stand(app, table) for table in tables}
     before = {table: _position(stands[table]) for table in tables}
     for table in tables if not force else ():
-        extract, load = not load_only, not extract_only
-        question = foresee_reset(app, table, stands[table], extract=extract, load=load)
+        wanted = Reset(stages=tuple(cast("list[Stage]", stages)))
+        steering.refuse_repetition(app.store, table, wanted)
+        question = foresee_reset(app, table, stands[table], extract=not load_only)
         _confirm(question, force=force)
     _steer(
         app,
@@ -156,7 +159,7 @@ def restore(
 
     def agree(after: Position) -> None:
         if not force:
-            question = foresee_restore(app, table, before, after, origin or str(path))
+            question = foresee_restore(table, before, after, origin or str(path))
             _confirm(question, force=force)
 
     if path is not None:

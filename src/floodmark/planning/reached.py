@@ -1,12 +1,28 @@
-"""How far a table has come with a chunk: as far as the rows that were written."""
+"""Where a table begins, and how far it has come with a chunk: as far as the rows written."""
 
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
 from functools import cmp_to_key
+from typing import Literal
 
 from msgspec import structs
 
 from floodmark.model.extraction import ChunkPlan, Receipt
-from floodmark.model.position import Position
+from floodmark.model.position import START, Position
+
+_FIRST_MOMENT = datetime.min.replace(tzinfo=UTC)
+
+
+def first_position(
+    kind: Literal["timestamp", "id", "none"], position: Position, default_start: Position
+) -> Position:
+    """Where reading begins: without a position, right before the rows of the default start."""
+    if kind == "none":
+        return START
+    moment = default_start.timestamp
+    if not position.is_start or kind != "timestamp" or moment is None:
+        return position
+    return START if moment == _FIRST_MOMENT else Position(moment - timedelta(microseconds=1))
 
 
 def position_after(

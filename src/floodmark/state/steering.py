@@ -55,6 +55,13 @@ def reset(store: WatermarkStore, table: TableName, stages: Sequence[Stage]) -> W
         return store.commit(table, lambda now: without_repetition(store.log, table, now, wanted))
 
 
+def refuse_repetition(store: WatermarkStore, table: TableName, change: Change) -> None:
+    """Raise UsageError before anything is asked, if rows without a key would be loaded twice."""
+    with suppress(StateError):
+        if (current := store.get(table)) is not None:
+            without_repetition(store.log, table, current, change)
+
+
 def restore_manifest(
     store: WatermarkStore, table: TableName, head: Head, *, agree: Agree = lambda _: None
 ) -> Watermark:
@@ -129,13 +136,13 @@ def _restore(
     earlier = structs.replace(earlier, mysql_state=state)
     loaded = structs.replace(loaded, time=loaded.time and min(loaded.time, now))
 
-    def refuse_unless_earlier(current: Watermark | None) -> None:
-        if current is not None and earlier.head > current.head:
+    def refuse_unless_earlier(current: Watermark) -> None:
+        if earlier.head > current.head:
             raise UsageError(
                 f"{origin} of {table} is not an earlier state: the lake ends at {current.head}"
             )
 
-    def decide(current: Watermark) -> Change:
+    def change(current: Watermark) -> Change:
         refuse_unless_earlier(current)
         chunks = _counted_chunks(store, table, earlier.mysql_state.counted_from_epoch)
         wanted = Restore(
@@ -151,11 +158,12 @@ def _restore(
         return without_repetition(store.log, table, current, wanted)
 
     with suppress(StateError):
-        refuse_unless_earlier(store.get(table))
+        if (current := store.get(table)) is not None:
+            change(current)  # what is to be refused needs no question
     agree(earlier.mysql_state.position)
     with store.lease(table):
         _make_readable(store, table)
-        return store.commit(table, decide)
+        return store.commit(table, change)
 
 
 def _counted_chunks(store: WatermarkStore, table: TableName, since_epoch: int) -> list[Chunk]:

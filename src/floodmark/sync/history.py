@@ -13,10 +13,11 @@ from floodmark.model.standing import Clock
 from floodmark.model.table import TableName
 from floodmark.model.watermark import Watermark
 from floodmark.planning.history import begins, how_to_read, judge_before, judge_future
+from floodmark.planning.reached import first_position
 from floodmark.sources.connection import MysqlSession
 from floodmark.sources.counts import count_outside
 from floodmark.sync.bound import configured_zone, cursor_clock
-from floodmark.sync.plan import TablePlan, first_position, read_shape
+from floodmark.sync.plan import TablePlan, read_shape
 from floodmark.sync.source import Source
 
 # Counting so many entries of an index takes a moment; without an index the plan reads all rows.
@@ -97,9 +98,11 @@ def foresee_outside(
     now: datetime,
 ) -> list[Remark]:
     """What to report about rows that will not be read, by a look that takes a moment at most."""
-    source, choice, _ = read_shape(session, table, wanted)
+    known_cursor = watermark.mysql_state.cursor if watermark else None
+    source, choice, _ = read_shape(session, table, wanted, known_cursor)
     position = watermark.position if watermark else START
-    start, start_by = first_position(choice.cursor, position, default_start[0]), default_start[1]
+    first, start_by = default_start
+    start = first_position(choice.cursor.kind, position, first)
     known = watermark.mysql_state.before_start if watermark and not start.is_start else None
     up_to, by = (known.up_to, known.by) if known else (START, start_by)
     if begins(watermark, start):

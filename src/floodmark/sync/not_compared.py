@@ -32,11 +32,12 @@ def count_not_compared(
 
 
 def nothing_compared(
-    server: Source, table: TableName, settings: TableSettings
+    server: Source, table: TableName, settings: TableSettings, watermark: Watermark | None
 ) -> tuple[NotCompared, ...]:
     """Count all rows of a table of which none was loaded."""
+    known_cursor = watermark.mysql_state.cursor if watermark else None
     with server.session() as session:
-        source, choice, _ = read_shape(session, table, settings)
+        source, choice, _ = read_shape(session, table, settings, known_cursor)
         return count_not_compared(session, source, choice, [])
 
 

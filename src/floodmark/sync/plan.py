@@ -1,7 +1,7 @@
 """The plan of one table's extraction: what will be read, how far, and along which index."""
 
 from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from functools import partial
 from math import ceil
 
@@ -21,6 +21,7 @@ from floodmark.planning.bounds import HELD_AFTER, settled_before
 from floodmark.planning.columns import check_choices
 from floodmark.planning.cursor import choose_cursor
 from floodmark.planning.cursor_change import refuse_another_cursor
+from floodmark.planning.reached import first_position
 from floodmark.planning.route import choose_route
 from floodmark.planning.unusable import judge_unusable, judge_waiting
 from floodmark.planning.windows import even_edges, even_rows, is_dense, plan_chunks
@@ -36,7 +37,6 @@ from floodmark.sync.source import Source
 
 # For estimates that fall short: a chunk of one window would keep all others waiting.
 _MARGIN = 9 / 8
-_FIRST_MOMENT = datetime.min.replace(tzinfo=UTC)
 
 
 class TablePlan(Struct, frozen=True, kw_only=True):
@@ -109,7 +109,7 @@ def plan_table(
     refuse_another_cursor(known_cursor, source, cursor, position)
     if cursor.kind == "none":
         _refuse_limit(table, limit)
-    start = first_position(cursor, position, default_start)
+    start = first_position(cursor.kind, position, default_start)
     unusable = judge_unusable(
         table, cursor, count_unusable(session, source, cursor), settings.null_cursors
     )
@@ -296,13 +296,3 @@ def _refuse_limit(table: TableName, limit: int | None) -> None:
             f"{table} is read whole each time: with --limit {limit} the rest of it would be lost",
             hint="leave out --limit, or name a cursor for the table",
         )
-
-
-def first_position(cursor: Cursor, position: Position, default_start: Position) -> Position:
-    """Where reading begins: without a position, right before the rows of the default start."""
-    if cursor.kind == "none":
-        return START
-    moment = default_start.timestamp
-    if not position.is_start or cursor.kind != "timestamp" or moment is None:
-        return position
-    return START if moment == _FIRST_MOMENT else Position(moment - timedelta(microseconds=1))

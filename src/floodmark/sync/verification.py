@@ -145,7 +145,7 @@ def _nothing_loaded(
 ) -> VerificationResult:
     left = known_not_compared(watermark)
     if verification.everything:
-        left = nothing_compared(verification.extraction.source, table, settings)
+        left = nothing_compared(verification.extraction.source, table, settings, watermark)
     return VerificationResult(position=position, not_compared=left)
 
 
