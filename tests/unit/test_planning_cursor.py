@@ -76,7 +76,10 @@ def test_a_name_tells_too(name: str) -> None:
 
 def test_a_named_column_is_trusted_more_than_a_stamped_one() -> None:
     login = column("login_at", "timestamp", on_update=True)
-    assert choose_cursor(table(ID, login, UPDATE_AT), None).cursor.timestamp == "update_at"
+    assert (
+        choose_cursor(table(ID, login, UPDATE_AT, key=("id",)), None).cursor.timestamp
+        == "update_at"
+    )
 
 
 @pytest.mark.parametrize("name", ["create_at", "date_of_update_plan", "updated_by"])
@@ -158,3 +161,9 @@ def test_a_descending_key_breaks_no_ties_where_an_index_serves_the_time_alone() 
     assert (choice.cursor.columns, choice.index) == (("update_at", "id"), "update_at_id")
     assert choose().cursor.columns == ("update_at", "id")
     assert choose().cursor.unique
+
+
+def test_nothing_is_found_for_a_table_without_a_key() -> None:
+    choice = choose_cursor(table(CODE, UPDATE_AT, indexes=(("update_at",),)), None)
+    assert choice.cursor.kind == "none"
+    assert "no primary key" in choice.reasons[0]

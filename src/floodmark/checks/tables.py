@@ -7,7 +7,7 @@ from floodmark.config.models import ExtractionSettings, MysqlConnection, TableSe
 from floodmark.errors import FloodmarkError
 from floodmark.model.cursor import CursorChoice
 from floodmark.model.position import START
-from floodmark.model.schema import SourceTable
+from floodmark.model.schema import PRIMARY, SourceTable
 from floodmark.model.standing import MysqlState
 from floodmark.model.table import TableName
 from floodmark.planning.columns import check_choices
@@ -15,6 +15,7 @@ from floodmark.planning.cursor import NO_INDEX, choose_cursor
 from floodmark.planning.cursor_change import refuse_another_cursor
 from floodmark.sources.catalog import read_table
 from floodmark.sources.connection import MysqlSession, query, translated
+from floodmark.sources.keys import KnownKey, free_choice
 from floodmark.sources.projection import plan_columns, quote_name
 from floodmark.sources.statements import relation
 
@@ -26,16 +27,19 @@ def check_table(
     wanted: TableSettings,
     settings: ExtractionSettings,
     server_zone: str,
-    state: MysqlState | None,
+    state: MysqlState | None = None,
+    known_key: KnownKey = free_choice,
 ) -> Iterator[Check]:
     """How a table will be read on from its state, and what to know about that."""
     subject = str(table)
     try:
-        source = read_table(session, table)
+        wishes = wanted.choices
+        changed = (*wishes.exclude, *wishes.hash, *wishes.booleans)
+        source = read_table(session, table, changed=changed, known_key=known_key)
         known = state.cursor if state else None
         choice = choose_cursor(source, wanted.cursor_columns, known)
         refuse_another_cursor(known, source, choice.cursor, state.position if state else START)
-        choices = check_choices(source, choice.cursor, wanted.choices)
+        choices = check_choices(source, choice.cursor, wishes)
         columns = plan_columns(source, choices)
         names = ", ".join(column.expression for column in columns)
         with translated(connection):
@@ -43,12 +47,11 @@ def check_table(
     except FloodmarkError as error:
         yield failed(subject, error)
         return
-    key = ", ".join(source.primary_key) or "none"
     how = f"cursor {choice.cursor}" if choice.cursor.columns else "no cursor"
     index = f", index {choice.index}" if choice.index else ""
     reasons = [reason for reason in choice.reasons if not reason.startswith("index ")]
     zone = _zone(source, choice, settings, server_zone)
-    finding = f"{how}{index}; primary key {key} ({'; '.join([*reasons, *zone])})"
+    finding = f"{how}{index}; {_key(source)} ({'; '.join([*reasons, *zone])})"
     yield Check(subject=subject, finding=finding)
     if choice.better:
         yield Check(
@@ -58,12 +61,16 @@ def check_table(
             hint=f"'cursor: [{', '.join(choice.better.columns)}]' in the configuration and"
             f" 'floodmark watermark reset -t {table} --extract-only' read it again by that one",
         )
-    if not source.primary_key and choice.cursor.columns:
-        finding = "no primary key: rows are appended, and changed rows are added again"
-        yield Check(subject=subject, state="note", finding=finding, hint="use 'cursor: none'")
     for warning in choice.warnings:
         hint = _index(source, choice) if warning.startswith(NO_INDEX) else None
         yield Check(subject=subject, state="note", finding=warning, hint=hint)
+
+
+def _key(source: SourceTable) -> str:
+    key = ", ".join(source.primary_key) or "none"
+    if source.key_index == PRIMARY:
+        return f"primary key {key}"
+    return f"no primary key, but unique key {key} (index {source.key_index})"
 
 
 def _zone(

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -97,8 +98,16 @@ def _check_source(app: App, scope: str, tables: list[TableName]) -> Iterator[Che
             start = app.start_of_new_tables()
             for table in tables:
                 wanted, zone = app.table_settings(table), activity.server_zone
-                state = _state(app, table)
-                yield from check_table(table, session, connection, wanted, settings, zone, state)
+                yield from check_table(
+                    table,
+                    session,
+                    connection,
+                    wanted,
+                    settings,
+                    zone,
+                    _state(app, table),
+                    partial(_known_key, app, table),
+                )
                 yield from _check_history(app, table, source, session, start)
     except FloodmarkError as error:
         yield failed(f"source {scope}", error)
@@ -112,6 +121,12 @@ def _state(app: App, table: TableName) -> MysqlState | None:
     return None
 
 
+def _known_key(app: App, table: TableName) -> tuple[str, ...] | None:
+    from floodmark.sync.known import find_known_key
+
+    return find_known_key(app.store.log, table, app.store.get(table, mend=False))
+
+
 def _check_history(
     app: App,
     table: TableName,
@@ -121,12 +136,14 @@ def _check_history(
 ) -> Iterator[Check]:
     """Rows of a table that will not be read."""
     from floodmark.sync.history import foresee_outside
+    from floodmark.sync.known import known_of
 
     settings, wanted = app.config.settings.extraction, app.table_settings(table)
     with suppress(FloodmarkError):  # what is wrong with a table or the lake is reported already
         watermark = app.store.get(table, mend=False)
+        known = known_of(app.store.log, table, watermark)
         remarks = foresee_outside(
-            source, session, table, wanted, settings, watermark, start, app.run.clock()
+            source, session, table, wanted, settings, watermark, known, start, app.run.clock()
         )
         for remark in remarks:
             text = remark.text.removeprefix(f"{table}: ")

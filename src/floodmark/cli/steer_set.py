@@ -96,14 +96,14 @@ def _ask_source(
     """What the source says of the cursor, and unless forced how many rows would be skipped."""
     # Only now: to import MySQL's driver takes longer than most commands.
     from floodmark.sync.cursor_facts import count_between, read_facts
+    from floodmark.sync.known import known_of
     from floodmark.sync.machine_clock import check_against_source
     from floodmark.sync.plan import read_shape
 
     with _session(app, table) as (source, session):
         check_against_source(session, app.run.clock)
-        stand = app.store.known(table)
-        known_cursor = stand.mysql_state.cursor if stand else None
-        shape, choice, _ = read_shape(session, table, app.table_settings(table), known_cursor)
+        known = known_of(app.store.log, table, app.store.known(table))
+        shape, choice, _ = read_shape(session, table, app.table_settings(table), known)
         facts = read_facts(source, session, shape, choice.cursor, app.config.settings.extraction)
         if force or _step(app, facts, before, wanted) == -1:
             return facts, None

@@ -16,6 +16,7 @@ from floodmark.sources.connection import MysqlSession
 from floodmark.sync.adoption import Adoption, find_files
 from floodmark.sync.clock_change import check_clock_change
 from floodmark.sync.history import remarks_on, rows_outside
+from floodmark.sync.known import known_of
 from floodmark.sync.loading import Loading, foresee
 from floodmark.sync.machine_clock import check_against_source
 from floodmark.sync.plan import TablePlan, chunks_of, plan_table
@@ -97,7 +98,7 @@ def _reading(
             app.table_settings(table),
             settings,
             position=position,
-            known_cursor=watermark.mysql_state.cursor if watermark else None,
+            known=known_of(app.store.log, table, watermark),
             default_start=start[0],
             limit=limit,
         )

@@ -46,8 +46,10 @@ class SourceIndex(Struct, frozen=True, kw_only=True):
 class SourceTable(Struct, frozen=True, kw_only=True):
     """A MySQL table: its columns in order, its primary key and the indexes that have an order.
 
-    The primary key is that of the table's definition. Its index is among `indexes` only if it can
-    be read in order: not if a part of it is descending, or a prefix of a column. With `partial`
+    The primary key is that of the table's definition, or else a unique key over columns that are
+    never NULL; `key_index` names its index. That is among `indexes` only if it can be read in
+    order: not if a part of it is descending, or a prefix of a column. `unused_key` would be the
+    key, were it not for rows that were loaded without one. With `partial`
     there are more columns, which the user may not read. Only InnoDB can be read in a snapshot.
     """
 
@@ -59,11 +61,13 @@ class SourceTable(Struct, frozen=True, kw_only=True):
     average_row_bytes: int = 0
     partial: bool = False
     engine: str = "InnoDB"
+    key_index: str = PRIMARY
+    unused_key: tuple[str, ...] = ()
 
     @property
     def has_ordered_key(self) -> bool:
         """Whether the table can be read in the order of its primary key."""
-        return any(index.name == PRIMARY for index in self.indexes)
+        return any(index.name == self.key_index for index in self.indexes)
 
     def column(self, name: str) -> SourceColumn:
         """A column by its name; KeyError if there is none."""

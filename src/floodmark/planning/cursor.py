@@ -92,6 +92,11 @@ def _choose(table: SourceTable, configured: tuple[str, ...] | None) -> CursorCho
 
 
 def _find(table: SourceTable) -> CursorChoice:
+    if not table.primary_key:
+        return _none(
+            "found: no primary key, so changed rows could not replace what was loaded of them:"
+            " the whole table is read each time"
+        )
     times = sorted(filter(_tells_changes, table.columns), key=_doubt)
     if times:
         best = times[0]
@@ -152,6 +157,8 @@ def _by_time(
             " 'cursor: none' replaces the whole table, and a cursor that is not in the key replaces"
             " each row"
         )
+    if not table.primary_key:
+        warnings.append(_no_key(table))
     if not cursor.unique:
         warnings.append(f"rows can tie in {cursor}: windows end between different values")
     if not time.on_update:
@@ -162,6 +169,20 @@ def _by_time(
     if not time.fraction:
         reasons.append(f"{time.name} counts whole seconds: rows wait until theirs is over")
     return _choice(table, cursor, reasons, warnings)
+
+
+def _no_key(table: SourceTable) -> str:
+    """What a time cursor means for a table without a key."""
+    if table.unused_key:
+        return (
+            "loaded without a key so far, and so it goes on: a changed row is added again;"
+            f" 'floodmark watermark reset -t {table.name}', then sync, reads the table again by its"
+            f" unique key ({', '.join(table.unused_key)})"
+        )
+    return (
+        "no primary key: rows are appended, and a changed row is added again beside what was"
+        " loaded of it; 'cursor: none' replaces the whole table each time"
+    )
 
 
 def _only_time_is_served(

@@ -1,6 +1,6 @@
 """Which index can be read in a given order."""
 
-from floodmark.model.schema import PRIMARY, SourceTable
+from floodmark.model.schema import SourceTable
 
 
 def serving_index(table: SourceTable, columns: tuple[str, ...]) -> str | None:
@@ -9,7 +9,7 @@ def serving_index(table: SourceTable, columns: tuple[str, ...]) -> str | None:
         return None
     # InnoDB ends every entry of a secondary index with the rest of the primary key, in its order.
     key = table.primary_key if table.has_ordered_key else ()
-    for index in sorted(table.indexes, key=lambda index: index.name != PRIMARY):
+    for index in sorted(table.indexes, key=lambda index: index.name != table.key_index):
         rest = tuple(name for name in key if name not in index.columns)
         if (index.columns + rest)[: len(columns)] == columns:
             return index.name

@@ -12,7 +12,7 @@ cursor once the walk is over and the position is that of the newest row it read.
 from floodmark.model.cursor import Cursor, key_kind
 from floodmark.model.extraction import Route
 from floodmark.model.position import Position
-from floodmark.model.schema import PRIMARY, SourceTable
+from floodmark.model.schema import SourceTable
 from floodmark.planning.indexes import serving_index
 
 LARGE_TABLE_ROWS = 1_000_000
@@ -36,11 +36,13 @@ def choose_route(
     index = serving_index(table, cursor.columns)
     walkable = has_walkable_key(table)
     if start.walk is not None and walkable:
-        return _by_key(chunked=True, why="goes on with the first load, along the primary key")
+        return _by_key(
+            table, chunked=True, why="goes on with the first load, along the primary key"
+        )
     if cursor.kind == "none":
         why = "reads the whole table"
         if walkable:
-            return _by_key(chunked=False, why=f"{why}, along the primary key")
+            return _by_key(table, chunked=False, why=f"{why}, along the primary key")
         return Route(by="cursor", index=None, chunked=False, why=f"{why}, which has no usable key")
     few = limit is not None and limit < large
     most = (
@@ -48,14 +50,18 @@ def choose_route(
         if rows_in_range is None
         else rows_in_range >= MOST_OF_A_TABLE * table.estimated_rows
     )
-    if walkable and index != PRIMARY and most and not few and table.estimated_rows >= large:
-        return _by_key(chunked=True, why="reads most of a large table, along the primary key")
+    if walkable and index != table.key_index and most and not few and table.estimated_rows >= large:
+        return _by_key(
+            table, chunked=True, why="reads most of a large table, along the primary key"
+        )
     if index:
         return Route(by="cursor", index=index, chunked=True, why=f"along index {index}")
     why = f"no index serves {cursor}"
     if walkable:
         return _by_key(
-            chunked=False, why=f"{why}: split by primary key, filtered, committed as one chunk"
+            table,
+            chunked=False,
+            why=f"{why}: split by primary key, filtered, committed as one chunk",
         )
     return Route(
         by="cursor", index=None, chunked=False, why=f"{why}, nor is there a usable primary key"
@@ -73,5 +79,5 @@ def has_walkable_key(table: SourceTable) -> bool:
     return table.has_ordered_key and all(map(key_kind, key))
 
 
-def _by_key(*, chunked: bool, why: str) -> Route:
-    return Route(by="key", index=PRIMARY, chunked=chunked, why=why)
+def _by_key(table: SourceTable, *, chunked: bool, why: str) -> Route:
+    return Route(by="key", index=table.key_index, chunked=chunked, why=why)

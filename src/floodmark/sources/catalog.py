@@ -1,6 +1,7 @@
 """What the server says about its tables."""
 
 import re
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from difflib import get_close_matches
 from typing import Any
@@ -9,9 +10,10 @@ import pymysql
 from pymysql.constants import ER
 
 from floodmark.errors import UsageError
-from floodmark.model.schema import PRIMARY, SourceColumn, SourceIndex, SourceTable
+from floodmark.model.schema import SourceColumn, SourceIndex, SourceTable
 from floodmark.model.table import TableName
 from floodmark.sources.connection import MysqlSession, query_dicts
+from floodmark.sources.keys import KnownKey, Parts, choose_key, free_choice, is_usable, read_indexes
 from floodmark.sources.projection import quote_name
 
 # MariaDB knows JSON only as text with this check.
@@ -23,8 +25,17 @@ SYSTEM_VERSIONED = "SYSTEM VERSIONED"
 _OURS = "t.table_schema NOT IN ('information_schema', 'mysql', 'performance_schema', 'sys')"
 
 
-def read_table(session: MysqlSession, name: TableName) -> SourceTable:
-    """Describe a table; UsageError if there is none, with the names that come near."""
+def read_table(
+    session: MysqlSession,
+    name: TableName,
+    *,
+    changed: Collection[str] = (),
+    known_key: KnownKey = free_choice,
+) -> SourceTable:
+    """Describe a table; UsageError if there is none, with the names that come near.
+
+    `changed` are columns that do not arrive as they are; see `choose_key`.
+    """
     facts = _find(session, name)
     stored = facts["name"]
     json_columns = _json_columns(session, name.schema, stored)
@@ -41,25 +52,30 @@ def read_table(session: MysqlSession, name: TableName) -> SourceTable:
         " ORDER BY c.ordinal_position",
         (name.schema, stored, stored),
     )
-    indexes = _indexes(session, name.schema, stored)
+    indexes = read_indexes(session, name.schema, stored)
     if facts["kind"] == SYSTEM_VERSIONED:
         indexes = _of_current_rows(session, name.schema, stored, indexes)
     readable = {row["name"] for row in columns}
-    primary_key = tuple(row["COLUMN_NAME"] for row in indexes.get(PRIMARY, ()))
-    if hidden := [column for column in primary_key if column not in readable]:
-        raise UsageError(
-            f"{name}: {', '.join(hidden)} is part of the primary key, and may not be read",
-            hint="grant the user SELECT on the table, or on this column, too",
-        )
+    lowered = {column.lower() for column in changed}
+    key = choose_key(
+        session,
+        TableName(name.scope, name.schema, stored),
+        indexes,
+        readable=readable,
+        changed=[column for column in readable if column.lower() in lowered],
+        known=known_key,
+    )
     usable = {
         index: parts
         for index, parts in indexes.items()
-        if all(_is_usable(row) and row["COLUMN_NAME"] in readable for row in parts)
+        if all(is_usable(row) and row["COLUMN_NAME"] in readable for row in parts)
     }
     return SourceTable(
         name=name,
         columns=tuple(_column(row, json_columns) for row in columns),
-        primary_key=primary_key,
+        primary_key=key.columns,
+        key_index=key.index,
+        unused_key=key.unused,
         indexes=tuple(
             SourceIndex(
                 name=index,
@@ -172,24 +188,9 @@ def _json_columns(session: MysqlSession, schema: str, table: str) -> set[str]:
     return {match[1].replace("``", "`") for match in found if match}
 
 
-def _indexes(session: MysqlSession, schema: str, table: str) -> dict[str, list[dict[str, Any]]]:
-    """Return the parts of every index, in their order, by the name of the index."""
-    rows = query_dicts(
-        session,
-        "SELECT * FROM information_schema.statistics i"
-        " WHERE i.table_schema = %s AND i.table_name = %s AND CAST(i.table_name AS BINARY) = %s"
-        " ORDER BY i.index_name, i.seq_in_index",
-        (schema, table, table),
-    )
-    parts: dict[str, list[dict[str, Any]]] = {}
-    for row in rows:
-        parts.setdefault(row["INDEX_NAME"], []).append(row)
-    return parts
-
-
 def _of_current_rows(
-    session: MysqlSession, schema: str, table: str, indexes: dict[str, list[dict[str, Any]]]
-) -> dict[str, list[dict[str, Any]]]:
+    session: MysqlSession, schema: str, table: str, indexes: Mapping[str, Parts]
+) -> dict[str, Parts]:
     """Leave out the end of a row's validity: current rows, the only ones read, share it."""
     rows = query_dicts(
         session,
@@ -204,18 +205,6 @@ def _of_current_rows(
         for index, parts in indexes.items()
     }
     return {index: parts for index, parts in kept.items() if parts}
-
-
-def _is_usable(row: dict[str, Any]) -> bool:
-    """Whether this part of an index can serve a range over whole values, in ascending order."""
-    return (
-        row["INDEX_TYPE"] == "BTREE"
-        and row["SUB_PART"] is None  # else it orders only the beginnings of values
-        and row["COLUMN_NAME"] is not None  # else it is over an expression
-        and row["COLLATION"] != "D"  # descending
-        and row.get("IS_VISIBLE") != "NO"  # MySQL's optimizer does not look at it
-        and row.get("IGNORED") != "YES"  # nor MariaDB's at this
-    )
 
 
 def _number(value: Any) -> int | None:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from floodmark.model.cursor import Cursor, key_kind
 from floodmark.model.extraction import Edge
 from floodmark.model.position import Identity, Position, Walk
-from floodmark.model.schema import PRIMARY, SourceTable
+from floodmark.model.schema import SourceTable
 from floodmark.sources.connection import MysqlSession, query
 from floodmark.sources.projection import quote_name
 from floodmark.sources.statements import (
@@ -73,7 +73,7 @@ def key_edges(
     ends the walk before. No edges if there are no rows and no walk to bring to its end.
     """
     scan = Scan(
-        relation=relation(table, PRIMARY),
+        relation=relation(table, table.key_index),
         columns=key_columns(table),
         where=cursor_predicate(table, cursor, start.base, bound),
         unique=True,
@@ -101,7 +101,8 @@ def read_numbers(session: MysqlSession, table: SourceTable) -> range | None:
     if not table.has_ordered_key or [key_kind(column) for column in key] != ["integer"]:
         return None
     name = quote_name(key[0].name)
-    found = query(session, f"SELECT MIN({name}), MAX({name}) FROM {relation(table, PRIMARY)}")  # noqa: S608
+    rows = relation(table, table.key_index)
+    found = query(session, f"SELECT MIN({name}), MAX({name}) FROM {rows}")  # noqa: S608
     first, last = found[0]
     return None if first is None else range(int(first), int(last) + 1)
 

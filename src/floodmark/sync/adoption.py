@@ -28,6 +28,7 @@ from floodmark.state import layout
 from floodmark.state.older import refuse_ambiguity, spellings
 from floodmark.state.watermarks import WatermarkStore
 from floodmark.storage.objects import ObjectInfo
+from floodmark.sync.known import Known, known_of
 from floodmark.sync.plan import lake_columns, read_shape
 
 MISFITS_SHOWN = 5
@@ -87,7 +88,7 @@ def adopt_files(
             files = find_files(adoption, table, watermark)
             if not files.chosen:
                 return AdoptionResult(left_out=len(files.left_out))
-            shape = _read_shape(table, connection, wanted)
+            shape = _read_shape(table, connection, wanted, known_of(store.log, table, watermark))
             fitting = _check_fit(adoption, table, shape, files.chosen)
             rows = 0
             for group in _groups(fitting, adoption.most_bytes):
@@ -159,9 +160,11 @@ def _known_files(store: WatermarkStore, table: TableName, watermark: Watermark) 
     return {file.path for file in files} | {file.origin for file in files if file.origin}
 
 
-def _read_shape(table: TableName, connection: MysqlConnection, wanted: TableSettings) -> _Shape:
+def _read_shape(
+    table: TableName, connection: MysqlConnection, wanted: TableSettings, known: Known
+) -> _Shape:
     with connect(connection) as session:
-        source, choice, columns = read_shape(session, table, wanted)
+        source, choice, columns = read_shape(session, table, wanted, known)
     cursor = choice.cursor
     if wanted.hash:
         raise FloodmarkError(

@@ -33,12 +33,8 @@ def discover(
 
 def propose(source: SourceTable, choice: CursorChoice) -> Proposal:
     """Propose the cursor that the schema suggests."""
-    reasons, warnings = list(choice.reasons), choice.warnings
-    if not source.primary_key and choice.cursor.kind != "none":
-        reasons = ["no primary key: changed rows could not replace what was loaded of them"]
-        choice = choose_cursor(source, ())
-        warnings = ()
     large = choice.cursor.kind == "none" and source.estimated_rows >= LARGE_ROWS
+    reasons = list(choice.reasons)
     if large:
         reasons.append("it is left out because it would be read whole with each sync")
     return Proposal(
@@ -48,7 +44,7 @@ def propose(source: SourceTable, choice: CursorChoice) -> Proposal:
         cursor=choice.cursor.columns,
         included=not large,
         reason="; ".join(reasons).removeprefix("found: "),
-        warnings=warnings,
+        warnings=choice.warnings,
         left_out="large without a cursor" if large else None,
     )
 

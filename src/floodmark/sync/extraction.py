@@ -43,6 +43,7 @@ from floodmark.sync.another_cursor import last_chunk, refuse_another_time
 from floodmark.sync.clear_text import clear_text_left
 from floodmark.sync.clock_change import check_clock_change
 from floodmark.sync.history import Outside, remarks_on, rows_outside
+from floodmark.sync.known import known_of
 from floodmark.sync.machine_clock import check_against_source
 from floodmark.sync.new_columns import find_fills
 from floodmark.sync.plan import TablePlan, chunks_of, lake_columns, plan_table
@@ -188,7 +189,7 @@ class _TableRun:
             wanted,
             extraction.settings,
             position=self._watermark.position if self._watermark else START,
-            known_cursor=self._watermark.mysql_state.cursor if self._watermark else None,
+            known=known_of(extraction.store.log, self._table, self._watermark),
             default_start=extraction.default_start,
             limit=limit,
             since=since,

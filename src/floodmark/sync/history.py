@@ -17,6 +17,7 @@ from floodmark.planning.reached import first_position
 from floodmark.sources.connection import MysqlSession
 from floodmark.sources.counts import count_outside
 from floodmark.sync.bound import configured_zone, cursor_clock
+from floodmark.sync.known import Known
 from floodmark.sync.plan import TablePlan, read_shape
 from floodmark.sync.source import Source
 
@@ -94,25 +95,25 @@ def foresee_outside(
     wanted: TableSettings,
     settings: ExtractionSettings,
     watermark: Watermark | None,
+    known: Known,
     default_start: tuple[Position, StartedBy],
     now: datetime,
 ) -> list[Remark]:
     """What to report about rows that will not be read, by a look that takes a moment at most."""
-    known_cursor = watermark.mysql_state.cursor if watermark else None
-    source, choice, _ = read_shape(session, table, wanted, known_cursor)
+    source, choice, _ = read_shape(session, table, wanted, known)
     position = watermark.position if watermark else START
     first, start_by = default_start
     start = first_position(choice.cursor.kind, position, first)
-    known = watermark.mysql_state.before_start if watermark and not start.is_start else None
-    up_to, by = (known.up_to, known.by) if known else (START, start_by)
+    before = watermark.mysql_state.before_start if watermark and not start.is_start else None
+    up_to, by = (before.up_to, before.by) if before else (START, start_by)
     if begins(watermark, start):
         up_to, by = start, _by(watermark, start_by)
     zone = configured_zone(settings.cursor_time_zone)
     clock = cursor_clock(source, choice.cursor, server.activity(), zone)
-    before, future = _count(
+    left_out, future = _count(
         session, source, choice, None if up_to.is_start else up_to, clock, _MOST_LOOKED_AT
     )
-    outside = Outside(before=_before(before, up_to, by, now), future=future)
+    outside = Outside(before=_before(left_out, up_to, by, now), future=future)
     return remarks_on(outside, source, choice, synced=not position.is_start)
 
 

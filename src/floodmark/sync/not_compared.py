@@ -11,6 +11,7 @@ from floodmark.model.watermark import Watermark
 from floodmark.planning.verification import gaps_between
 from floodmark.sources.connection import MysqlSession
 from floodmark.sources.counts import count_behind, count_unusable
+from floodmark.sync.known import Known
 from floodmark.sync.plan import read_shape
 from floodmark.sync.source import Source
 
@@ -32,12 +33,11 @@ def count_not_compared(
 
 
 def nothing_compared(
-    server: Source, table: TableName, settings: TableSettings, watermark: Watermark | None
+    server: Source, table: TableName, settings: TableSettings, known: Known
 ) -> tuple[NotCompared, ...]:
     """Count all rows of a table of which none was loaded."""
-    known_cursor = watermark.mysql_state.cursor if watermark else None
     with server.session() as session:
-        source, choice, _ = read_shape(session, table, settings, known_cursor)
+        source, choice, _ = read_shape(session, table, settings, known)
         return count_not_compared(session, source, choice, [])
 
 

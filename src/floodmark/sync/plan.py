@@ -8,9 +8,9 @@ from math import ceil
 from msgspec import Struct
 
 from floodmark.config.models import ExtractionSettings, TableSettings
-from floodmark.errors import UsageError
+from floodmark.errors import FloodmarkError, UsageError
 from floodmark.model.bound import Bound
-from floodmark.model.cursor import Cursor, CursorChoice, CursorColumn
+from floodmark.model.cursor import Cursor, CursorChoice
 from floodmark.model.extraction import ChunkPlan, ColumnPlan, Edge, Route
 from floodmark.model.manifest import Column
 from floodmark.model.position import START, Position
@@ -33,6 +33,7 @@ from floodmark.sources.in_flight import read_next_id
 from floodmark.sources.projection import plan_columns
 from floodmark.sources.statements import window_predicate
 from floodmark.sync.bound import configured_lag, configured_zone, cursor_clock, find_bound
+from floodmark.sync.known import Known
 from floodmark.sync.source import Source
 
 # For estimates that fall short: a chunk of one window would keep all others waiting.
@@ -93,20 +94,22 @@ def plan_table(
     settings: ExtractionSettings,
     *,
     position: Position,
-    known_cursor: Sequence[CursorColumn] | None,
+    known: Known,
     default_start: Position,
     limit: int | None,
     since: float = float("-inf"),
 ) -> TablePlan:
     """Look at a table and decide how to read what is new behind its position.
 
-    The position is one of `known_cursor`; AnotherCursor if the table has another one now. A table
+    The position is one of the `known` cursor; AnotherCursor if the table has another one now. One
     with a time cursor and no position yet begins at `default_start`, with rows of that very moment,
     or with all rows. What is in flight must have been read after `since`.
     """
-    source, choice, columns = read_shape(session, table, wanted, known_cursor)
+    source, choice, columns = read_shape(session, table, wanted, known)
     cursor = choice.cursor
-    refuse_another_cursor(known_cursor, source, cursor, position)
+    refuse_another_cursor(known.cursor, source, cursor, position)
+    if position.walk:
+        _refuse_other_key(source, known.key())
     if cursor.kind == "none":
         _refuse_limit(table, limit)
     start = first_position(cursor.kind, position, default_start)
@@ -155,16 +158,25 @@ def plan_table(
 
 
 def read_shape(
-    session: MysqlSession,
-    table: TableName,
-    wanted: TableSettings,
-    known_cursor: Sequence[CursorColumn] | None = None,
+    session: MysqlSession, table: TableName, wanted: TableSettings, known: Known
 ) -> tuple[SourceTable, CursorChoice, tuple[ColumnPlan, ...]]:
     """Describe a table: what the catalog says, its cursor, and how its columns are read."""
-    source = read_table(session, table)
-    choice = choose_cursor(source, wanted.cursor_columns, known_cursor)
-    choices = check_choices(source, choice.cursor, wanted.choices)
+    choices = wanted.choices
+    changed = (*choices.exclude, *choices.hash, *choices.booleans)
+    source = read_table(session, table, changed=changed, known_key=known.key)
+    choice = choose_cursor(source, wanted.cursor_columns, known.cursor)
+    choices = check_choices(source, choice.cursor, choices)
     return source, choice, plan_columns(source, choices)
+
+
+def _refuse_other_key(source: SourceTable, before: tuple[str, ...] | None) -> None:
+    """FloodmarkError if a walk along the key is under way, and the key has changed since."""
+    if before and before != source.primary_key:
+        raise FloodmarkError(
+            f"{source.name}: a first load along its key ({', '.join(before)}) is under way, and the"
+            f" key is ({', '.join(source.primary_key)}) by now",
+            hint=f"'floodmark watermark reset -t {source.name}', then sync, reads it again",
+        )
 
 
 def _beyond(

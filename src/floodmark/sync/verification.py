@@ -22,7 +22,6 @@ from floodmark.model.extraction import Edge, Route
 from floodmark.model.load import TargetTable
 from floodmark.model.manifest import Chunk, Column
 from floodmark.model.position import START, Position
-from floodmark.model.schema import PRIMARY
 from floodmark.model.standing import Head
 from floodmark.model.table import TableName
 from floodmark.model.transitions import differs, verified
@@ -50,6 +49,7 @@ from floodmark.sources.statements import keys_predicate, relation, window_predic
 from floodmark.state.lease import Lease
 from floodmark.state.watermarks import WatermarkStore
 from floodmark.sync.extraction import Extraction
+from floodmark.sync.known import known_of
 from floodmark.sync.not_compared import (
     count_not_compared,
     known_not_compared,
@@ -145,7 +145,9 @@ def _nothing_loaded(
 ) -> VerificationResult:
     left = known_not_compared(watermark)
     if verification.everything:
-        left = nothing_compared(verification.extraction.source, table, settings, watermark)
+        extraction = verification.extraction
+        known = known_of(extraction.store.log, table, watermark)
+        left = nothing_compared(extraction.source, table, settings, known)
     return VerificationResult(position=position, not_compared=left)
 
 
@@ -181,9 +183,9 @@ def _plan(
 
     With the columns that are compared by what their JSON means, and remarks on what is compared.
     """
-    known = watermark.mysql_state.cursor
+    known = known_of(verification.extraction.store.log, table, watermark)
     source, choice, columns = read_shape(session, table, settings, known)
-    refuse_another_cursor(known, source, choice.cursor, watermark.position)
+    refuse_another_cursor(known.cursor, source, choice.cursor, watermark.position)
     with verification.open_target() as target:
         wanted = tuple(Column(c.name, c.type, c.nullable, c.arrow) for c in columns)
         asked = TargetTable(
@@ -202,7 +204,7 @@ def _plan(
         columns=tuple(column for column in columns if column.name in held),
         route=Route(
             by="key" if by_key else "cursor",
-            index=PRIMARY if by_key else choice.index,
+            index=source.key_index if by_key else choice.index,
             chunked=not by_key,
             why="",
         ),
