@@ -41,10 +41,24 @@ def fields_of(name: str) -> str:
     return table(
         ("key", "meaning", "default"),
         (
-            (f"`{field.encode_name}`", meanings[field.name], show_default(field))
+            (
+                f"`{field.encode_name}`",
+                meanings[field.name] + show_limits(field.type),
+                show_default(field),
+            )
             for field in msgspec.structs.fields(struct)
         ),
     )
+
+
+def show_limits(kind: Any) -> str:
+    """The limits of a number that has an upper one, as a remark behind its meaning."""
+    for meta in getattr(kind, "__metadata__", ()):
+        if isinstance(meta, msgspec.Meta) and meta.le is not None:
+            least = f"more than {meta.gt:,}" if meta.gt is not None else f"{meta.ge:,}"
+            join = ", at most" if meta.gt is not None else " to"
+            return f" ({least}{join} {meta.le:,})"
+    return next(filter(None, map(show_limits, getattr(kind, "__args__", ()))), "")
 
 
 def attribute_docstrings(struct: type) -> dict[str, str]:

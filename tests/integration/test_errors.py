@@ -54,7 +54,12 @@ def said(capsys: pytest.CaptureFixture[str], line: str) -> tuple[int, str]:
         ("watermark list --config folder.yml", 2, "folder.yml: Is a directory", "--config"),
         ("watermark list --config empty.yml", 2, "empty.yml is not a configuration", "init"),
         ("watermark list --config binary.yml", 2, "binary.yml: it is no text", "save it as UTF-8"),
-        ("watermark list --config lake_is_a_file.yml", 1, "file is not a folder", "mend 'lake:'"),
+        (
+            "watermark list --config lake_is_a_file.yml",
+            2,
+            "file is not a folder",
+            "let 'lake:' name a folder",
+        ),
         ("sync -p nope", 2, "unknown pipeline 'nope'", "there are shop_pipeline"),
         ("sync", 2, "nothing to sync", "-p"),
         ("sync -t shop.orders", 2, "variable NO_SUCH_PASSWORD is not set", None),

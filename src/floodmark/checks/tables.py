@@ -1,6 +1,6 @@
 """Tables: by what each is read, by which index, and whether it may be."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from floodmark.checks.check import Check, failed
 from floodmark.config.models import ExtractionSettings, MysqlConnection, TableSettings
@@ -10,7 +10,7 @@ from floodmark.model.position import START
 from floodmark.model.schema import PRIMARY, SourceTable
 from floodmark.model.standing import MysqlState
 from floodmark.model.table import TableName
-from floodmark.planning.columns import check_choices
+from floodmark.planning.columns import check_choices, refuse_names
 from floodmark.planning.cursor import NO_INDEX, choose_cursor
 from floodmark.planning.cursor_change import refuse_another_cursor
 from floodmark.sources.catalog import read_table
@@ -29,6 +29,7 @@ def check_table(
     server_zone: str,
     state: MysqlState | None = None,
     known_key: KnownKey = free_choice,
+    reserved: Callable[[Iterable[str]], Sequence[str]] = lambda _names: (),
 ) -> Iterator[Check]:
     """How a table will be read on from its state, and what to know about that."""
     subject = str(table)
@@ -41,6 +42,7 @@ def check_table(
         refuse_another_cursor(known, source, choice.cursor, state.position if state else START)
         choices = check_choices(source, choice.cursor, wishes)
         columns = plan_columns(source, choices)
+        refuse_names(source, choice.cursor, reserved(column.name for column in columns))
         names = ", ".join(column.expression for column in columns)
         with translated(connection):
             query(session, f"SELECT {names} FROM {relation(source)} LIMIT 0")  # noqa: S608

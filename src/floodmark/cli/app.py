@@ -4,7 +4,7 @@ import functools
 import os
 import pwd
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from random import Random
 from typing import Any
 
@@ -14,7 +14,7 @@ import msgspec
 from floodmark.cli.log import Log
 from floodmark.cli.terminal import say
 from floodmark.config.loading import LoadedConfig, load_config
-from floodmark.config.models import Connection, MysqlConnection, TableSettings
+from floodmark.config.models import Connection, MysqlConnection, RedshiftConnection, TableSettings
 from floodmark.errors import ConfigError, UsageError
 from floodmark.model.history import StartedBy
 from floodmark.model.notice import Notice
@@ -80,7 +80,19 @@ class App:
 
     def target(self, table: TableName) -> Connection:
         """The connection of the warehouse that a table is loaded into."""
-        return self.config.connection(self.config.target_of(table)[0])
+        connection = self.config.connection(self.config.target_of(table)[0])
+        if isinstance(connection, RedshiftConnection):
+            self.config.lake.require_s3()
+        return connection
+
+    def reserved(self, table: TableName, names: Iterable[str]) -> list[str]:
+        """Those names of columns that the warehouse of a table keeps for its own."""
+        from floodmark.warehouse.opening import system_columns
+
+        if table not in self.config.tables:
+            return []
+        target = self.config.pipeline_of(table).target
+        return system_columns(self.config.settings.connections[target], names)
 
     def table_settings(self, table: TableName) -> TableSettings:
         """What the configuration says of a table, which may be nothing."""

@@ -34,7 +34,7 @@ WIDEST = 80
 @click.option("--keep", is_flag=True, help="Leave the folder with lake and warehouse behind.")
 @click.option(
     "--rows",
-    type=click.IntRange(min=1000),
+    type=click.IntRange(1000, 100_000_000),
     default=300_000,
     show_default=True,
     help="Deliveries in the source.",

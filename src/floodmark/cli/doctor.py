@@ -58,7 +58,7 @@ def _checks(app: App, tables: list[TableName], *, start_spark: bool) -> Iterator
 
     config, objects, clock = app.config, app.store.objects, app.run.clock
     folder = os.path.dirname(config.path)
-    yield Check(subject="configuration", finding=f"{config.path}, {counted(len(tables), 'table')}")
+    yield _check_configuration(config.path, tables)
     lake = list(check_lake(objects, clock))
     yield from lake
     yield from check_spark(config.settings.spark, start=start_spark)
@@ -75,6 +75,14 @@ def _checks(app: App, tables: list[TableName], *, start_spark: bool) -> Iterator
         yield from _check_source(app, scope, [table for table in tables if table.scope == scope])
     if all(check.state != "failed" for check in lake):
         yield from check_leases(objects, tables, clock())
+
+
+def _check_configuration(path: str, tables: list[TableName]) -> Check:
+    finding = f"{path}, {counted(len(tables), 'table')}"
+    if tables:
+        return Check(subject="configuration", finding=finding)
+    hint = "list tables under 'tables:' of a pipeline, as 'schema.table: {}'"
+    return Check(subject="configuration", state="failed", finding=finding, hint=hint)
 
 
 def _check_source(app: App, scope: str, tables: list[TableName]) -> Iterator[Check]:
@@ -107,6 +115,7 @@ def _check_source(app: App, scope: str, tables: list[TableName]) -> Iterator[Che
                     zone,
                     _state(app, table),
                     partial(_known_key, app, table),
+                    partial(app.reserved, table),
                 )
                 yield from _check_history(app, table, source, session, start)
     except FloodmarkError as error:

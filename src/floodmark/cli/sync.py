@@ -162,6 +162,11 @@ def _tables(app: App, names: tuple[str, ...], pipelines: tuple[str, ...]) -> lis
             )
     listed = [t for t, (pipeline, _) in app.config.tables.items() if pipeline in pipelines]
     tables = list(dict.fromkeys([*app.tables(names), *listed]))
+    if not tables:
+        raise UsageError(
+            f"pipeline {pipelines[0]!r} lists no tables",
+            hint="list some under its 'tables:', as 'schema.table: {}'",
+        )
     for table in tables:
         if table not in app.config.tables:
             raise UsageError(f"{table} is in no pipeline", hint="list it under 'pipelines:'")

@@ -12,6 +12,7 @@ from floodmark.model.manifest import Chunk
 from floodmark.model.position import START, Position
 from floodmark.model.table import TableName
 from floodmark.model.watermark import Watermark
+from floodmark.planning.columns import refuse_names
 from floodmark.sources.connection import MysqlSession
 from floodmark.sync.adoption import Adoption, find_files
 from floodmark.sync.clock_change import check_clock_change
@@ -167,6 +168,8 @@ def _problem(
     """Why the sync would refuse to go on from the table's position, if it would."""
     try:
         check_against_source(session, app.run.clock)
+        reserved = app.reserved(plan.source.name, (column.name for column in plan.columns))
+        refuse_names(plan.source, plan.choice.cursor, reserved)
         check_clock_change(source, app.config.settings.extraction, watermark, plan)
         check_server_change(app.store, source, session, watermark, plan, app.report)
     except FloodmarkError as error:

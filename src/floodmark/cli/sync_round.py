@@ -156,6 +156,7 @@ class Syncing(Struct, frozen=True, kw_only=True):
             default_start=start[0],
             start_by=start[1],
             limit=self.limit,
+            reserved=partial(app.reserved, table),
             progress=progress.show,
             report=app.report,
         )

@@ -128,7 +128,9 @@ def list_all(app: App) -> None:
 
 @click.command()
 @table_option(required=True)
-@click.option("--most", type=click.IntRange(min=1), default=20, show_default=True, help="How many.")
+@click.option(
+    "--most", type=click.IntRange(1, 100_000), default=20, show_default=True, help="How many."
+)
 @command_options
 def history(app: App, names: tuple[str, ...], most: int) -> None:
     """Show a table's earlier states, newest first; restore takes their IDs."""

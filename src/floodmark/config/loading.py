@@ -200,7 +200,20 @@ def _lake(settings: Config, folder: str) -> LakeSettings:
         raise ConfigError("lake: '' is not a folder", hint="use s3://bucket/prefix or a folder")
     if lake.endpoint or lake.region:
         raise ConfigError("lake: a folder has neither 'endpoint' nor 'region'")
-    return LakeSettings(url=os.path.normpath(os.path.join(folder, os.path.expanduser(lake.url))))
+    path = os.path.normpath(os.path.join(folder, os.path.expanduser(lake.url)))
+    _refuse_file(path)
+    return LakeSettings(url=path)
+
+
+def _refuse_file(path: str) -> None:
+    """ConfigError if a file is where the lake or a folder above it should be."""
+    above = path
+    while not os.path.lexists(above) and above != os.path.dirname(above):
+        above = os.path.dirname(above)
+    if not os.path.isdir(above):
+        raise ConfigError(
+            f"lake: {above} is not a folder", hint="let 'lake:' name a folder, or one to be made"
+        )
 
 
 def _check_s3(lake: LakeSettings) -> None:
@@ -247,8 +260,25 @@ def _tables(settings: Config) -> dict[TableName, tuple[str, TableSettings]]:
                     f"{table} is listed by {tables[table][0]!r} and by {name!r}",
                     hint="both would move the same watermark; keep it in one pipeline",
                 )
+            _refuse_repeated_columns(table, table_settings)
             tables[table] = (name, table_settings)
     return tables
+
+
+def _refuse_repeated_columns(table: TableName, settings: TableSettings) -> None:
+    """MySQL does not tell columns apart by upper and lower case."""
+    lists = {
+        "cursor": settings.cursor_columns or (),
+        "sortkey": settings.sort_columns,
+        "exclude": settings.exclude,
+        "hash": settings.hash,
+        "booleans": settings.booleans,
+    }
+    for key, columns in lists.items():
+        if len({column.lower() for column in columns}) < len(columns):
+            raise ConfigError(
+                f"{table}: its '{key}' names a column twice", hint="name each column once"
+            )
 
 
 def _table_name(source: str, text: str, path: str) -> TableName:

@@ -6,14 +6,18 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct, structs
 
 from floodmark.config.secret import Secret
+from floodmark.errors import ConfigError
 from floodmark.model.extraction import ColumnChoices, NullCursors, ZeroDates
 from floodmark.model.run import Strategy
 
-Rows = Annotated[int, Meta(ge=1)]
-Count = Annotated[int, Meta(ge=0)]
+Rows = Annotated[int, Meta(ge=1, le=1_000_000_000_000)]
+Count = Annotated[int, Meta(ge=0, le=1_000_000_000)]
+Few = Annotated[int, Meta(ge=1, le=10_000)]
+Megabytes = Annotated[int, Meta(ge=1, le=1_000_000)]
 Port = Annotated[int, Meta(ge=1, le=65535)]
-Tries = Annotated[int, Meta(ge=1)]
+Tries = Annotated[int, Meta(ge=1, le=100)]
 Seconds = Annotated[float, Meta(gt=0, le=86400)]
+Text = Annotated[str, Meta(min_length=1)]
 Column = Annotated[str, Meta(min_length=1)]
 Encoding = Literal[
     "raw", "az64", "bytedict", "delta", "delta32k", "lzo", "mostly8", "mostly16", "mostly32",
@@ -26,7 +30,7 @@ DEFAULT_START = datetime(2025, 1, 1, tzinfo=UTC)
 class LakeSettings(Struct, frozen=True, kw_only=True):
     """Where the lake is."""
 
-    url: str
+    url: Text
     """`s3://bucket/prefix`, or a folder."""
     endpoint: str | None = None
     """Address of an object store other than AWS."""
@@ -38,19 +42,27 @@ class LakeSettings(Struct, frozen=True, kw_only=True):
         """Whether the lake is in an object store rather than in a folder."""
         return self.url.startswith("s3://")
 
+    def require_s3(self) -> None:
+        """ConfigError unless Redshift can read the lake."""
+        if not self.is_s3:
+            raise ConfigError(
+                f"Redshift cannot read the lake in {self.url}",
+                hint="Redshift needs a lake in S3: lake: s3://bucket/prefix",
+            )
+
 
 class TunnelSettings(Struct, frozen=True, kw_only=True):
     """An SSH server through which another server is reached; its host key must be known."""
 
-    host: str
+    host: Text
     """The SSH server."""
     port: Port = 22
     """Its port."""
-    user: str
+    user: Text
     """Who to be there."""
-    key: str
+    key: Text
     """File of a private key without a passphrase."""
-    known_hosts: str | None = None
+    known_hosts: Text | None = None
     """File of known host keys, instead of the user's and the system's."""
     keepalive_seconds: Annotated[int, Meta(ge=1, le=3600)] = 15
     """How often to look whether the server is still there."""
@@ -59,7 +71,7 @@ class TunnelSettings(Struct, frozen=True, kw_only=True):
 class TlsSettings(Struct, frozen=True, kw_only=True):
     """How a connection is encrypted; there is none without."""
 
-    ca: str | None = None
+    ca: Text | None = None
     """File of the certificates to trust, in PEM, if not those of the system; workers need it in the
     same place."""
     verify: Literal["identity", "ca", "none"] = "identity"
@@ -70,11 +82,11 @@ class TlsSettings(Struct, frozen=True, kw_only=True):
 class PrimarySettings(Struct, frozen=True, kw_only=True):
     """The primary of a replica that is read from. TLS and tunnel are those of the connection."""
 
-    host: Annotated[str, Meta(min_length=1)]
+    host: Text
     """The primary; with a tunnel, as the SSH server sees it."""
     port: Port | None = None
     """Its port, if not that of the connection."""
-    user: str | None = None
+    user: Text | None = None
     """User name there, if not that of the connection; needs PROCESS."""
     password: Secret | None = None
     """Password there, if not that of the connection; best written as `${NAME}`."""
@@ -94,11 +106,11 @@ class HeartbeatSettings(Struct, frozen=True, kw_only=True):
 class MysqlConnection(Struct, frozen=True, kw_only=True, tag_field="type", tag="mysql"):
     """A MySQL or MariaDB server to read from; its name is the scope of its tables."""
 
-    host: str = "127.0.0.1"
+    host: Text = "127.0.0.1"
     """The server; with a tunnel, as the SSH server sees it."""
     port: Port = 3306
     """Its port, likewise."""
-    user: str
+    user: Text
     """User name; needs SELECT on the tables, PROCESS to see transactions in flight, and REPLICATION
     CLIENT (REPLICA MONITOR on MariaDB) to see whether the server is a replica."""
     password: Secret | None = None
@@ -133,24 +145,24 @@ class MysqlConnection(Struct, frozen=True, kw_only=True, tag_field="type", tag="
 class DuckdbConnection(Struct, frozen=True, kw_only=True, tag_field="type", tag="duckdb"):
     """A DuckDB database file."""
 
-    path: str
+    path: Text
     """The file; it is created when it is missing."""
 
 
 class PostgresConnection(Struct, frozen=True, kw_only=True, tag_field="type", tag="postgres"):
     """A PostgreSQL database."""
 
-    host: str = "127.0.0.1"
+    host: Text = "127.0.0.1"
     """The server."""
     port: Port = 5432
     """Its port."""
-    database: str
+    database: Text
     """The database."""
-    user: str
+    user: Text
     """Who to be there: CREATE and USAGE on the schema."""
     password: Secret | None = None
     """Best written as `${NAME}`, filled in from the environment."""
-    schema: str = "public"
+    schema: Text = "public"
     """Where the tables and the ledger are."""
     json: Literal["jsonb", "text"] = "jsonb"
     """What JSON becomes in tables made from then on: `text` keeps it as it was written; `jsonb` can
@@ -161,17 +173,17 @@ class PostgresConnection(Struct, frozen=True, kw_only=True, tag_field="type", ta
 class RedshiftConnection(Struct, frozen=True, kw_only=True, tag_field="type", tag="redshift"):
     """An Amazon Redshift cluster or workgroup."""
 
-    host: str
+    host: Text
     """The cluster's or workgroup's endpoint; with a tunnel, as the SSH server sees it."""
     port: Port = 5439
     """Its port, likewise."""
-    database: str
+    database: Text
     """The database."""
-    user: str
+    user: Text
     """Who to be there: CREATE and USAGE on the schema."""
     password: Secret | None = None
     """Best written as `${NAME}`, filled in from the environment."""
-    schema: str = "public"
+    schema: Text = "public"
     """Where the tables and the ledger are."""
     iam_role: str | None = None
     """The role as which it reads the lake: an ARN, or `default`."""
@@ -204,7 +216,7 @@ class TableSettings(Struct, frozen=True, kw_only=True):
     the bytes of a binary column. Rows read before keep what they have until `watermark reset`."""
     booleans: list[Column] = []
     """TINYINT columns to read as booleans; a value other than 0 and 1 stops the table."""
-    target_name: str | None = None
+    target_name: Text | None = None
     """The table's name in the warehouse, if not its own."""
     distkey: Column | None = None
     """The column by which Redshift distributes the table, when it is created."""
@@ -264,11 +276,11 @@ class RetrySettings(Struct, frozen=True, kw_only=True):
 class SparkSettings(Struct, frozen=True, kw_only=True):
     """Where Spark runs: in this process's machine, on a cluster, or behind Spark Connect."""
 
-    master: str = "local[*,4]"
+    master: Text = "local[*,4]"
     """`local[*,4]`, `spark://host:7077`, …"""
-    remote: str | None = None
+    remote: Text | None = None
     """A Spark Connect server, `sc://host:15002`, instead of a master."""
-    memory: str = "1g"
+    memory: Text = "1g"
     """Of the driver if local, of each executor elsewhere."""
     options: dict[str, str] = {}
     """Any options of Spark, as `spark.name: value`."""
@@ -282,14 +294,14 @@ class ExtractionSettings(Struct, frozen=True, kw_only=True):
 
     window_rows: Rows = 150_000
     """Rows that one Spark task reads, at most."""
-    window_mb: Rows = 64
+    window_mb: Megabytes = 64
     """And what they take in MySQL, at most, by its own estimate: a task may hold a whole window in
     memory."""
-    windows_per_chunk: Rows = 8
+    windows_per_chunk: Few = 8
     """Windows committed together with `--strategy intra-table`."""
-    file_mb: Rows = 192
+    file_mb: Megabytes = 192
     """Size at which a Parquet file is closed and the next begun."""
-    lag_seconds: Annotated[float, Meta(ge=0)] | None = None
+    lag_seconds: Annotated[float, Meta(ge=0, le=2_592_000)] | None = None
     """How much longer than what can be seen a transaction may last. If not given, 0 on a primary,
     and 60 on a replica without `primary` and on a cluster. Without the PROCESS privilege nothing is
     read unless it is given."""
@@ -301,7 +313,7 @@ class ExtractionSettings(Struct, frozen=True, kw_only=True):
     """`skip` counts and reports rows without a cursor value, `error` stops."""
     walk_from_rows: Rows = 1_000_000
     """A first load of a table this large walks its primary key."""
-    tables_at_once: Rows = 4
+    tables_at_once: Few = 4
     """Tables read beside each other with `--strategy inter-table`."""
 
     def windows_at_once(self, strategy: Strategy) -> int:
@@ -312,9 +324,9 @@ class ExtractionSettings(Struct, frozen=True, kw_only=True):
 class LoadingSettings(Struct, frozen=True, kw_only=True):
     """How much is loaded in one transaction, what may be left out, and which older files come."""
 
-    batch_mb: Rows = 1024
+    batch_mb: Megabytes = 1024
     """How much is loaded in one transaction, in MB of Parquet."""
-    spread_mb: Rows = 64
+    spread_mb: Megabytes = 64
     """From so many MB of Parquet on, Spark's workers copy files into PostgreSQL's staging."""
     quarantine_limit: Count = 100
     """Rows of one transaction that may go to quarantine; with more, nothing of it is loaded."""

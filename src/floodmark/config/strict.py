@@ -1,5 +1,6 @@
 """Turn parsed YAML into models, and say exactly what is wrong where it does not fit."""
 
+import re
 from datetime import date, datetime
 from difflib import get_close_matches
 from functools import cache
@@ -12,6 +13,8 @@ from floodmark.config.secret import Secret
 from floodmark.errors import ConfigError, UsageError
 from floodmark.model.timestamps import as_utc, parse_timestamp
 
+_LONG_NUMBER = 256  # bits
+
 
 def build(kind: Any, raw: Any, path: str) -> Any:
     """Build a value of the given type; ConfigError names the path and the nearest known key."""
@@ -20,7 +23,7 @@ def build(kind: Any, raw: Any, path: str) -> Any:
     if get_origin(kind) is dict:
         value_kind = get_args(kind)[1]
         return {
-            _name(key, path): build(value_kind, value, f"{path}.{key}")
+            (name := _name(key, path)): build(value_kind, value, f"{path}.{name}")
             for key, value in _mapping(raw, path).items()
         }
     structs = [
@@ -83,6 +86,8 @@ def _build_leaf(kind: Any, raw: Any, path: str) -> Any:
         if raw is not None and not isinstance(raw, str):
             raise ConfigError(f"{path}: expected text", hint="put it in quotes")
         return None if raw is None else Secret(raw)
+    for text in raw if isinstance(raw, list) else [raw]:
+        _refuse_unspeakable(text, path)
     if raw is None and get_origin(kind) is Literal and "null" in get_args(kind):
         return "null"  # written without quotes, as the documentation has it
     try:
@@ -98,6 +103,8 @@ def _build_leaf(kind: Any, raw: Any, path: str) -> Any:
 
 def _moment(raw: Any, path: str, otherwise: str = "") -> datetime:
     """Read a date or a date and time; `otherwise` is what else could stand there."""
+    if isinstance(raw, (dict, list)):
+        raise ConfigError(f"{path}: expected a point in time, got {_kind(raw)}")
     try:
         return as_utc(raw) if isinstance(raw, datetime) else parse_timestamp(str(raw))
     except UsageError as error:
@@ -120,12 +127,25 @@ def _mapping(raw: Any, path: str) -> dict[str, Any]:
 def _name(key: Any, path: str) -> str:
     """A key as it was written: YAML reads `1.10` as 1.1 and `no` as false."""
     if not isinstance(key, str):
-        raise ConfigError(f"{path}: {key!r} is not a name", hint="put it in quotes")
+        raise ConfigError(f"{path}: {_shown(key)} is not a name", hint="put it in quotes")
+    _refuse_unspeakable(key, path)
+    if not key.isprintable():
+        raise ConfigError(f"{path}: {key!r} is not a name")
     return key
 
 
+def _refuse_unspeakable(text: Any, path: str) -> None:
+    """Refuse text that no file, server or terminal takes: half a character, or a zero."""
+    if isinstance(text, str) and re.search("[\0\ud800-\udfff]", text):
+        raise ConfigError(f"{path}: this text holds a character that cannot be used")
+
+
 def _shown(raw: Any) -> str:
-    return _kind(raw) if isinstance(raw, (dict, list)) else f"{raw!r}"
+    if isinstance(raw, (dict, list)):
+        return _kind(raw)
+    if isinstance(raw, int) and raw.bit_length() > _LONG_NUMBER:
+        return "a number of many digits"
+    return f"{raw!r}"
 
 
 def _kind(raw: Any) -> str:

@@ -6,6 +6,7 @@ from datetime import timedelta
 from floodmark.errors import UsageError
 
 _WRITTEN = re.compile(r"([0-9]{1,5})([smhdw])")
+_LONGEST = timedelta(days=3650)
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
@@ -14,4 +15,7 @@ def parse_duration(text: str, *, like: str) -> timedelta:
     found = _WRITTEN.fullmatch(text)
     if found is None or int(found[1]) == 0:
         raise UsageError(f"{text!r} is not a span of time", hint=f"write it as {like}")
-    return timedelta(seconds=int(found[1]) * _SECONDS[found[2]])
+    span = timedelta(seconds=int(found[1]) * _SECONDS[found[2]])
+    if span > _LONGEST:
+        raise UsageError(f"{text!r} is too long", hint=f"at most {_LONGEST.days}d")
+    return span

@@ -52,6 +52,19 @@ def check_choices(table: SourceTable, cursor: Cursor, wanted: ColumnChoices) -> 
     return found
 
 
+def refuse_names(table: SourceTable, cursor: Cursor, names: Sequence[str]) -> None:
+    """ConfigError if there are columns whose names the target keeps for its own."""
+    if not names:
+        return
+    needed = [name for name in names if name in table.primary_key or name in cursor.columns]
+    raise ConfigError(
+        f"{table.name}: no column can be called {', '.join(names)} in the target",
+        hint="rename it in the source, or load the table into DuckDB: key and cursor are needed"
+        if needed
+        else f"leave it out: 'exclude: [{', '.join(names)}]' for the table",
+    )
+
+
 def newly_hashed(planned: Sequence[ColumnPlan], before: Sequence[Column]) -> list[str]:
     """The columns that are hashed by now, but were not yet in an earlier chunk."""
     types = {column.name: column.type for column in before}

@@ -1,11 +1,9 @@
 """From the configuration to an object store."""
 
-import os
 import time
 from random import Random
 
 from floodmark.config.models import LakeSettings, RetrySettings
-from floodmark.errors import StorageError
 from floodmark.storage.objects import ObjectStore
 from floodmark.storage.retrying import Backoff, RetryingObjectStore
 
@@ -21,8 +19,6 @@ def open_lake(lake: LakeSettings, retries: RetrySettings) -> ObjectStore:
     else:
         from floodmark.storage.local import LocalObjectStore
 
-        if os.path.exists(lake.url) and not os.path.isdir(lake.url):
-            raise StorageError(f"{lake.url} is not a folder", hint="mend 'lake:'")
         store = LocalObjectStore(lake.url)
     backoff = Backoff(retries.tries, retries.first_seconds, retries.most_seconds)
     return RetryingObjectStore(store, backoff, sleep=time.sleep, random=Random())  # noqa: S311

@@ -107,7 +107,7 @@ def configured_zone(name: str | None) -> tzinfo | None:
         return None
     try:
         return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError) as error:
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
         raise ConfigError(
             f"extraction.cursor_time_zone: unknown time zone {name!r}",
             hint="write it as 'America/New_York' or 'UTC'",

@@ -6,7 +6,7 @@ A crash before a commit leaves files that nobody names; the next run starts at t
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct, structs
@@ -32,6 +32,7 @@ from floodmark.model.transitions import (
 )
 from floodmark.model.verification import Comparison, WindowPair
 from floodmark.model.watermark import Watermark
+from floodmark.planning.columns import refuse_names
 from floodmark.planning.cursor_change import describe_cursor
 from floodmark.planning.reached import position_after
 from floodmark.sources.connection import MysqlSession
@@ -105,7 +106,10 @@ class Engine(Protocol):
 
 
 class Extraction(Struct, frozen=True, kw_only=True):
-    """How tables are extracted in this run; `prepare` is called when there is something to read."""
+    """How tables are extracted in this run; `prepare` is called when there is something to read.
+
+    `reserved` tells which names of columns the target keeps for its own.
+    """
 
     store: WatermarkStore
     source: Source
@@ -117,6 +121,7 @@ class Extraction(Struct, frozen=True, kw_only=True):
     default_start: Position
     start_by: StartedBy = "default"
     limit: int | None = None
+    reserved: Callable[[Iterable[str]], Sequence[str]] = lambda _names: ()
     prepare: Callable[[], None] = lambda: None
     progress: Callable[[TableName, Progress], None] = lambda _table, _progress: None
     report: Report = lambda _notice: None
@@ -194,6 +199,8 @@ class _TableRun:
             limit=limit,
             since=since,
         )
+        names = extraction.reserved(column.name for column in plan.columns)
+        refuse_names(plan.source, plan.choice.cursor, names)
         outside = rows_outside(
             session, plan, self._watermark, extraction.start_by, extraction.store.now()
         )

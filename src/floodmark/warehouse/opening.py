@@ -1,6 +1,7 @@
 """From the configuration to a target."""
 
 import os
+from collections.abc import Iterable
 from contextlib import suppress
 
 from floodmark.config.models import (
@@ -18,6 +19,10 @@ from floodmark.warehouse.spread import Spread
 from floodmark.warehouse.target import Target
 
 _NO_SETTINGS = TableSettings()
+
+# Columns that every table has by itself, under names that no other column may have.
+_SYSTEM_COLUMNS = {"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"}
+_REDSHIFT_COLUMNS = _SYSTEM_COLUMNS | {"oid", "insertxid", "deletexid"}
 
 
 def open_target(
@@ -68,6 +73,15 @@ def import_kind(connection: Connection) -> None:
             import floodmark.warehouse.postgres_spread
         elif isinstance(connection, RedshiftConnection):
             import floodmark.warehouse.redshift  # noqa: F401
+
+
+def system_columns(connection: Connection, names: Iterable[str]) -> list[str]:
+    """Those names that no column can have in a target."""
+    if isinstance(connection, PostgresConnection):
+        return [name for name in names if name in _SYSTEM_COLUMNS]
+    if isinstance(connection, RedshiftConnection):
+        return [name for name in names if name.lower() in _REDSHIFT_COLUMNS]
+    return []
 
 
 def surely_missing(connection: Connection) -> bool:

@@ -61,11 +61,7 @@ class RedshiftTarget(SqlTarget):
         lake: LakeSettings,
         settings: TableSettings = _NO_SETTINGS,
     ) -> None:
-        if not lake.is_s3:
-            raise ConfigError(
-                f"Redshift cannot read the lake in {lake.url}",
-                hint="Redshift needs a lake in S3: lake: s3://bucket/prefix",
-            )
+        lake.require_s3()
         self._objects = objects
         self._lake = lake.url.rstrip("/")
         self._schema = _folded(connection.schema)

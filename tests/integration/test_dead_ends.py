@@ -1,0 +1,171 @@
+"""Configurations that lead nowhere are refused in one line, before anything is touched."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pipelines import Ended, Pipeline, ask_once
+from scenarios import use_test_keys
+from warehouses import name_target, new_warehouse
+
+New = Callable[..., Pipeline]
+
+
+def make(pipeline: New, wanted: str = "{}", **options: str) -> Pipeline:
+    it = pipeline({"t": wanted}, **options)
+    ask_once(it, "CREATE TABLE t (id BIGINT AUTO_INCREMENT PRIMARY KEY, v INT)")
+    ask_once(it, "INSERT INTO t (v) VALUES (1), (2), (3)")
+    return it
+
+
+def refused(it: Pipeline, *arguments: str, code: int = 2) -> str:
+    """Run a command that must be refused before anything is written."""
+    ended = it.call(*arguments)
+    assert ended.code == code, ended
+    assert not it.files()
+    assert "unexpected" not in ended.out + ended.err
+    return one_line(ended)
+
+
+def one_line(ended: Ended) -> str:
+    return " ".join((ended.out + ended.err).split())
+
+
+def edit(it: Pipeline, old: str, new: str) -> None:
+    text = Path(it.config).read_text()
+    assert old in text
+    Path(it.config).write_text(text.replace(old, new))
+
+
+@pytest.mark.enough_on("mysql")
+@pytest.mark.parametrize(
+    ("kind", "columns"),
+    [
+        ("postgres", ["tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"]),
+        ("redshift", ["OID", "ctid", "insertxid", "deletexid", "xmin"]),
+    ],
+)
+@pytest.mark.follows_hint("leave it out: 'exclude:")
+def test_names_that_a_target_keeps_for_itself(
+    pipeline: New,
+    kind: str,
+    columns: list[str],
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+) -> None:
+    """Following the hint, the table arrives without them."""
+    warehouse = new_warehouse(kind, request, tmp_path)
+    it = pipeline({"t": "{}"})
+    it = Pipeline(it.folder, warehouse.lake, it.source, it.schema, it.tables).write_config()
+    name_target(it.config, warehouse.connection)
+    more = ", ".join(f"`{name}` INT DEFAULT 7" for name in columns)
+    ask_once(it, f"CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, v INT, {more})")
+    ask_once(it, "INSERT INTO t (v) VALUES (1), (2), (3)")
+    for command in (["sync", "-p", "main"], ["sync", "-p", "main", "--backup-only"]):
+        said = refused(it, *command)
+    assert f"no column can be called {', '.join(columns)} in the target" in said
+    assert "no column can be called" in one_line(it.call("doctor"))
+    assert "no column can be called" in one_line(it.call("sync", "-p", "main", "--dry-run"))
+    hint = re.search(r"'(exclude: \[.*?\])'", said)
+    assert hint
+    edit(it, 't": {}', f't": {{{hint[1]}}}')
+    assert it.call("sync", "-p", "main").code == 0
+    assert sorted(warehouse.query('SELECT id, v FROM {schema}."t"')) == [(1, 1), (2, 2), (3, 3)]
+
+
+@pytest.mark.enough_on("mysql")
+def test_names_that_only_another_target_keeps(
+    pipeline: New, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    warehouse = new_warehouse("postgres", request, tmp_path)
+    it = pipeline({"t": "{}"})
+    name_target(it.config, warehouse.connection)
+    ask_once(it, "CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, oid INT, XMIN INT, rowid INT)")
+    ask_once(it, "INSERT INTO t VALUES (1, 2, 3, 4)")
+    assert it.call("sync", "-p", "main").code == 0
+    assert warehouse.query('SELECT id, oid, "XMIN", rowid FROM {schema}."t"') == [(1, 2, 3, 4)]
+
+
+@pytest.mark.enough_on("mysql")
+def test_name_that_is_kept_and_part_of_the_key(
+    pipeline: New, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    warehouse = new_warehouse("postgres", request, tmp_path)
+    it = pipeline({"t": "{}"})
+    name_target(it.config, warehouse.connection)
+    ask_once(it, "CREATE TABLE t (xmin INT AUTO_INCREMENT PRIMARY KEY)")
+    assert "hint: rename it in the source" in refused(it, "sync", "-p", "main")
+
+
+@pytest.mark.enough_on("mysql")
+@pytest.mark.parametrize("arguments", [(), ("--dry-run",), ("--redshift-only",)])
+def test_redshift_cannot_read_a_folder(
+    pipeline: New,
+    arguments: tuple[str, ...],
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    use_test_keys(monkeypatch)
+    it = make(pipeline)
+    name_target(it.config, new_warehouse("redshift", request, tmp_path).connection)
+    said = refused(it, "sync", "-p", "main", *arguments)
+    assert "Redshift cannot read the lake in" in said
+    assert "hint: Redshift needs a lake in S3: lake: s3://bucket/prefix" in said
+
+
+@pytest.mark.enough_on("mysql")
+@pytest.mark.parametrize("path", ["file", "file/below"])
+@pytest.mark.follows_hint("let 'lake:' name a folder, or one to be made")
+def test_lake_that_is_a_file(pipeline: New, path: str) -> None:
+    it = make(pipeline)
+    Path(it.folder, "file").touch()
+    lake = it.lake.yaml
+    edit(it, f"lake: {lake}", f"lake: ./{path}")
+    for command in (("sync", "-p", "main"), ("doctor",), ("watermark", "list")):
+        assert "file is not a folder" in refused(it, *command)
+    edit(it, f"lake: ./{path}", f"lake: {lake}")
+    assert it.call("sync", "-p", "main").code == 0
+
+
+@pytest.mark.enough_on("mysql")
+@pytest.mark.follows_hint("list some under its 'tables:', as 'schema.table: {}'")
+def test_pipeline_without_tables(pipeline: New) -> None:
+    it = make(pipeline)
+    listed = f'    tables:\n      "{it.schema}.t": {{}}\n'
+    edit(it, listed, "    tables: {}\n")
+    assert "pipeline 'main' lists no tables" in refused(it, "sync", "-p", "main")
+    doctor = it.call("doctor")
+    assert doctor.code == 1
+    assert "0 tables hint: list tables under 'tables:'" in one_line(doctor)
+    edit(it, "    tables: {}\n", listed)
+    assert it.call("sync", "-p", "main").code == 0
+
+
+@pytest.mark.enough_on("mysql")
+@pytest.mark.parametrize(
+    ("wanted", "message"),
+    [
+        ("{cursor: [id, ID]}", "its 'cursor' names a column twice"),
+        ("{sortkey: [id, id]}", "its 'sortkey' names a column twice"),
+        ("{target_name: ''}", "target_name: Expected `str` of length >= 1: ''"),
+    ],
+)
+def test_settings_of_a_table_that_mean_nothing(pipeline: New, wanted: str, message: str) -> None:
+    assert message in refused(make(pipeline, wanted), "sync", "-p", "main")
+
+
+@pytest.mark.enough_on("mysql")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("sync", "-p", "main", "--limit", "9" * 30),
+        ("sync", "-p", "main", "--every", "99999w"),
+        ("watermark", "history", "-t", "x.y", "--most", "9" * 30),
+        ("s3clean", "clean", "-t", "x.y", "--older-than", "99999w"),
+    ],
+)
+def test_huge_numbers_of_options(pipeline: New, arguments: tuple[str, ...]) -> None:
+    refused(make(pipeline), *arguments)
