@@ -107,6 +107,7 @@ def values(*rows: dict[str, Any]) -> list[tuple[Any, ...]]:
     return [tuple(one[name] for name in SCHEMA.names) for one in rows]
 
 
+@pytest.mark.follows_hint("set a time before it: floodmark watermark set -t …")
 @pytest.mark.parametrize("kind", ["duckdb", "postgres", "redshift"])
 def test_files_after_a_manual_watermark_are_adopted_once(
     pipeline: New, request: pytest.FixtureRequest, tmp_path: Path, kind: str
@@ -210,6 +211,7 @@ def test_if_the_filter_leaves_none_that_is_a_failure(pipeline: New, *, manual: b
     assert it.watermark().metadata.manual_watermark == manual
 
 
+@pytest.mark.follows_hint("say after which time: floodmark watermark set -t …")
 def test_a_table_that_was_never_extracted_needs_a_time(pipeline: New) -> None:
     it = new(pipeline)
     put(it, "1.parquet", parquet([row(1)]))

@@ -53,6 +53,7 @@ def follow_hint(it: Pipeline) -> None:
     assert it.call(*command).code == 0
 
 
+@pytest.mark.follows_hint("if that clock is right, 'floodmark watermark set -t …")
 def test_the_server_gets_a_time_zone_further_west(
     pipeline: New, zone: Callable[[str], None]
 ) -> None:

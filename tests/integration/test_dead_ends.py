@@ -131,7 +131,7 @@ def test_lake_that_is_a_file(pipeline: New, path: str) -> None:
 
 
 @pytest.mark.enough_on("mysql")
-@pytest.mark.follows_hint("list some under its 'tables:', as 'schema.table: {}'")
+@pytest.mark.follows_hint("list some under its 'tables:'", "list tables under 'tables:'")
 def test_pipeline_without_tables(pipeline: New) -> None:
     it = make(pipeline)
     listed = f'    tables:\n      "{it.schema}.t": {{}}\n'

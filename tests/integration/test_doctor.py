@@ -260,6 +260,7 @@ def test_spark_is_started_when_asked_for(one: Pipeline) -> None:
     assert spark[-1].startswith("started, and a worker answered, in ")
 
 
+@pytest.mark.follows_hint("if that run is dead: floodmark doctor -t '…' --break-lease")
 @pytest.mark.enough_on("mariadb")
 def test_a_held_lease_is_shown_and_broken(one: Pipeline) -> None:
     store = open_store(one.lake.open())

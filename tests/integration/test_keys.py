@@ -146,6 +146,7 @@ def test_key_stays_as_long_as_it_is_one(pipeline: Callable[..., Pipeline], alter
     assert it.chunks()[-1].primary_key == ("a",)
 
 
+@pytest.mark.follows_hint("'floodmark watermark reset -t …', then sync, reads it again")
 @pytest.mark.enough_on("mysql")
 def test_key_that_changed_within_a_walk_is_refused(pipeline: Callable[..., Pipeline]) -> None:
     it = make(pipeline, ", PRIMARY KEY (a, b), KEY (updated_at)")
@@ -168,6 +169,7 @@ def test_column_of_unique_key_may_be_left_out(pipeline: Callable[..., Pipeline])
     assert it.chunks()[-1].reload
 
 
+@pytest.mark.follows_hint("loaded without a key so far, and so it goes on")
 @pytest.mark.enough_on("mysql")
 def test_rows_appended_before_stay_so_until_reset(pipeline: Callable[..., Pipeline]) -> None:
     """As an older version left them, which knew no unique keys."""

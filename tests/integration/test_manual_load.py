@@ -311,6 +311,7 @@ def test_a_load_that_fails_is_made_up_for_without_reading_again(
     assert (state.status, state.total_rows, state.error) == ("success", 2, None)
 
 
+@pytest.mark.follows_hint("set it to before the files: floodmark watermark set -t …")
 def test_the_command_says_what_it_loads_and_leaves_out(
     pipeline: Callable[..., Pipeline],
 ) -> None:
@@ -335,6 +336,11 @@ def test_the_command_says_what_it_loads_and_leaves_out(
     ended = it.call(*load_only)
     assert ended.code == 1
     assert "Found 1 files, filtered to 0 files for loading" in ended.out
+    hint = " ".join(ended.err.split()).partition("hint: set it to before the files: floodmark ")[2]
+    assert hint.endswith("--timestamp …")
+    command = hint.removesuffix("…").split()
+    assert it.call(*command, "2025-01-01", "--force").code == 0
+    assert it.call(*load_only, "--json").table["loaded_rows"] == 1
 
 
 def test_a_duckdb_file_that_is_gone_is_made_anew(pipeline: Callable[..., Pipeline]) -> None:

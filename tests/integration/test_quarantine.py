@@ -93,6 +93,7 @@ def change_ledger(pipeline: Pipeline, values: str) -> None:
         database.execute(f"UPDATE floodmark_ledger SET {values}")
 
 
+@pytest.mark.follows_hint("'loading: {quarantine_limit: …}'")
 def test_the_limit_is_a_setting(days: Pipeline) -> None:
     days.write_config("loading: {quarantine_limit: 1}")
     ended = days.call("sync", "-p", "main")

@@ -273,6 +273,7 @@ def test_a_password_that_the_server_has_not_cached(
             assert query(session, "SELECT 1") == [(1,)]
 
 
+@pytest.mark.follows_hint("add 'tls: {}' to the connection")
 @pytest.mark.parametrize("required", ["by the server", "by the user"])
 def test_a_server_that_wants_encryption_says_so_at_once(
     pipeline: New, mysql: PrivateMySQL, required: str
@@ -529,6 +530,7 @@ def test_a_key_that_may_not_be_read_is_not_half_a_key(
         assert shared.chunks()[0].primary_key == ()
 
 
+@pytest.mark.follows_hint("SET DEFAULT ROLE … FOR the user")
 def test_a_role_that_is_not_active_is_named(shared: Pipeline, server: PrivateMariaDB) -> None:
     server.execute("CREATE ROLE reading")
     try:

@@ -294,6 +294,7 @@ def leave_a_damaged_copy(objects: ObjectStore, _: list[bytes]) -> None:
 LOSSES = [leave_data_files, leave_a_damaged_primary, leave_watermarks, leave_a_damaged_copy]
 
 
+@pytest.mark.follows_hint("say where to go on: floodmark watermark set -t …")
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.__name__)
 @pytest.mark.parametrize("command", ["get", "set", "reset", "restore", "list", "backups"])
 def test_when_nothing_is_left_nothing_is_invented(

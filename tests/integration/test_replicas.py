@@ -165,6 +165,7 @@ def test_a_replica_that_applies_late_is_followed(pair: Replicated, tmp_path: Pat
 # With the primary
 
 
+@pytest.mark.follows_hint("name its primary in the connection ('primary: {host: …}')")
 def test_with_its_primary_a_replica_is_read_exactly(pair: Replicated, tmp_path: Path) -> None:
     it = on_replica(pair, tmp_path, **primary_of(pair))
     with connect(pair.primary, it.schema) as late, late.cursor() as writing:

@@ -956,6 +956,10 @@ TAMPERING: dict[str, tuple[Callable[[ObjectStore], None], str, bool | None]] = {
 }
 
 
+@pytest.mark.follows_hint(
+    "'watermark validate' shows what is there",
+    "put back what was there, or see 'watermark validate'",
+)
 @pytest.mark.parametrize("tampering", TAMPERING)
 def test_validate_finds_what_was_tampered_with(floodmark: Floodmark, tampering: str) -> None:
     store = open_store(floodmark.objects)

@@ -126,8 +126,9 @@ def validate(
 def _hint(found: Collection[Findings], *, repair: bool) -> str | None:
     if not any(findings.differences for findings in found):
         return LOAD_AGAIN
-    repairable = any(findings.differences and not findings.hints for findings in found)
-    return "'watermark validate --repair' mends the tracking" if repairable and not repair else None
+    if repair or not any(findings.repairable for findings in found):
+        return None
+    return "'floodmark watermark validate --repair' repairs the tracking"
 
 
 def _compare(

@@ -18,7 +18,7 @@ class Findings(Struct, frozen=True, kw_only=True):
 
     `loaded_manifests` and `loaded_rows` are the ledger's, `target_rows` what the target's table
     holds; None where they were not looked at, or where there is none. `unchecked` says why the
-    target could not be looked at.
+    target could not be looked at. `repairable` says whether `repair` will find less to complain of.
     """
 
     table_name: str
@@ -28,6 +28,7 @@ class Findings(Struct, frozen=True, kw_only=True):
     differences: tuple[str, ...]
     remarks: tuple[str, ...] = ()
     hints: tuple[str, ...] = ()
+    repairable: bool = False
     loaded_manifests: int | None = None
     loaded_rows: int | None = None
     target_rows: int | None = None
@@ -57,7 +58,8 @@ def validate(store: WatermarkStore, table: TableName) -> Findings:
     # A run at work may have committed more since the watermark was read.
     known = current.mysql_state.last_manifest if current else None
     folded = _fold(table, _up_to(manifests, known), differences)
-    differences += _compare_watermark(current, folded)
+    tracking = _compare_watermark(current, folded)
+    differences += tracking
     differences += _missing_last(store, table)
     files = _named_files(manifests)
     own = store.objects.list_objects(layout.data_files(table))
@@ -68,11 +70,14 @@ def validate(store: WatermarkStore, table: TableName) -> Findings:
     cleaned = 0
     missing: list[Head] = []
     for path, (head, file) in files.items():
-        if path in found and found[path] != file.bytes:
+        if path in found and found[path] != file.bytes and _counts(current, head):
             differences.append(f"data file {path} has {found[path]} bytes instead of {file.bytes}")
-        elif path not in found and current is not None and not current.still_to_load(head):
+            missing.append(head)
+        elif path in found:
+            continue
+        elif current is not None and not current.still_to_load(head):
             cleaned += 1
-        elif path not in found:
+        else:
             differences.append(f"data file {path} is missing")
             missing.append(head)
     orphans = len(found.keys() - files.keys())
@@ -88,7 +93,13 @@ def validate(store: WatermarkStore, table: TableName) -> Findings:
         differences=tuple(differences),
         remarks=tuple(remark for remark, count in remarks.items() if count),
         hints=_read_again(table, manifests, missing),
+        repairable=bool(tracking),
     )
+
+
+def _counts(current: Watermark | None, head: Head) -> bool:
+    """Whether a manifest may still be loaded, and was not left behind by a reset."""
+    return current is None or head.epoch >= current.redshift_state.eligible_from_epoch
 
 
 def _read_again(

@@ -147,6 +147,7 @@ def _compare(
     manifests = read_log(store, table, [])
     ledger, held, taken = _look(loading, table, watermark, manifests)
     differences = ledger_differences(watermark, manifests, ledger)
+    repairable = bool(differences) and not ledger_errors(manifests, ledger)
     hints = findings.hints
     load_epoch = watermark.redshift_state.load_epoch
     name = loading.target_name
@@ -163,6 +164,7 @@ def _compare(
         findings,
         differences=(*findings.differences, *differences),
         hints=hints,
+        repairable=findings.repairable or repairable,
         loaded_manifests=len(ledger),
         loaded_rows=sum(entry.rows for entry in ledger),
         target_rows=held,

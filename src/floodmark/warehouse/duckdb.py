@@ -179,7 +179,10 @@ def _translated() -> Iterator[None]:
         raise PassingConflict(f"DuckDB: {error}") from error
     except duckdb.Error as error:
         reason = str(error).partition("\n")[0]  # the rest is the statement
-        raise FloodmarkError(f"DuckDB: {reason}") from error
+        hint = "'floodmark watermark validate' compares manifests and files"
+        raise FloodmarkError(
+            f"DuckDB: {reason}", hint=hint if ".parquet" in reason else None
+        ) from error
 
 
 def _decimal(kind: str) -> tuple[int, int]:

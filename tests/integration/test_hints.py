@@ -1,0 +1,268 @@
+"""Follow what hints say, in the program's own words, and see that it helps.
+
+A test that follows a hint has the marker `follows_hint` with a part of the hint's text; the unit
+test `test_hints.py` fails for a hint that no test follows.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from floodmark.state import layout
+from hints import commands_in
+from pipelines import Ended, Pipeline, ask_once
+
+New = Callable[..., Pipeline]
+KEYED = "id INT AUTO_INCREMENT PRIMARY KEY"
+pytestmark = pytest.mark.enough_on("mysql")
+
+
+def make(pipeline: New, wanted: str = "{cursor: update_at}", key: str = KEYED) -> Pipeline:
+    it = pipeline({"t": wanted}, settings="default_start: 2020-01-01")
+    ask_once(it, f"CREATE TABLE t ({key}, v VARCHAR(20), update_at DATETIME NOT NULL)")
+    add(it, 1)
+    assert sync(it).code == 0
+    return it
+
+
+def add(it: Pipeline, day: int) -> None:
+    """Add two rows of a day."""
+    rows = f"(DEFAULT, 'a{day}', '2024-01-{day:02}'), (DEFAULT, 'b{day}', '2024-01-{day:02} 12:00')"
+    ask_once(it, f"INSERT INTO t VALUES {rows}")
+
+
+def sync(it: Pipeline, *arguments: str) -> Ended:
+    return it.call("sync", "-p", "main", *arguments)
+
+
+def target(it: Pipeline, sql: str) -> list[tuple[Any, ...]]:
+    with duckdb.connect(str(it.folder / "warehouse.duckdb")) as database:
+        return database.execute(sql).fetchall()
+
+
+def follow(it: Pipeline, ended: Ended, *, most: int = 9) -> list[list[str]]:
+    """Run the commands that an output names; whatever asks is answered by --force."""
+    commands = commands_in(ended.out + "\n" + ended.err)[:most]
+    assert commands, ended
+    for command in commands:
+        force = ["--force"] if command[:2] in (["watermark", "set"], ["watermark", "reset"]) else []
+        done = it.call(*command, *force)
+        assert done.code == 0, (command, done)
+    return commands
+
+
+def assert_equal(it: Pipeline) -> None:
+    """Sync once more: source and target hold the same rows, and all that is tracked agrees."""
+    ended = sync(it, "--verify-data=all")
+    assert ended.code == 0, ended
+    columns = "id, v, update_at"
+    held = Counter(target(it, f"SELECT {columns} FROM t"))
+    assert held == Counter(ask_once(it, f"SELECT {columns} FROM t"))
+    assert it.call("watermark", "validate").code == 0
+
+
+@pytest.mark.follows_hint("--load-only', then sync, loads all again")
+def test_target_table_that_is_gone(pipeline: New) -> None:
+    it = make(pipeline)
+    target(it, "DROP TABLE t")
+    add(it, 2)
+    ended = sync(it)
+    assert ended.code == 1
+    follow(it, ended)
+    assert_equal(it)
+
+
+@pytest.mark.follows_hint("--load-only', then sync, loads it again")
+def test_target_table_that_is_gone_when_it_is_verified(pipeline: New) -> None:
+    it = make(pipeline)
+    target(it, "DROP TABLE t")
+    ended = sync(it, "--verify-data")
+    assert ended.code == 5
+    follow(it, ended)
+    assert_equal(it)
+
+
+@pytest.mark.follows_hint("floodmark watermark reset -t … --load-only, then sync", "load it again:")
+def test_target_table_that_validate_misses(pipeline: New) -> None:
+    it = make(pipeline)
+    target(it, "DROP TABLE t")
+    ended = it.call("watermark", "validate")
+    assert ended.code == 5
+    assert "--repair" not in ended.err
+    follow(it, ended)
+    assert_equal(it)
+
+
+@pytest.mark.follows_hint(
+    "floodmark watermark reset -t …", "then floodmark watermark set -t …", "--timestamp '…'"
+)
+@pytest.mark.follows_hint("'floodmark watermark validate' says how to read its rows again")
+@pytest.mark.follows_hint("'floodmark watermark validate' compares manifests and files")
+@pytest.mark.parametrize("wanted", ["{cursor: update_at}", "{cursor: id}"])
+@pytest.mark.parametrize("harm", ["removed", "cut short"])
+def test_data_file_that_is_lost_before_it_is_loaded(pipeline: New, wanted: str, harm: str) -> None:
+    """No repair of the tracking brings its rows back, and none is hinted at."""
+    it = make(pipeline, wanted)
+    add(it, 2)
+    before = it.files()
+    assert sync(it, "--backup-only").code == 0
+    (file,) = it.files() - before
+    it.lake.open().delete(file)
+    if harm == "cut short":
+        it.lake.open().put(file, b"PAR1")
+    ended = sync(it, "--redshift-only")
+    assert ended.code == 1
+    assert "'floodmark watermark validate'" in ended.err
+    shown = it.call("watermark", "validate")
+    assert shown.code == 5
+    assert "--repair" not in shown.out + shown.err
+    follow(it, shown)
+    assert_equal(it)
+
+
+@pytest.mark.follows_hint("'floodmark watermark validate --repair' repairs the tracking")
+def test_warehouse_that_is_gone(pipeline: New) -> None:
+    it = make(pipeline)
+    (it.folder / "warehouse.duckdb").unlink()
+    ended = it.call("watermark", "validate")
+    assert ended.code == 5
+    assert follow(it, ended) == [["watermark", "validate", "--repair"]]
+    assert_equal(it)
+
+
+@pytest.mark.follows_hint("drop … in the target, then 'floodmark watermark reset -t …'")
+def test_another_primary_key(pipeline: New) -> None:
+    it = make(pipeline)
+    ask_once(it, "ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (id, update_at)")
+    add(it, 2)
+    ended = sync(it)
+    assert ended.code == 1
+    assert "hint: drop t in the target" in " ".join(ended.err.split())
+    target(it, "DROP TABLE t")
+    follow(it, ended)
+    assert_equal(it)
+
+
+@pytest.mark.follows_hint(
+    "empty … in the target, then 'floodmark watermark reset -t … --load-only'"
+)
+def test_ledger_of_a_keyless_table_that_is_gone(pipeline: New) -> None:
+    it = make(pipeline, key="id INT AUTO_INCREMENT, KEY (id)")
+    target(it, "DELETE FROM floodmark_ledger")
+    add(it, 2)
+    ended = sync(it)
+    assert ended.code == 1
+    assert "hint: empty t in the target" in " ".join(ended.err.split())
+    target(it, "DELETE FROM t")
+    follow(it, ended)
+    assert_equal(it)
+
+
+@pytest.mark.follows_hint("empties its table in the target and reads it")
+def test_another_cursor_of_a_keyless_table(pipeline: New) -> None:
+    it = make(pipeline, key="id INT AUTO_INCREMENT, KEY (id)")
+    text = Path(it.config).read_text()
+    Path(it.config).write_text(text.replace("{cursor: update_at}", "{cursor: id}"))
+    add(it, 2)
+    ended = sync(it)
+    assert ended.code == 1
+    follow(it, ended, most=1)
+    assert_equal(it)
+
+
+@pytest.mark.follows_hint("new rows come from id … on and are not seen")
+def test_table_that_was_emptied(pipeline: New) -> None:
+    it = make(pipeline, "{cursor: id}")
+    add(it, 2)
+    assert sync(it).code == 0
+    ask_once(it, "TRUNCATE t")
+    add(it, 3)
+    ended = sync(it)
+    follow(it, ended, most=1)
+    assert sync(it).code == 0
+    assert sorted(target(it, "SELECT v FROM t WHERE id <= 2")) == [("a3",), ("b3",)]
+
+
+@pytest.mark.follows_hint("reads them anew; 'floodmark s3clean clean -t …' removes the older files")
+def test_column_that_is_hashed_by_now(pipeline: New) -> None:
+    it = make(pipeline)
+    text = Path(it.config).read_text()
+    Path(it.config).write_text(text.replace("{cursor: update_at}", "{hash: [v]}"))
+    add(it, 2)
+    ended = sync(it)
+    reset, clean = commands_in(ended.err)
+    before = it.files()
+    assert it.call(*reset, "--force").code == 0
+    assert sync(it).code == 0
+    assert {len(v) for (v,) in target(it, "SELECT v FROM t")} == {64}
+    assert it.call(*clean, "--force").code == 0
+    assert not before & it.files()
+
+
+@pytest.mark.follows_hint("'watermark set' to a position before the rows, then sync, loads them")
+def test_rows_that_the_target_lost(pipeline: New) -> None:
+    it = make(pipeline)
+    target(it, "DELETE FROM t WHERE id = 1")
+    ended = sync(it, "--verify-data=all")
+    assert ended.code == 5
+    assert "'watermark set' to a position before the rows" in " ".join(ended.err.split())
+    command = ["watermark", "set", "-t", str(it.table()), "--timestamp", "2023-12-31", "--force"]
+    assert it.call(*command).code == 0
+    assert_equal(it)
+
+
+@pytest.mark.follows_hint("an ID looks like 1-7; see watermark history", "watermark history -t …")
+@pytest.mark.parametrize("wrong", ["yesterday", "9-9"])
+def test_state_that_is_not_there(pipeline: New, wrong: str) -> None:
+    it = make(pipeline)
+    name = str(it.table())
+    ended = it.call("watermark", "restore", "-t", name, "--from", wrong, "--force")
+    assert ended.code == 2
+    shown = it.call("watermark", "history", "-t", name)
+    assert "1-1" in shown.out
+    assert it.call("watermark", "restore", "-t", name, "--from", "1-1", "--force").code == 0
+    assert_equal(it)
+
+
+@pytest.mark.follows_hint("it must be the output of 'floodmark watermark get -t T --json'")
+def test_file_that_is_no_watermark(pipeline: New) -> None:
+    it = make(pipeline)
+    name, file = str(it.table()), it.folder / "watermark.json"
+    restore = ["watermark", "restore", "-t", name, "--file", str(file), "--force"]
+    file.write_text("{}")
+    ended = it.call(*restore)
+    assert ended.code == 2
+    assert "floodmark watermark get -t T --json" in " ".join(ended.err.split())
+    file.write_text(it.call("watermark", "get", "-t", name, "--json").out)
+    assert it.call(*restore).code == 0
+    assert_equal(it)
+
+
+@pytest.mark.follows_hint("floodmark watermark set PRESET --force")
+def test_system_watermark_that_is_damaged(pipeline: New) -> None:
+    it = make(pipeline)
+    assert it.call("watermark", "set", "1week", "--force").code == 0
+    it.lake.open().put(layout.SYSTEM, b"{")
+    ended = sync(it)
+    assert ended.code == 1
+    (command,) = commands_in(ended.err)
+    command[command.index("PRESET")] = "1month"
+    assert it.call(*command).code == 0
+    assert_equal(it)
+
+
+@pytest.mark.follows_hint("'floodmark doctor' tries every connection")
+def test_warehouse_that_cannot_be_reached(pipeline: New) -> None:
+    it = make(pipeline)
+    text = Path(it.config).read_text()
+    nowhere = "{type: postgres, port: 1, database: none, user: nobody}"
+    Path(it.config).write_text(text.replace("{type: duckdb, path: ./warehouse.duckdb}", nowhere))
+    add(it, 2)
+    ended = sync(it)
+    assert ended.code == 1
+    assert "'floodmark doctor' tries every connection" in " ".join(ended.err.split())
+    assert "target warehouse: cannot connect" in " ".join(it.call("doctor").out.split())
