@@ -13,6 +13,7 @@ from floodmark.model.table import TableName
 from floodmark.sources.catalog import read_table
 from floodmark.sources.connection import connect
 from pipelines import Ended, Pipeline, ask_once, numbers
+from servers.mysql import PrivateMySQL
 
 WALK = "extraction: {walk_from_rows: 1, window_rows: 30, windows_per_chunk: 2}\n"
 
@@ -209,3 +210,57 @@ def test_cursor_of_keyless_table_says_what_it_means(
     it = make(pipeline, "", wanted="{cursor: updated_at}")
     ended = it.call(*command, *(("-p", "main") if command == ("sync",) else ()))
     assert "a changed row is added again" in " ".join((ended.out + ended.err).split())
+
+
+COLLATIONS = {
+    "utf8mb4_general_ci": ["upper and lower case", "accents", "trailing blanks"],
+    "utf8mb4_bin": ["trailing blanks"],
+    "latin1_general_cs": ["trailing blanks"],
+}
+MYSQL_COLLATIONS = {
+    "utf8mb4_0900_ai_ci": ["upper and lower case", "accents"],
+    "utf8mb4_0900_as_ci": ["upper and lower case"],
+    "utf8mb4_0900_as_cs": [],
+    "utf8mb4_0900_bin": [],
+}
+MARIADB_COLLATIONS = {"utf8mb4_nopad_bin": [], "uca1400_as_cs": ["trailing blanks"]}
+
+
+@pytest.mark.parametrize("collation", [*COLLATIONS, *MYSQL_COLLATIONS, *MARIADB_COLLATIONS])
+def test_doctor_names_keys_that_a_collation_does_not_tell_apart(
+    server: PrivateMariaDB, pipeline: Callable[..., Pipeline], collation: str
+) -> None:
+    own, others = MARIADB_COLLATIONS, MYSQL_COLLATIONS
+    if isinstance(server, PrivateMySQL):
+        own, others = others, own
+    if collation in others:
+        pytest.skip("another server's")
+    same = (COLLATIONS | own)[collation]
+    it = pipeline({"t": "{cursor: updated_at}"})
+    charset = "latin1" if collation.startswith("latin1") else "utf8mb4"
+    ask_once(
+        it,
+        f"CREATE TABLE t (k VARCHAR(20) CHARACTER SET {charset} COLLATE {collation} PRIMARY KEY,"
+        " updated_at DATETIME NOT NULL)",
+    )
+    said = " ".join(it.call("doctor").out.split())
+    assert ("two in the target" in said) == bool(same)
+    assert f"does not tell {', '.join(same)} apart" in said or not same
+
+
+@pytest.mark.enough_on("mysql")
+@pytest.mark.follows_hint("where applications change keys in that way, use 'cursor: none'")
+@pytest.mark.parametrize(("wanted", "rows"), [("{cursor: updated_at}", 2), ("{cursor: none}", 1)])
+def test_key_that_changes_its_case(
+    pipeline: Callable[..., Pipeline], wanted: str, rows: int
+) -> None:
+    """One row in MySQL and two in the target, as `doctor` says; not with its hint."""
+    it = pipeline({"t": wanted}, settings="default_start: 2020-01-01\n")
+    ask_once(it, "CREATE TABLE t (k CHAR(9) PRIMARY KEY, updated_at DATETIME NOT NULL)")
+    ask_once(it, "INSERT INTO t VALUES ('a', '2024-01-01')")
+    sync(it)
+    ask_once(it, "UPDATE t SET k = 'A', updated_at = '2024-01-02'")
+    sync(it)
+    with duckdb.connect(str(it.folder / "warehouse.duckdb")) as database:
+        assert len(database.execute("SELECT k FROM t").fetchall()) == rows
+    assert ("two in the target" in " ".join(it.call("doctor").out.split())) == (rows == 2)

@@ -747,7 +747,7 @@ def test_a_lake_that_is_no_folder_is_not_taken_for_an_empty_one(
     floodmark: Floodmark, command: list[str]
 ) -> None:
     Path(str(floodmark.lake.folder)).write_text("I am a file")
-    _, error = floodmark.call(*command, code=1)
+    _, error = floodmark.call(*command, code=2)
     assert "error: " in error
     assert str(floodmark.lake.folder) in error
 

@@ -14,6 +14,7 @@ from floodmark.planning.columns import check_choices, refuse_names
 from floodmark.planning.cursor import NO_INDEX, choose_cursor
 from floodmark.planning.cursor_change import refuse_another_cursor
 from floodmark.sources.catalog import read_table
+from floodmark.sources.collations import not_told_apart
 from floodmark.sources.connection import MysqlSession, query, translated
 from floodmark.sources.keys import KnownKey, free_choice
 from floodmark.sources.projection import plan_columns, quote_name
@@ -63,9 +64,29 @@ def check_table(
             hint=f"'cursor: [{', '.join(choice.better.columns)}]' in the configuration and"
             f" 'floodmark watermark reset -t {table} --extract-only' read it again by that one",
         )
+    yield from _check_collations(session, source, choice, subject)
     for warning in choice.warnings:
         hint = _index(source, choice) if warning.startswith(NO_INDEX) else None
         yield Check(subject=subject, state="note", finding=warning, hint=hint)
+
+
+def _check_collations(
+    session: MysqlSession, source: SourceTable, choice: CursorChoice, subject: str
+) -> Iterator[Check]:
+    """Name key columns whose collation takes different text for the same key."""
+    if not choice.cursor.columns:
+        return  # the whole table is replaced each time
+    for name in source.primary_key:
+        column = source.column(name)
+        if same := not_told_apart(session, column):
+            yield Check(
+                subject=subject,
+                state="note",
+                finding=f"key column {name} ({column.collation}) does not tell {', '.join(same)}"
+                " apart: a key that is changed in that alone is one row in MySQL, and two in the"
+                " target",
+                hint="where applications change keys in that way, use 'cursor: none'",
+            )
 
 
 def _key(source: SourceTable) -> str:
