@@ -20,9 +20,6 @@ _ARROW_DIGITS = 38
 # How many characters the text of a value may have.
 _TEXT_WIDTHS = {
     "bool": 1,
-    "int16": 6,
-    "int32": 11,
-    "int64": 20,
     "float32": 25,
     "float64": 25,
     "date32": 10,

@@ -15,13 +15,14 @@ from floodmark.model.load import LoadBatch, LoadChunk, TargetTable
 from floodmark.model.manifest import Column
 from floodmark.warehouse import postgres_types
 from floodmark.warehouse.backend import LEDGER, NEWEST, STAGING, PassingConflict, quote
+from floodmark.warehouse.conversion import held_as
 from floodmark.warehouse.files import LakeFiles
 from floodmark.warehouse.misfits import Misfit
 from floodmark.warehouse.postgres_copy import COPY_OPTIONS, copy_bytes
 from floodmark.warehouse.postgres_misfits import postgres_misfits
 from floodmark.warehouse.postgres_reading import READ_OPTIONS, read_rows, read_value
 from floodmark.warehouse.postgres_types import can_be_copied, staging_type
-from floodmark.warehouse.sql import SqlTarget, held_as
+from floodmark.warehouse.sql import SqlTarget
 from floodmark.warehouse.target import SchemaConflict, Unrepresentable
 
 _LONGEST_NAME = 63  # bytes; PostgreSQL cuts what is longer

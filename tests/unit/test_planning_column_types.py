@@ -1,0 +1,118 @@
+"""Which type holds two others, and what a change of type does to values."""
+
+import pytest
+
+from floodmark.model.manifest import Chunk, Column
+from floodmark.model.position import START
+from floodmark.planning.column_types import join, joined_table, value_change
+
+ARROWS = {
+    "smallint": "int16",
+    "int": "int32",
+    "int unsigned": "int64",
+    "bigint": "int64",
+    "bigint unsigned": "decimal128(20, 0)",
+    "decimal(10,2)": "decimal128(10, 2)",
+    "decimal(11,4)": "decimal128(11, 4)",
+    "decimal(38,0)": "decimal128(38, 0)",
+    "decimal(65,30)": "string",
+    "float": "float32",
+    "double": "float64",
+    "bit(1)": "bool",
+    "date": "date32",
+    "datetime": "timestamp[us]",
+    "datetime(6)": "timestamp[us]",
+    "timestamp": "timestamp[us, UTC]",
+    "varchar(20)": "string",
+    "varchar(5)": "string",
+    "char(64)": "string",
+    "text": "string",
+    "json": "string",
+    "enum('a')": "string",
+    "enum('a','b')": "string",
+    "varbinary(4)": "binary",
+    "blob": "binary",
+    "time": "string",
+}
+
+
+def column(kind: str, name: str = "v") -> Column:
+    return Column(name, kind, True, ARROWS[kind])
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "kind", "arrow"),
+    [
+        ("smallint", "bigint", "bigint", "int64"),
+        ("bit(1)", "int", "int", "int32"),
+        ("bigint", "bigint unsigned", "decimal(20,0)", "decimal128(20, 0)"),
+        ("decimal(10,2)", "decimal(11,4)", "decimal(12,4)", "decimal128(12, 4)"),
+        ("decimal(38,0)", "decimal(11,4)", "decimal(42,4)", "string"),
+        ("decimal(10,2)", "decimal(65,30)", "decimal(65,30)", "string"),
+        ("int", "float", "double", "float64"),
+        ("bigint", "double", "varchar(25)", "string"),
+        ("decimal(10,2)", "double", "varchar(25)", "string"),
+        ("date", "datetime", "datetime(6)", "timestamp[us]"),
+        ("datetime", "timestamp", "varchar(29)", "string"),
+        ("int", "varchar(5)", "varchar(13)", "string"),
+        ("int", "varchar(20)", "varchar(20)", "string"),
+        ("varchar(5)", "text", "longtext", "string"),
+        ("json", "varchar(20)", "longtext", "string"),
+        ("varbinary(4)", "blob", "longblob", "binary"),
+        ("blob", "text", "longtext", "string"),
+    ],
+)
+def test_the_type_that_holds_two_others(one: str, other: str, kind: str, arrow: str) -> None:
+    expected = Column("v", kind, True, arrow)
+    assert join(column(one), column(other)) == expected
+    assert join(column(other), column(one)) == expected
+
+
+def test_a_table_has_the_columns_of_all_chunks_whatever_the_case_of_their_names() -> None:
+    def chunk(*columns: Column) -> Chunk:
+        return Chunk(start=START, end=START, files=(), strategy="sequential", columns=columns)
+
+    gone = Column("gone", "int", False, "int32")
+    chunks = [chunk(gone, column("int", "V")), chunk(column("bigint", "v"), column("date", "d"))]
+    joined = joined_table("t", chunks)
+    assert [(c.name, c.type, c.nullable) for c in joined.columns] == [
+        ("v", "bigint", True),
+        ("d", "date", True),
+        ("gone", "int", True),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "change"),
+    [
+        ("int", "bigint", "same"),
+        ("bigint", "int", "perhaps cut"),
+        ("int", "int unsigned", "perhaps cut"),
+        ("decimal(10,2)", "decimal(11,4)", "unknown"),
+        ("float", "double", "same"),
+        ("double", "float", "unknown"),
+        ("date", "datetime", "same"),
+        ("datetime", "date", "unknown"),
+        ("datetime(6)", "datetime", "unknown"),
+        ("datetime", "datetime(6)", "same"),
+        ("timestamp", "datetime", "unknown"),
+        ("int", "varchar(20)", "same"),
+        ("date", "varchar(20)", "same"),
+        ("double", "varchar(20)", "unknown"),
+        ("varchar(20)", "int", "unknown"),
+        ("varchar(20)", "varchar(5)", "perhaps cut"),
+        ("varchar(5)", "text", "same"),
+        ("varchar(20)", "char(64)", "unknown"),
+        ("char(64)", "varchar(20)", "unknown"),
+        ("enum('a')", "enum('a','b')", "same"),
+        ("enum('a','b')", "enum('a')", "unknown"),
+        ("enum('a')", "varchar(20)", "same"),
+        ("json", "text", "unknown"),
+        ("time", "varchar(20)", "unknown"),
+        ("blob", "varbinary(4)", "perhaps cut"),
+    ],
+)
+def test_what_a_change_of_type_does_to_values(before: str, now: str, change: str) -> None:
+    assert value_change(column(before), column(now)) == change
+    assert value_change(column(now), column(now)) == "same"
+    assert value_change(None, column(now)) == "unknown"
