@@ -53,6 +53,12 @@ def delete(world: World, table: Table, random: Random) -> None:
 
 
 def truncate(world: World, table: Table, random: Random) -> None:
+    """Delete all rows, of a table whose cursor does not count them."""
+    if table.cursor_column != "id":
+        truncate_anyway(world, table, random)
+
+
+def truncate_anyway(world: World, table: Table, random: Random) -> None:
     """Delete all rows, and begin to count again."""
     if not table.away:
         world.end_transaction(table)
@@ -166,13 +172,29 @@ def swap_target_names(world: World, table: Table, random: Random) -> None:
     outcome.configure(world, second, {"target_name": one})
 
 
-def change_columns(world: World, table: Table, random: Random) -> None:
-    """Leave out or hash other columns than before."""
-    names = [column.name for column in table.payload(world.session)]
-    texts = [c.name for c in table.payload(world.session) if c.kind == "varchar"]
-    setting = random.choice(["exclude", "hash"])
-    choice = random.choice([[], names[:1], names[-1:]] if setting == "exclude" else [[], texts[:1]])
-    outcome.configure(world, table, {setting: choice})
+def exclude(world: World, table: Table, random: Random) -> None:
+    """Leave out one more column."""
+    left_out = table.settings.get("exclude", [])
+    names = [c.name for c in table.payload(world.session) if c.name not in left_out]
+    if names:
+        outcome.configure(world, table, {"exclude": [*left_out, random.choice(names)]})
+
+
+def include(world: World, table: Table, random: Random) -> None:
+    """Leave out no column any more."""
+    outcome.configure(world, table, {"exclude": []})
+
+
+def hash_column(world: World, table: Table, random: Random) -> None:
+    """Hash a column or no longer, and reset the table, as the documentation of `hash` asks."""
+    left_out = table.settings.get("exclude", [])
+    names = [
+        c.name
+        for c in table.payload(world.session)
+        if c.kind == "varchar" and c.name not in left_out
+    ]
+    outcome.configure(world, table, {"hash": random.choice([[], names[:1]])})
+    outcome.reset(world, table)
 
 
 def change_sizes(world: World, table: Table, random: Random) -> None:
@@ -293,7 +315,8 @@ ACTIONS: dict[str, tuple[Action, int]] = {
     "insert-old": (insert_old, 3),
     "update": (update, 15),
     "delete": (delete, 4),
-    "truncate": (truncate, 1),
+    "truncate": (truncate, 2),
+    "truncate-anyway": (truncate_anyway, 2),
     "begin": (begin, 4),
     "commit": (commit, 4),
     "rename-table": (rename_table, 2),
@@ -306,7 +329,9 @@ ACTIONS: dict[str, tuple[Action, int]] = {
     "cursor": (change_cursor, 4),
     "target-name": (change_target_name, 2),
     "swap-names": (swap_target_names, 1),
-    "columns": (change_columns, 4),
+    "exclude": (exclude, 2),
+    "include": (include, 2),
+    "hash": (hash_column, 2),
     "sizes": (change_sizes, 3),
     "start": (change_start, 1),
     "validate": (validate, 2),
@@ -318,4 +343,46 @@ ACTIONS: dict[str, tuple[Action, int]] = {
     "older-lake": (older_lake, 2),
     "older-warehouse": (older_warehouse, 2),
     **{f"alter-{kind}": (alter(kind), 2) for kind in ALTERS},
+}
+
+# What is known not to be kept yet, why, and the shortest script that shows it. Such steps are left
+# out unless FLOODMARK_FUZZ_ALL is 1; a test says when one of them is fixed.
+KNOWN: dict[str, tuple[str, str]] = {
+    "alter-add-filled": (
+        "rows that are loaded get NULL, not the value that MySQL gave them",
+        "duckdb keyed+whole insert.0.1 settle.0.1 alter-add-filled.0.1",
+    ),
+    "alter-add-again": (
+        "rows that are loaded keep the values of the column that was dropped",
+        "duckdb keyed+whole insert.0.1 settle.0.1 alter-add-again.0.1",
+    ),
+    "alter-rename-column": (
+        "the hint to change the target by hand leaves rows that are loaded with NULL",
+        "duckdb keyed+whole insert.0.1 settle.0.1 alter-rename-column.0.1",
+    ),
+    "alter-swap-columns": (
+        "no row is stamped, so rows that are loaded keep their values",
+        "duckdb keyed+whole insert.0.1 settle.0.1 alter-swap-columns.0.3",
+    ),
+    "alter-round-times": (
+        "no row is stamped, so rows that are loaded keep their digits",
+        "duckdb keyed+whole insert.0.1 settle.0.1 alter-round-times.0.1",
+    ),
+    "include": (
+        "rows that are loaded get NULL in a column that is no longer left out",
+        "duckdb keyed+whole exclude.0.1 insert.0.1 settle.0.1 include.0.1",
+    ),
+    "truncate-anyway": (
+        "an id cursor does not see rows that get ids from before its position",
+        "duckdb counted+whole insert.0.1 settle.0.1 truncate-anyway.0.1 insert.0.2",
+    ),
+    "swap-names": (
+        "rows of one table overwrite those of the other",
+        "duckdb keyed+text insert.0.1 insert.1.1 settle.0.1 swap-names.0.1",
+    ),
+    "older-lake": (
+        "the ledger knows manifests that the lake will write again",
+        "duckdb keyed+whole insert.0.1 settle.0.1 keep-lake.0.1 insert.0.2 settle.0.1"
+        " older-lake.0.1",
+    ),
 }

@@ -14,21 +14,20 @@ TYPES = {
     "text": ("VARCHAR(40)",),
     "decimal": ("DECIMAL(12,2)", "DECIMAL(12,4)", "DECIMAL(8,1)", "DOUBLE", "INT"),
     "double": ("DECIMAL(12,4)", "INT"),
-    "datetime": ("DATETIME(6)", "DATETIME", "TIMESTAMP(3)", "DATE", "VARCHAR(30)"),
+    "datetime": ("DATETIME(6)", "TIMESTAMP(3)", "DATE", "VARCHAR(30)"),
     "timestamp": ("DATETIME(3)", "TIMESTAMP(6)"),
     "date": ("DATETIME(3)", "VARCHAR(20)"),
 }
-NEW = (
-    "INT NULL",
+NULLABLE = ("INT NULL", "VARCHAR(20) NULL", "DATETIME(3) NULL")
+FILLED = (
     "INT DEFAULT 7",
     "INT NOT NULL DEFAULT 7",
     "INT NOT NULL",
     "VARCHAR(20) NOT NULL DEFAULT 'it''s'",
-    "VARCHAR(20) NULL",
     "DECIMAL(8,2) NOT NULL DEFAULT 1.50",
     "DATETIME(3) NOT NULL DEFAULT CURRENT_TIMESTAMP(3)",
-    "DATETIME(3) NULL",
 )
+PLACES = ("", " FIRST", " AFTER n")
 KEYS = {
     "id": ("(id)", "(id, n)", "(n)", "(n, id)"),
     "region": ("(region, number)", "(number, region)", "(number)", "(region, number, n)"),
@@ -38,9 +37,19 @@ KEYS = {
 
 
 def add_column(random: Random, table: Table, columns: list[Column]) -> str:
-    """Add a column, whose name may have been there before."""
-    place = random.choice(["", " FIRST", " AFTER n"])
-    return f"ADD COLUMN x{random.randrange(3)} {random.choice(NEW)}{place}"
+    """Add a column that is NULL in the rows that are there."""
+    return f"ADD COLUMN {table.new_name()} {random.choice(NULLABLE)}{random.choice(PLACES)}"
+
+
+def add_filled(random: Random, table: Table, columns: list[Column]) -> str:
+    """Add a column that has a value in the rows that are there."""
+    return f"ADD COLUMN {table.new_name()} {random.choice(FILLED)}{random.choice(PLACES)}"
+
+
+def add_again(random: Random, table: Table, columns: list[Column]) -> str:
+    """Replace a column by an empty one of the same name and type."""
+    column = random.choice(columns)
+    return f"DROP COLUMN `{column.name}`, ADD COLUMN `{column.name}` {column.whole} NULL"
 
 
 def drop_column(random: Random, table: Table, columns: list[Column]) -> str:
@@ -49,8 +58,14 @@ def drop_column(random: Random, table: Table, columns: list[Column]) -> str:
 
 
 def rename_column(random: Random, table: Table, columns: list[Column]) -> str:
-    """Rename a column, perhaps to a name that was there before."""
-    return f"RENAME COLUMN `{random.choice(columns).name}` TO `x{random.randrange(3)}`"
+    """Give a column a name that is new."""
+    return f"RENAME COLUMN `{random.choice(columns).name}` TO {table.new_name()}"
+
+
+def swap_columns(random: Random, table: Table, columns: list[Column]) -> str:
+    """Let two columns change their names."""
+    one, other = random.choice(columns).name, random.choice(columns).name
+    return f"RENAME COLUMN `{one}` TO `{other}`, RENAME COLUMN `{other}` TO `{one}`"
 
 
 def change_type(random: Random, table: Table, columns: list[Column]) -> str:
@@ -58,6 +73,12 @@ def change_type(random: Random, table: Table, columns: list[Column]) -> str:
     column = random.choice(columns)
     kind = random.choice(TYPES.get(column.kind, ("VARCHAR(40)",)))
     return f"MODIFY `{column.name}` {kind} {column.null}"
+
+
+def round_times(random: Random, table: Table, columns: list[Column]) -> str:
+    """Keep fewer digits of a second."""
+    times = [column for column in columns if column.kind == "datetime"] or columns
+    return f"MODIFY `{(chosen := random.choice(times)).name}` DATETIME {chosen.null}"
 
 
 def change_null(random: Random, table: Table, columns: list[Column]) -> str:
@@ -74,7 +95,9 @@ def change_default(random: Random, table: Table, columns: list[Column]) -> str:
 def reorder(random: Random, table: Table, columns: list[Column]) -> str:
     """Put a column in another place."""
     column = random.choice(columns)
-    return f"MODIFY `{column.name}` {column.whole} {column.null} {random.choice(['FIRST', 'AFTER n'])}"
+    return (
+        f"MODIFY `{column.name}` {column.whole} {column.null} {random.choice(['FIRST', 'AFTER n'])}"
+    )
 
 
 def change_key(random: Random, table: Table, columns: list[Column]) -> str:
@@ -106,8 +129,10 @@ def change_indexes(random: Random, table: Table, columns: list[Column]) -> str:
 
 def change_clock(random: Random, table: Table, columns: list[Column]) -> str:
     """Make the cursor another kind of time, or of another precision."""
-    kind = random.choice(["TIMESTAMP(3)", "DATETIME(3)", "TIMESTAMP(6)", "TIMESTAMP", "DATETIME(6)"])
-    now = f"CURRENT_TIMESTAMP{kind[kind.find('('):] if '(' in kind else ''}"
+    kind = random.choice(
+        ["TIMESTAMP(3)", "DATETIME(3)", "TIMESTAMP(6)", "TIMESTAMP", "DATETIME(6)"]
+    )
+    now = f"CURRENT_TIMESTAMP{kind[kind.find('(') :] if '(' in kind else ''}"
     if random.random() < 0.5:
         return f"MODIFY created_at {kind} NOT NULL DEFAULT {now}"
     return f"MODIFY updated_at {kind} NOT NULL DEFAULT {now} ON UPDATE {now}"
@@ -127,9 +152,13 @@ def rebuild(random: Random, table: Table, columns: list[Column]) -> str:
 
 ALTERS: dict[str, Callable[[Random, Table, list[Column]], str]] = {
     "add-column": add_column,
+    "add-filled": add_filled,
+    "add-again": add_again,
     "drop-column": drop_column,
     "rename-column": rename_column,
+    "swap-columns": swap_columns,
     "type": change_type,
+    "round-times": round_times,
     "null": change_null,
     "default": change_default,
     "reorder": reorder,
@@ -153,5 +182,3 @@ def alter(kind: str) -> Callable[[World, Table, Random], None]:
         world.sql(f"ALTER TABLE {table.name} {ALTERS[kind](random, table, columns)}")
 
     return act
-
-

@@ -13,7 +13,7 @@ from fuzz.tables import Table
 from fuzz.world import LONG_AGO, Refusal, World
 from warehouses import quoted
 
-_OR = re.compile(r"[,;] or (?:else )?")
+_OR = re.compile(r", or (?:else )?|; (?:or )?")
 _CONFLICT = re.compile(r"(\w+)\.(\w+) is (.+) in the target, and (.+) by the source's schema")
 _LACKS = re.compile(r"has no column '(\w+)', which its '?(\w+)'? names")
 
@@ -83,7 +83,9 @@ def _by_hand(world: World, table: Table, refusal: Refusal, match: re.Match[str])
     elif held == "nothing":
         world.target_sql(f"{target} ADD COLUMN {quoted(column)} {wanted}")
     else:
-        change = f"ALTER COLUMN {quoted(column)} TYPE {wanted} USING CAST({quoted(column)} AS {wanted})"
+        change = (
+            f"ALTER COLUMN {quoted(column)} TYPE {wanted} USING CAST({quoted(column)} AS {wanted})"
+        )
         world.target_sql(f"{target} {change}")
 
 

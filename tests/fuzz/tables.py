@@ -17,7 +17,7 @@ STAMPS = (
     " ON UPDATE CURRENT_TIMESTAMP(3), KEY by_change (updated_at), KEY by_birth (created_at)"
 )
 PAYLOAD = (
-    "n INT NOT NULL, v INT NULL, w INT NOT NULL, name VARCHAR(20) NULL,"
+    "n INT NOT NULL, KEY ns (n), v INT NULL, w INT NOT NULL, name VARCHAR(20) NULL,"
     " amount DECIMAL(10,2) NULL, seen DATETIME(3) NULL"
 )
 FIXED = ("id", "n", "region", "number", "code", "created_at", "updated_at")
@@ -53,8 +53,8 @@ SHAPES = {
     "text": Shape(
         "code VARCHAR(30) NOT NULL, PRIMARY KEY (code)", ("updated_at", "created_at", "none")
     ),
-    "keyless": Shape("KEY ns (n)", ("created_at", "n", "none")),
-    "heap": Shape("KEY ns (n)", ("none", "created_at")),
+    "keyless": Shape("", ("created_at", "n", "none")),
+    "heap": Shape("", ("none", "created_at")),
 }
 
 
@@ -89,6 +89,7 @@ class Table:
     shape: str
     settings: dict[str, Any] = field(default_factory=dict)
     last: int = 0
+    names: int = 0
     away: bool = False
     skipped: set[int] = field(default_factory=set)
     once_skipped: set[int] = field(default_factory=set)
@@ -117,10 +118,16 @@ class Table:
         """Its name in the warehouse."""
         return str(self.settings.get("target_name") or self.name)
 
+    def new_name(self) -> str:
+        """A name that no column had before."""
+        self.names += 1
+        return f"x{self.names}"
+
     def create(self, session: Session) -> None:
         """Create it in the source."""
         key = SHAPES[self.shape].key
-        ask(session, f"CREATE TABLE {self.name} ({PAYLOAD}, {key}, {STAMPS})")
+        columns = ", ".join(filter(None, [PAYLOAD, key, STAMPS]))
+        ask(session, f"CREATE TABLE {self.name} ({columns})")
 
     def columns(self, session: Session) -> list[Column]:
         """Its columns as they are now."""
@@ -168,11 +175,10 @@ class Table:
         payload = self.payload(session)
         for n in random.sample(free, min(rows, len(free))) if payload else ():
             column = random.choice(payload)
+            # The index keeps it away from rows that a transaction holds.
+            change = f"UPDATE {self.name} FORCE INDEX (ns) SET `{column.name}` = %s WHERE n = {n}"
             with session.cursor() as cursor:
-                cursor.execute(
-                    f"UPDATE {self.name} SET `{column.name}` = %s WHERE n = {n}",
-                    [value(random, column)],
-                )
+                cursor.execute(change, [value(random, column)])
                 if cursor.rowcount:
                     for given_up in (self.skipped, self.once_skipped, self.old):
                         given_up.discard(n)

@@ -20,7 +20,6 @@ from floodmark.embedded.mariadb import PrivateMariaDB
 from fuzz.script import Failure
 from fuzz.tables import SHAPES, Table
 from pipelines import Ended, Pipeline, Session, ask, new_pipeline
-from scenarios import Lake
 from warehouses import Warehouse, name_target, quoted
 
 SETTINGS = {"window_rows": 5, "windows_per_chunk": 2}
@@ -100,6 +99,9 @@ class World:
                 for one in results
                 if one["error"]
             ]
+        for one in refusals:
+            if one.message.startswith("unexpected"):
+                raise Failure("unexpected error", one.message)
         if bool(refusals) != bool(ended.code) or not all(one.hint for one in refusals):
             raise Failure("no hint", f"exit {ended.code}: {refusals}\n{ended.err}")
         return refusals
@@ -230,9 +232,7 @@ class World:
             if n not in expected and int(str(n)) not in gone | given_up:
                 found.append(f"row {n} is not in the source")
         found += [
-            f"row {n} is missing"
-            for n in expected
-            if n not in seen and int(str(n)) not in given_up
+            f"row {n} is missing" for n in expected if n not in seen and int(str(n)) not in given_up
         ]
         return [f"{table.name} ({table.target_name}): {one}" for one in found]
 
@@ -293,5 +293,6 @@ def connect(pipeline: Pipeline) -> Session:
     session = pymysql.connect(
         **pipeline.source, database=pipeline.schema, autocommit=True, charset="utf8mb4"
     )
-    ask(session, "SET time_zone = '+00:00', lock_wait_timeout = 2, innodb_lock_wait_timeout = 2")
+    ask(session, "SET time_zone = '+00:00', lock_wait_timeout = 2, innodb_lock_wait_timeout = 1")
+    ask(session, "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
     return session

@@ -18,7 +18,7 @@ def find_column(table: SourceTable, name: str, used_as: str) -> SourceColumn:
         near = get_close_matches(name.lower(), known, n=1)
         raise ConfigError(
             f"{table.name} has no column {name!r}, which its {used_as} names",
-            hint=f"did you mean {known[near[0]].name!r}?" if near else None,
+            hint=f"did you mean {known[near[0]].name!r}?" if near else f"take it out of {used_as}",
         )
     return known[name.lower()]
 
