@@ -22,8 +22,10 @@ from scenarios import Lake
 from servers.postgres import PrivatePostgres
 from warehouses import Warehouse, new_duckdb, new_postgres
 
-SEEDS = int(os.environ.get("FLOODMARK_STORM_ROUNDS", "4"))
-FIRST = int(os.environ.get("FLOODMARK_STORM_SEED", "1"))
+SEEDS = int(os.environ.get("FLOODMARK_STORM_ROUNDS", "3"))
+# The short run has always the same seeds, the long one new ones.
+NEW = str(Random().randrange(10**6)) if "FLOODMARK_STORM_ROUNDS" in os.environ else "1"
+FIRST = int(os.environ.get("FLOODMARK_STORM_SEED", NEW))
 STEPS = int(os.environ.get("FLOODMARK_FUZZ_STEPS", "25"))
 SCRIPT = os.environ.get("FLOODMARK_FUZZ_SCRIPT", "")
 SHRINK_SECONDS = float(os.environ.get("FLOODMARK_FUZZ_SHRINK", "60"))

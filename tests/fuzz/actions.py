@@ -382,6 +382,6 @@ KNOWN: dict[str, tuple[str, str]] = {
     ),
     "older-lake": (
         "the ledger knows manifests that the lake will write again",
-        "duckdb keyed+whole insert.0.1 keep-lake.0.1 sync.0.5 keep-lake.0.1 settle.0.1 older-lake.0.1",
+        "duckdb keyed+whole settle.0.1 keep-lake.0.1 settle.0.1 older-lake.0.1",
     ),
 }

@@ -5,7 +5,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -230,7 +230,7 @@ class World:
                 found += [
                     f"row {n}: {name} is {row.get(name, 'no column')}, not {value}"
                     for name, value in expected[n].items()
-                    if row.get(name, "no column") != value
+                    if not same(row.get(name, "no column"), value)
                 ]
         return [f"{table.name} ({table.target_name}): {one}" for one in sorted(found)]
 
@@ -251,6 +251,17 @@ def canonical(value: Any) -> Any:
         case bytes() | memoryview():
             return bytes(value).hex()
     return f"'{value}'"
+
+
+def same(held: Any, wanted: Any) -> bool:
+    """Whether the target holds a value; text will do where no other type holds all of its past."""
+    if held == wanted or not isinstance(held, str) or not isinstance(wanted, str):
+        return bool(held == wanted)
+    for read in (Decimal, datetime.fromisoformat):
+        with suppress(ArithmeticError, ValueError):
+            if canonical(read(held.strip("'"))) == wanted:
+                return True
+    return False
 
 
 def _digest(value: Any) -> Any:
