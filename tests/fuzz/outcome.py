@@ -9,6 +9,7 @@ from random import Random
 from typing import Any
 
 from fuzz import hints
+from fuzz.comparison import differences, missing
 from fuzz.script import Failure
 from fuzz.tables import Table
 from fuzz.world import Refusal, World
@@ -37,26 +38,26 @@ def settle(world: World) -> None:
             seen[refusal] += 1
         if refusals:
             continue
-        differences = [one for table in world.tables for one in world.differences(table)]
-        if not differences:
+        unlike = [one for table in world.tables for one in differences(world, table)]
+        if not unlike:
             return
         tick = next(ticks, None)
         if tick is None:
-            raise Failure("wrong target", "\n".join(differences[:12]))
+            raise Failure("wrong target", "\n".join(unlike[:12]))
         time.sleep(tick)
     raise Failure("no way out", "\n".join(f"{one.message}\nhint: {one.hint}" for one in seen))
 
 
 def set_position(world: World, table: Table, flag: str, value: str, *more: str) -> None:
     """Set a position; rows behind it that are not there yet are given up, if it is accepted."""
-    missing = world.missing(table)
+    lacking = missing(world, table)
     arguments = ("watermark", "set", "-t", world.scoped(table), flag, value, *more)
     if world.command(*arguments).code == 0:
         column = table.cursor_column
         by_id = column in ("id", "n")
         if by_id == (flag == "--id") and column != "none":
             behind = table.present(world.session, f"`{column}` <= '{value}'")
-            table.set_past(behind, missing)
+            table.set_past(behind, lacking)
 
 
 def reset(world: World, table: Table, *arguments: str) -> None:
