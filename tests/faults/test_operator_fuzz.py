@@ -14,10 +14,11 @@ import pytest
 
 from floodmark.embedded.mariadb import PrivateMariaDB
 from fuzz.actions import ACTIONS, KNOWN
+from fuzz.hints import FOLLOWED
 from fuzz.outcome import settle
 from fuzz.script import Failure, Script, new_script, shortened
 from fuzz.tables import SHAPES
-from fuzz.world import new_world
+from fuzz.world import World, new_world
 from scenarios import Lake
 from servers.postgres import PrivatePostgres
 from warehouses import Warehouse, new_duckdb, new_postgres
@@ -55,14 +56,16 @@ class Runs:
                     act(world, world.tables[step.table], Random(step.number))
                 world.note("\n--- the end")
                 settle(world)
+                world.note(summary(world))
             except Failure as failure:
                 return failure, world.log
             return None, world.log
 
     def check(self, script: Script) -> None:
         """Run a script; if it fails, shorten it and show every step."""
-        failure, _ = self.run(script)
+        failure, log = self.run(script)
         if failure is None:
+            print(log[-1])
             return
 
         def fails(less: Script) -> str | None:
@@ -83,6 +86,14 @@ class Runs:
             if script.target == "postgres"
             else new_duckdb(folder, lake)
         )
+
+
+def summary(world: World) -> str:
+    """How much a run has shown."""
+    rows = sum(len(table.present(world.session)) for table in world.tables)
+    given_up = sum(len(table.skipped) for table in world.tables if not table.whole)
+    followed = sum(line.startswith(FOLLOWED) for line in world.log)
+    return f"{rows} rows, {given_up} of them given up, {followed} hints followed"
 
 
 @pytest.fixture

@@ -13,6 +13,8 @@ from fuzz.tables import Table
 from fuzz.world import LONG_AGO, Refusal, World
 from warehouses import quoted
 
+FOLLOWED = "# as the hint says"
+
 _OR = re.compile(r", or (?:else )?|; (?:or )?")
 _CONFLICT = re.compile(r"(\w+)\.(\w+) is (.+) in the target, and (.+) by the source's schema")
 _LACKS = re.compile(r"has no column '(\w+)', which its '?(\w+)'? names")
@@ -28,7 +30,7 @@ def follow(world: World, refusal: Refusal, times: int) -> None:
     if not ways:
         raise Failure("hint not understood", f"{refusal.message}\nhint: {refusal.hint}")
     for do, match in ways[times % len(ways)]:
-        world.note(f"# as the hint says: {match[0]}")
+        world.note(f"{FOLLOWED}: {match[0]}")
         do(world, table, refusal, match)
 
 
