@@ -69,3 +69,13 @@ def test_what_is_left_out_may_have_any_type_and_hashes_have_their_own() -> None:
     }
     assert {plan.type for name, plan in plans.items() if name in choices.hash} == {"char(64)"}
     assert plans["flag"].arrow == "bool"
+
+
+def test_a_name_that_is_not_there_comes_with_a_hint() -> None:
+    def hint(name: str) -> str | None:
+        with pytest.raises(ConfigError) as refused:
+            check_choices(TABLE, CURSOR, ColumnChoices(exclude=(name,)))
+        return refused.value.hint
+
+    assert hint("mial") == "did you mean 'Mail'?"
+    assert hint("dropped_yesterday") == "take it out of 'exclude'"
