@@ -159,13 +159,15 @@ def test_settings_of_a_table_that_mean_nothing(pipeline: New, wanted: str, messa
 
 @pytest.mark.enough_on("mysql")
 @pytest.mark.parametrize(
-    "arguments",
+    ("arguments", "message"),
     [
-        ("sync", "-p", "main", "--limit", "9" * 30),
-        ("sync", "-p", "main", "--every", "99999w"),
-        ("watermark", "history", "-t", "x.y", "--most", "9" * 30),
-        ("s3clean", "clean", "-t", "x.y", "--older-than", "99999w"),
+        (("sync", "-p", "main", "--limit", "9" * 30), "is not a positive number of rows"),
+        (("sync", "-p", "main", "--every", "99999w"), "'99999w' is too long"),
+        (("watermark", "history", "-t", "{t}", "--most", "9" * 30), "range 1<=x<=100000"),
+        (("s3clean", "clean", "-t", "{t}", "--older-than", "99999w"), "'99999w' is too long"),
     ],
 )
-def test_huge_numbers_of_options(pipeline: New, arguments: tuple[str, ...]) -> None:
-    refused(make(pipeline), *arguments)
+def test_huge_numbers_of_options(pipeline: New, arguments: tuple[str, ...], message: str) -> None:
+    it = make(pipeline)
+    words = [word.replace("{t}", str(it.table())) for word in arguments]
+    assert message in refused(it, *words)
