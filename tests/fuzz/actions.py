@@ -48,40 +48,12 @@ ACTIONS: dict[str, tuple[Action, int]] = {
 # What is known not to be kept yet, why, and the shortest script that shows it. Such steps are left
 # out unless FLOODMARK_FUZZ_ALL is 1; a test says when one of them is fixed.
 KNOWN: dict[str, tuple[str, str]] = {
-    "alter-add-filled": (
-        "rows that are loaded get NULL, not the value that MySQL gave them",
-        "duckdb keyed+whole insert.0.1 settle.0.1 alter-add-filled.0.1",
-    ),
     "alter-add-again": (
         "rows that are loaded keep the values of the column that was dropped",
         "duckdb keyed+whole insert.0.1 settle.0.1 alter-add-again.0.1",
     ),
-    "alter-rename-column": (
-        "the hint to change the target by hand leaves rows that are loaded with NULL",
-        "duckdb keyed+whole insert.0.1 settle.0.1 alter-rename-column.0.1",
-    ),
-    "alter-swap-columns": (
-        "no row is stamped, so rows that are loaded keep their values",
-        "duckdb keyed+whole insert.0.1 settle.0.1 alter-swap-columns.0.3",
-    ),
-    "alter-round-times": (
-        "no row is stamped, so rows that are loaded keep their digits",
-        "duckdb keyed+whole insert.0.1 settle.0.1 alter-round-times.0.1",
-    ),
-    "include": (
-        "rows that are loaded get NULL in a column that is no longer left out",
-        "duckdb keyed+whole exclude.0.1 insert.0.1 settle.0.1 include.0.1",
-    ),
     "truncate-anyway": (
         "an id cursor does not see rows that get ids from before its position",
         "duckdb counted+whole insert.0.1 settle.0.1 truncate-anyway.0.1 insert.0.2",
-    ),
-    "swap-names": (
-        "rows of one table overwrite those of the other",
-        "duckdb keyed+text insert.0.1 insert.1.1 settle.0.1 swap-names.0.1",
-    ),
-    "older-lake": (
-        "the ledger knows manifests that the lake will write again",
-        "duckdb keyed+whole settle.0.1 keep-lake.0.1 settle.0.1 older-lake.0.1",
     ),
 }

@@ -5,6 +5,10 @@ import pytest
 from floodmark.model.manifest import Chunk, Column
 from floodmark.model.position import START
 from floodmark.planning.column_types import join, joined_table, value_change
+from floodmark.warehouse.duckdb import DuckdbTarget
+from floodmark.warehouse.postgres import PostgresTarget
+from floodmark.warehouse.redshift import RedshiftTarget
+from floodmark.warehouse.sql import SqlTarget
 
 ARROWS = {
     "smallint": "int16",
@@ -116,3 +120,30 @@ def test_what_a_change_of_type_does_to_values(before: str, now: str, change: str
     assert value_change(column(before), column(now)) == change
     assert value_change(column(now), column(now)) == "same"
     assert value_change(None, column(now)) == "unknown"
+
+
+def targets() -> dict[str, SqlTarget]:
+    """Targets that are asked for types alone, so none is opened."""
+    made: dict[str, SqlTarget] = {}
+    for kind, json in (
+        (DuckdbTarget, None),
+        (PostgresTarget, "jsonb"),
+        (PostgresTarget, "text"),
+        (RedshiftTarget, "varchar"),
+        (RedshiftTarget, "super"),
+    ):
+        target = kind.__new__(kind)
+        vars(target)["_json"] = json
+        made[f"{kind.__name__} {json}"] = target
+    return made
+
+
+@pytest.mark.parametrize("name", targets())
+@pytest.mark.parametrize("first", ARROWS)
+@pytest.mark.parametrize("second", ARROWS)
+def test_every_target_holds_what_was_joined(name: str, first: str, second: str) -> None:
+    """So a table that is made for manifests of two schemas takes the rows of both."""
+    target = targets()[name]
+    joined = target.column_type(join(column(first), column(second)))
+    for kind in (first, second):
+        assert target._holds(target.column_type(column(kind)), joined), (kind, joined)

@@ -96,6 +96,11 @@ def _join_types(one: Column, other: Column) -> tuple[str, str]:
 
 def _sized(one: Column, other: Column, sized: str, longest: str) -> str:
     widths = [_width(column) for column in (one, other)]
+    if one.arrow != other.arrow:  # bytes become hexadecimal digits
+        widths = [
+            2 * width if width and column.arrow == "binary" else width
+            for width, column in zip(widths, (one, other), strict=True)
+        ]
     if None in widths or "json" in (one.type, other.type):
         return longest
     width = max(width or 0 for width in widths)

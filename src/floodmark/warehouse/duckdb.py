@@ -33,8 +33,8 @@ _TYPES = {
     "timestamp[us, UTC]": "TIMESTAMP WITH TIME ZONE",
 }
 _WIDER = {
-    "SMALLINT": ("INTEGER", "BIGINT"),
-    "INTEGER": ("BIGINT",),
+    "SMALLINT": ("INTEGER", "BIGINT", "DOUBLE"),
+    "INTEGER": ("BIGINT", "DOUBLE"),
     "FLOAT": ("DOUBLE",),
     "DATE": ("TIMESTAMP",),
 }

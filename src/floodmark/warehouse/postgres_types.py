@@ -18,8 +18,8 @@ _TYPES = {
     "timestamp[us, UTC]": "timestamp with time zone",
 }
 _WIDER = {
-    "smallint": ("integer", "bigint"),
-    "integer": ("bigint",),
+    "smallint": ("integer", "bigint", "double precision"),
+    "integer": ("bigint", "double precision"),
     "real": ("double precision",),
     "date": ("timestamp without time zone",),
     "character varying": ("text",),

@@ -43,8 +43,8 @@ _SHOWN = {
     "varbinary": "VARBYTE",
 }
 _WIDER = {
-    "SMALLINT": ("INTEGER", "BIGINT"),
-    "INTEGER": ("BIGINT",),
+    "SMALLINT": ("INTEGER", "BIGINT", "DOUBLE PRECISION"),
+    "INTEGER": ("BIGINT", "DOUBLE PRECISION"),
     "REAL": ("DOUBLE PRECISION",),
     "DATE": ("TIMESTAMP",),
 }
@@ -116,6 +116,8 @@ def is_text(held: str, kind: str) -> bool:
         return False
     if kind_name == "DECIMAL":
         return sizes[0] >= kind_sizes[0] + _DECIMAL_MARKS
+    if kind_name == "VARBYTE":  # two digits a byte
+        return sizes[0] >= min(2 * kind_sizes[0], LONGEST_VARCHAR)
     return sizes[0] >= _TEXT_BYTES.get(kind, LONGEST_VARCHAR)
 
 
