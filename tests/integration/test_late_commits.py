@@ -343,6 +343,9 @@ def test_a_forgotten_transaction_holds_the_table_back_and_is_named(
         assert ending in ended.err
         listed = it.call("watermark", "list")
         assert "held back" in listed.out
+        assert ending in " ".join(listed.out.split())
+        (shown,) = it.call("watermark", "list", "--json").value
+        assert ending in shown["held_back"]
         assert ending in it.call("watermark", "get", "-t", f"{it.schema}.t").out
         metrics = it.folder / "metrics.prom"
         assert it.sync("--metrics-file", str(metrics)).code == 0

@@ -122,6 +122,11 @@ def list_all(app: App) -> None:
             ]
         )
     say(table_of(_LIST, rows) if rows else "no tables")
+    for seen in found:
+        if seen.lease and seen.lease.held_by:
+            since = f" since {stamped(seen.lease.held_since)}" if seen.lease.held_since else ""
+            held = f"{names[seen.table]}: held back{since}: {seen.lease.held_by}"
+            say(fold(held, indent=2))
     if any(seen.watermark and seen.watermark.mysql_state.before_start for seen in found):
         say(fold(_LEFT_OUT, indent=0))
 
@@ -202,10 +207,15 @@ def backups(app: App, names: tuple[str, ...]) -> None:
 
 
 def _in_list(seen: Overview) -> dict[str, object]:
+    lease = seen.lease
+    held = {
+        "held_back": lease.held_by if lease else None,
+        "held_back_since": stamped(lease.held_since) if lease and lease.held_since else None,
+    }
     if seen.watermark is None:
-        return {"table_name": str(seen.table), "problem": seen.problem, "watermark": None}
+        return {"table_name": str(seen.table), "problem": seen.problem, "watermark": None, **held}
     document: dict[str, object] = msgspec.json.decode(seal(seen.watermark))
-    return document
+    return {**document, **held}
 
 
 def _names(tables: list[TableName]) -> dict[TableName, str]:
