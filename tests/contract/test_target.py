@@ -928,3 +928,17 @@ def test_a_probe_tells_of_the_target_and_leaves_nothing(warehouse: Warehouse) ->
     assert abs(datetime.now(UTC) - now).days == 0
     tables = "SELECT table_name FROM information_schema.tables WHERE table_name LIKE '%probe%'"
     assert warehouse.query(tables) == []
+
+
+def test_columns_may_be_called_like_ours(warehouse: Warehouse) -> None:
+    """A column that ranks rows must not be one of theirs."""
+    ranks = [
+        Column(name, "bigint", True, "int64") for name in ("floodmark_rank", "floodmark_wider")
+    ]
+    table = TargetTable(name="ours", columns=(ID, *ranks), primary_key=("id",), version=None)
+    loads = Loads(warehouse, table)
+    first = [{"id": n, "floodmark_rank": 2, "floodmark_wider": n} for n in (1, 2, 3)]
+    assert loads.load(loads.chunk(first)) == 3
+    again = [{"id": 1, "floodmark_rank": 7, "floodmark_wider": 7}]
+    assert loads.load(loads.chunk(again)) == 1
+    assert sorted(loads.rows(), key=lambda row: row["id"]) == [*again, *first[1:]]

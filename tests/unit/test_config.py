@@ -613,6 +613,20 @@ def test_two_connections_to_one_place_are_one_target(
         config.target_of(TableName("A", "x", "y"))
 
 
+@pytest.mark.parametrize(
+    "table", ["x.floodmark_staging", "x.Floodmark_Ledger", "x.y: {target_name: floodmark_newest} #"]
+)
+def test_names_of_ours_are_no_targets(load: Load, table: str) -> None:
+    config = load(
+        f"lake: ./l\nconnections:\n  A: {{type: mysql, user: u}}\n  W: {{type: duckdb, path: w}}\n"
+        f"pipelines:\n  p:\n    source: A\n    target: W\n    tables:\n      {table}: {{}}\n"
+    )
+    (name,) = config.tables
+    with pytest.raises(ConfigError, match="names that begin with floodmark_") as caught:
+        config.target_of(name)
+    assert "target_name" in str(caught.value.hint)
+
+
 def test_target_names_keep_tables_apart(load: Load) -> None:
     config = load(
         pipelines(

@@ -27,6 +27,7 @@ from floodmark.model.timestamps import utc_now
 FILE_NAME = "floodmark.yml"
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _ENDPOINT = re.compile(r"https?://[A-Za-z0-9.\-\[\]:]+/?")
+_OURS = "floodmark_"
 _LOCAL = {"localhost", "127.0.0.1", "::1"}
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{2,}")
 
@@ -84,6 +85,12 @@ class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True):
         }
         places = {connection: self._place(connection) for connection, _ in names.values()}
         (mine, name) = names[table]
+        if name.lower().startswith(_OURS):
+            raise ConfigError(
+                f"{table} would be loaded into {name}, and names that begin with {_OURS} are kept"
+                " for the ledger and what is staged",
+                hint="give the table another 'target_name'",
+            )
         for other, (connection, other_name) in names.items():
             # Warehouses do not tell names apart by upper and lower case.
             same = places[connection] == places[mine] and other_name.lower() == name.lower()

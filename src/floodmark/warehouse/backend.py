@@ -1,7 +1,7 @@
 """What a database must be able to do, so that loading in SQL works on it."""
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -143,6 +143,14 @@ class SqlBackend(Target):
     @abstractmethod
     def _rollback(self) -> None:
         """Undo it; no error if it is over already, or the connection is gone."""
+
+
+def free_name(name: str, taken: Iterable[str]) -> str:
+    """A name of ours that is none of those taken, in whatever case."""
+    known = {other.lower() for other in taken}
+    while name.lower() in known:
+        name += "_"
+    return name
 
 
 def quote(name: str | None) -> str:

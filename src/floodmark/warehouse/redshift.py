@@ -20,7 +20,7 @@ from floodmark.errors import ConfigError, FloodmarkError, StorageError
 from floodmark.model.load import LoadBatch, LoadChunk, TargetTable
 from floodmark.model.manifest import Column
 from floodmark.storage.objects import ObjectStore
-from floodmark.warehouse.backend import LEDGER, NEWEST, STAGING, quote
+from floodmark.warehouse.backend import LEDGER, NEWEST, STAGING, free_name, quote
 from floodmark.warehouse.misfits import Misfit
 from floodmark.warehouse.reading import bytes_of
 from floodmark.warehouse.redshift_misfits import redshift_misfits
@@ -236,11 +236,12 @@ class RedshiftTarget(SqlTarget):
         self._execute(f"LOCK TABLE {self._name(LEDGER)}")
 
     def _widen(self, table: str, column: str, kind: str) -> None:
-        name, old = self._name(table), self._columns_of(table)[column]
+        columns = self._columns_of(table)
+        name, old = self._name(table), columns[column]
         if can_grow(old, kind):  # not allowed in a transaction
             self._execute(f"ALTER TABLE {name} ALTER COLUMN {quote(column)} TYPE {kind}")
             return
-        wider = f"floodmark_wider_{column}"[:120]
+        wider = free_name("floodmark_wider", columns)
         steps = (
             f"ALTER TABLE {name} ADD COLUMN {quote(wider)} {kind}",
             f"UPDATE {name} SET {quote(wider)} = {quote(column)}",  # noqa: S608

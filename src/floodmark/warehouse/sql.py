@@ -19,15 +19,13 @@ from floodmark.model.notice import Notice
 from floodmark.model.standing import Head
 from floodmark.model.timestamps import as_utc
 from floodmark.model.verification import Extent
-from floodmark.warehouse.backend import LEDGER, NEWEST, STAGING, PassingConflict, quote
+from floodmark.warehouse.backend import LEDGER, NEWEST, STAGING, PassingConflict, free_name, quote
 from floodmark.warehouse.conversion import ConvertingBackend, held_as
 from floodmark.warehouse.ledger import LedgerTable
 from floodmark.warehouse.misfits import Misfit, may_be_null, open_keys
 from floodmark.warehouse.reading import within
 from floodmark.warehouse.target import SchemaConflict, TargetFacts, Unrepresentable
 from floodmark.warehouse.waiting import telling_of_a_wait
-
-_RANK = "floodmark_rank"
 
 TRIES = 5
 
@@ -276,10 +274,11 @@ class SqlTarget(LedgerTable, ConvertingBackend):
         target = self._name(table.name)
         keys = ", ".join(quote(name) for name in table.primary_key)
         order = f"{quote(table.version)} DESC NULLS LAST" if table.version else keys
+        rank = free_name("floodmark_rank", (column.name for column in table.columns))
         self._execute(
             f"CREATE TEMPORARY TABLE {NEWEST} AS SELECT {columns} FROM ("  # noqa: S608
-            f"SELECT {columns}, ROW_NUMBER() OVER (PARTITION BY {keys} ORDER BY {order}) AS {_RANK}"
-            f" FROM {STAGING}) AS ranked WHERE {_RANK} = 1"
+            f"SELECT {columns}, ROW_NUMBER() OVER (PARTITION BY {keys} ORDER BY {order}) AS {rank}"
+            f" FROM {STAGING}) AS ranked WHERE {rank} = 1"
         )
         self._count_newest()
         # Redshift takes no alias for the table that rows are deleted from.
