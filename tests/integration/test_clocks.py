@@ -147,6 +147,7 @@ def some_rows(it: Pipeline) -> None:
     insert(it)
 
 
+@pytest.mark.follows_hint("set the clock that is wrong (NTP), then run the command again")
 @pytest.mark.parametrize("first", [True, False])
 @pytest.mark.parametrize("by", [DAYS, -DAYS, timedelta(minutes=6)])
 def test_a_machine_whose_clock_is_wrong_commits_nothing(
@@ -168,12 +169,17 @@ def test_a_machine_whose_clock_is_wrong_commits_nothing(
             assert state(it) == before
         plan = it.call("sync", "-p", "main", "--dry-run")
         assert "this machine's clock says" in plan.out + plan.err
+        compared = it.call("doctor", "--json")
+        assert compared.code == 1
+        wrong = [check for check in compared.value if "its clock is" in check["finding"]]
+        assert {check["subject"] for check in wrong} == {"lake", "source PROD"}
     assert it.call("sync", "-p", "main").code == 0
     assert it.ids().keys() == ({1} if first else {1, 2})
     it.check_tracking()
 
 
 @enough
+@pytest.mark.follows_hint("if it is right, another was wrong: 'floodmark watermark …")
 @pytest.mark.parametrize("first", [True, False])
 @pytest.mark.parametrize("stages", [[], ["--backup-only"]])
 def test_a_state_that_a_wrong_clock_wrote_is_left_by_the_hint(

@@ -74,6 +74,7 @@ def refused(ended: Ended) -> str:
     return str(ended.table["hint"])
 
 
+@pytest.mark.follows_hint("then sync, reads the table again from the start")
 @pytest.mark.parametrize("columns", [KEYED, KEYLESS], ids=["keyed", "keyless"])
 @pytest.mark.parametrize("other", ["id", "[created_at, id]"])
 def test_another_cursor_is_refused_until_the_table_is_read_again(
@@ -123,6 +124,7 @@ def test_validate_dry_run_and_doctor_see_another_cursor(pipeline: New) -> None:
     assert it.call("watermark", "validate", "--data").code == 0
 
 
+@pytest.mark.follows_hint("--extract-only' read it again by that one")
 @pytest.mark.parametrize("stamped", ["NULL", "NOT NULL DEFAULT CURRENT_TIMESTAMP"])
 def test_a_found_cursor_stays_when_a_better_one_appears(pipeline: New, stamped: str) -> None:
     it = pipeline({"t": "{}"})

@@ -60,6 +60,8 @@ def test_a_start_is_said_before_the_first_sync(pipeline: Make) -> None:
     assert it.call(*get).out == expected
 
 
+@pytest.mark.follows_hint("'floodmark watermark get -t TABLE' shows how to read them")
+@pytest.mark.follows_hint("'floodmark watermark reset -t ……'")
 @pytest.mark.parametrize("extra", [", KEY (update_at, id)", ""])
 def test_rows_before_the_start_are_counted_and_read_when_asked_for(
     pipeline: Make, extra: str
@@ -147,6 +149,7 @@ def test_the_count_is_in_the_manifests_and_survives_a_lost_watermark(pipeline: M
     assert it.watermark().mysql_state.before_start == before
 
 
+@pytest.mark.follows_hint("'floodmark watermark set -t … --timestamp 0001-01-01 --force'")
 def test_a_system_watermark_leaves_rows_out_too(pipeline: Make) -> None:
     it = pipeline({"t": "{}", "bag": "{cursor: update_at}"}, settings="default_start: all\n")
     make_table(it)

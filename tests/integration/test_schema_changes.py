@@ -194,6 +194,8 @@ CASES = [
 ]
 
 
+@pytest.mark.follows_hint("--force', then sync, reads them again")
+@pytest.mark.follows_hint("--load-only --force' and sync load all of it from the lake")
 @pytest.mark.enough_on("mysql")
 @pytest.mark.parametrize(("target", "name"), CASES)
 def test_rows_stay_equal_and_a_lost_warehouse_comes_back(

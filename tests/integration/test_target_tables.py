@@ -84,6 +84,7 @@ def test_a_source_under_another_name_is_not_loaded_into_the_same_table(
     assert held(it, "t2") == held(it, "t") == list(range(1, 11))
 
 
+@pytest.mark.follows_hint("set 'target_name' back to …; or 'floodmark watermark reset -t …")
 @pytest.mark.parametrize("definition", [KEYED, KEYLESS], ids=["keyed", "keyless"])
 @pytest.mark.parametrize("way_out", ["drop", "rename"])
 def test_target_names_that_are_swapped_mix_nothing(
@@ -168,6 +169,7 @@ def follow_hints(it: Pipeline) -> list[str]:
     raise AssertionError(said)
 
 
+@pytest.mark.follows_hint("--load-only', then sync, loads all that this lake has again")
 @pytest.mark.parametrize("definition", [KEYED, KEYLESS], ids=["keyed", "keyless"])
 @pytest.mark.parametrize("since", ["syncs", "set", "reset", "load reset", "nothing loaded"])
 def test_an_older_lake_that_is_put_back_is_seen(
@@ -221,6 +223,7 @@ GO_BACK = {
 }
 
 
+@pytest.mark.follows_hint("then sync, reads all of it again into an emptied table")
 @pytest.mark.parametrize("definition", [KEYED, KEYLESS], ids=["keyed", "keyless"])
 @pytest.mark.parametrize("way", list(GO_BACK))
 def test_going_back_loads_nothing_twice(pipeline: Make, definition: str, way: str) -> None:
