@@ -1,6 +1,7 @@
 """A table gets another name, and goes on as if it had always had it."""
 
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from floodmark.model.table import TableName
 from floodmark.storage.local import LocalObjectStore
 from floodmark.warehouse.duckdb import DuckdbTarget
+from hints import commands_in
 from pipelines import SCOPE, Ended, Pipeline, ask_once
 from scenarios import open_store
 from target_tables import CURSOR, KEYED, KEYLESS, Make, edit, held, insert
@@ -65,12 +67,15 @@ def check_moved(it: Pipeline) -> None:
     assert held(it, "t") == expected
 
 
+@pytest.mark.follows_hint("under a new name: floodmark watermark move -t … --to …")
 @pytest.mark.parametrize("definition", [KEYED, KEYLESS], ids=["keyed", "keyless"])
 def test_a_renamed_connection_is_followed(pipeline: Make, definition: str) -> None:
     it = begin(pipeline, definition)
     rename_connection(it)
-    assert it.call(*SYNC).code == 1
-    ended = move(it)
+    refused = it.call(*SYNC)
+    assert refused.code == 1
+    (command,) = commands_in(refused.err)
+    ended = it.call(*command, "--force")
     assert ended.code == 0, ended
     assert f"{old(it)} → {new(it)}" in ended.out
     before, after = ([m.head for m in log] for log in (it.manifests(), open_log(it, "P2")))
@@ -157,6 +162,75 @@ def test_there_and_back_again(pipeline: Make) -> None:
     check_moved(it)
 
 
+@pytest.mark.follows_hint("see 'floodmark watermark list'")
+def test_what_was_misspelt_is_listed(pipeline: Make) -> None:
+    it = begin(pipeline, KEYED)
+    rename_connection(it)
+    for arguments in (
+        ("-t", f"PRDO:{it.schema}.t", "--to", new(it)),
+        ("--from-scope", "PRDO", "--to-scope", "P2"),
+    ):
+        ended = it.call("watermark", "move", *arguments, "--force")
+        assert ended.code == 2
+        (command,) = commands_in(ended.err)
+        assert old(it) in it.call(*command).out
+    assert move(it).code == 0
+
+
+def put_back(it: Pipeline, backup: Path) -> None:
+    """Replace the lake by an older copy of it."""
+    shutil.rmtree(str(it.lake.folder))
+    shutil.copytree(backup, str(it.lake.folder))
+
+
+def test_a_lake_that_was_put_back_can_be_moved(pipeline: Make) -> None:
+    """The ledger knows what this lake lacks: the new name is told so, and how to go on."""
+    it = begin(pipeline, KEYED)
+    backup = shutil.copytree(str(it.lake.folder), it.folder / "backup")
+    insert(it, "t", 23, 24)
+    assert it.call(*SYNC).code == 0
+    put_back(it, backup)
+    insert(it, "t", 25, 26)
+    assert it.call(*SYNC, "--backup-only").code == 0
+    rename_connection(it)
+    ended = move(it)
+    assert ended.code == 0, ended
+    ended = it.call(*SYNC)
+    assert ended.code == 1
+    assert "the lake was put back to an older state" in " ".join(ended.out.split())
+    (command,) = commands_in(ended.err)
+    assert command[3] == new(it)
+    assert it.call(*command, "--force").code == 0
+    assert it.call(*SYNC).code == 0
+    assert held(it, "t") == list(range(1, 27))
+    assert it.call("watermark", "validate").code == 0
+
+
+def test_two_loads_that_cannot_become_one_stay_as_they_were(pipeline: Make) -> None:
+    """The lake has forgotten that the new name was loaded, into a table of its own."""
+    it = begin(pipeline, KEYED)
+    backup = shutil.copytree(str(it.lake.folder), it.folder / "backup")
+    rename_connection(it)
+    renamed = Path(it.config).read_text()
+    edit(it, ("{cursor:", "{target_name: t2, cursor:"))
+    with_target = Path(it.config).read_text()
+    assert it.call(*SYNC).code == 0
+    put_back(it, backup)
+    Path(it.config).write_text(renamed)
+    ended = move(it)
+    assert ended.code == 1
+    assert "they cannot become one" in ended.err
+    assert f"give {new(it)} a 'target_name' of its own" in ended.err
+    Path(it.config).write_text(with_target)
+    ended = it.call(*SYNC)
+    assert ended.code == 1
+    (command,) = commands_in(ended.err)
+    assert it.call(*command, "--force").code == 0
+    assert it.call(*SYNC).code == 0
+    assert held(it, "t2") == list(range(1, 23))
+    assert it.watermark().moved_to is None
+
+
 def test_what_cannot_be_moved_is_refused(pipeline: Make) -> None:
     it = begin(pipeline, KEYLESS)
     rename_connection(it)
@@ -204,13 +278,16 @@ def killed_before(step: int) -> Iterator[list[str]]:
             patch.stopall()
 
 
+@pytest.mark.follows_hint(
+    "'floodmark watermark move -t … --to …' completes it", "use …; if the move was interrupted"
+)
 def test_a_move_that_is_killed_anywhere_is_completed(pipeline: Make) -> None:
     it = begin(pipeline, KEYLESS)
     configured = Path(it.config).read_text()
     rename_connection(it)
     renamed = Path(it.config).read_text()
     shutil.copytree(it.folder, it.folder.parent / "kept")
-    step, ended = 0, False
+    step, ended, hinted = 0, False, Counter[str]()
     while not ended:
         step += 1
         shutil.rmtree(it.folder)
@@ -218,15 +295,21 @@ def test_a_move_that_is_killed_anywhere_is_completed(pipeline: Make) -> None:
         ask_once(it, "DELETE FROM t WHERE id > 22")
         with killed_before(step) as steps, suppress(Killed):
             ended = move(it).code == 0 and len(steps) < step
-        # Either name, in between: refused, or what it always did.
-        for text in (configured, renamed):
+        # Either name, in between: refused with the way on, or what it always did.
+        command = ["watermark", "move", "-t", old(it), "--to", new(it)]
+        for name, text in (("old", configured), ("new", renamed)):
             Path(it.config).write_text(text)
-            assert it.call(*SYNC).code in (0, 1, 2)
-        assert move(it).code == 0
+            synced = it.call(*SYNC)
+            assert synced.code in (0, 1, 2)
+            if synced.code == 2:
+                (command,) = commands_in(synced.err)
+                hinted[name] += 1
+        assert it.call(*command, "--force").code == 0
         insert(it, "t", 31, 35)
         assert it.call(*SYNC).code == 0
         assert held(it, "t") == [*range(1, 23), *range(31, 36)]
     assert "commit" in steps
+    assert hinted.keys() == {"old", "new"}
     assert it.call("watermark", "validate").code == 0
 
 

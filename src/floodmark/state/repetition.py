@@ -18,7 +18,11 @@ from floodmark.state.log import ManifestLog
 def without_repetition(
     log: ManifestLog, table: TableName, current: Watermark, change: Change
 ) -> Change:
-    """Return an operator's change; UsageError if rows without a key would be loaded twice by it."""
+    """Return an operator's change; UsageError if rows without a key would be loaded twice by it.
+
+    That a table goes on under another name comes first: what it lacks a key for happens there.
+    """
+    current.refuse_moved()
     eligible = current.redshift_state.eligible_from_epoch
     match change:
         case Set(position=position):

@@ -1,7 +1,8 @@
 """Give a table another name: its log, its position and its ledger go on under the new one.
 
-    both leases → 1. new name: "being moved" → 2. old name: "moved" → 3. copy the log
-    → 4. ledger, in one transaction → 5. the watermark under the new name
+    both leases → the ledger does not know both names → 1. new name: "being moved"
+    → 2. old name: "moved" → 3. copy the log → 4. ledger, in one transaction
+    → 5. the watermark under the new name
 
 Data files stay where they are: manifests name them by their paths. Each step can be repeated, so
 the same command completes a move that was interrupted. What a crash leaves:
@@ -18,6 +19,7 @@ in the target is the new name's.
 """
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 
 from msgspec import structs
 
@@ -30,6 +32,7 @@ from floodmark.model.watermark import Watermark, empty_watermark
 from floodmark.state import layout
 from floodmark.state.watermarks import WatermarkStore
 from floodmark.sync.loading import Loading
+from floodmark.warehouse.target import Target
 
 
 def check_move(store: WatermarkStore, old: TableName, new: TableName) -> bool:
@@ -64,6 +67,9 @@ def move_table(store: WatermarkStore, old: TableName, new: TableName, loading: L
         if not check_move(store, old, new):
             return False
         store.get(old)
+        with _target(loading) as target:
+            if target:
+                target.check_rename(str(old), str(new))
         begun = store.saved(new)
         if begun is None or begun.moving_from is None:
             fresh = empty_watermark(new, loading.session_id, store.now())
@@ -71,11 +77,16 @@ def move_table(store: WatermarkStore, old: TableName, new: TableName, loading: L
         current = store.update(old, lambda now: structs.replace(now, moved_to=str(new)))
         renamed = list(_copy_log(store, old, new))
         _copy_quarantine(store, old, new)
-        if not loading.target_missing():
-            with loading.open_target() as target:
+        with _target(loading) as target:
+            if target:
                 target.rename_source(str(old), str(new), renamed)
         store.take_over(new, _renamed(current, new))
     return True
+
+
+def _target(loading: Loading) -> AbstractContextManager[Target | None]:
+    """The target; None if there is nothing yet."""
+    return nullcontext() if loading.target_missing() else loading.open_target()
 
 
 def _copy_log(store: WatermarkStore, old: TableName, new: TableName) -> Iterator[RenamedManifest]:

@@ -10,12 +10,11 @@ Entries of earlier versions name no target table. They count as loaded into the 
 the next load fills that in.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import final
 
 from floodmark.errors import FloodmarkError
 from floodmark.model.load import (
-    AnotherLake,
     LedgerEntry,
     LoadBatch,
     LoadChunk,
@@ -102,45 +101,57 @@ class LedgerTable(SqlBackend):
         self._refuse_unnamed(table_name, name)
 
     @final
+    def check_rename(self, old: str, new: str) -> None:
+        """Look for entries of both."""
+        if not self._columns_of(LEDGER):
+            return
+        names = f"SELECT DISTINCT table_name FROM {self._name(LEDGER)}"  # noqa: S608
+        if len(self._query(f"{names} WHERE table_name IN ($1, $2)", (old, new))) > 1:
+            raise FloodmarkError(
+                f"the ledger knows loads of {old} and of {new}: they cannot become one",
+                hint=f"give {new} a 'target_name' of its own instead of moving {old}",
+            )
+
+    @final
     def rename_source(self, old: str, new: str, manifests: Sequence[RenamedManifest]) -> None:
-        """Rename and seal each entry."""
+        """Rename each entry; those of other manifests still tell that the lake is another one."""
         if not self._columns_of(LEDGER):
             return
         self._begin()
         try:
             self._lock_ledger()
-            self._rename_entries(old, new, {found.head: found for found in manifests})
+            self.check_rename(old, new)
+            self._rename_entries(old, new, manifests)
             self._commit()
         except BaseException:
             self._rollback()
             raise
 
-    def _rename_entries(
-        self, old: str, new: str, manifests: Mapping[Head, RenamedManifest]
-    ) -> None:
+    def _rename_entries(self, old: str, new: str, manifests: Sequence[RenamedManifest]) -> None:
         ledger = self._name(LEDGER)
         rows = self._query(
             f"SELECT DISTINCT epoch, sequence, digest FROM {ledger} WHERE table_name = $1",  # noqa: S608
             (old,),
         )
-        if rows and self._query(
-            f"SELECT 1 FROM {ledger} WHERE table_name = $1 LIMIT 1",  # noqa: S608
-            (new,),
-        ):
-            raise FloodmarkError(
-                f"the ledger knows loads of {old} and of {new}: they cannot become one",
-                hint=f"give {new} a 'target_name' of its own instead of moving {old}",
-            )
-        for epoch, sequence, digest in rows:
-            head = Head(epoch, sequence)
-            found = manifests.get(head)
-            if found is None or found.before != digest:
-                raise AnotherLake(old, f"manifest {head} of {old} is not the one that was loaded")
-            self._execute(
-                f"UPDATE {ledger} SET table_name = $1, manifest = $2, digest = $3"  # noqa: S608
-                " WHERE table_name = $4 AND epoch = $5 AND sequence = $6",
-                (new, found.manifest, found.digest, old, epoch, sequence),
-            )
+        known = {(Head(epoch, sequence), digest) for epoch, sequence, digest in rows}
+        for found in manifests:
+            if (found.head, found.before) in known:
+                self._execute(
+                    f"UPDATE {ledger} SET manifest = $1, digest = $2"  # noqa: S608
+                    " WHERE table_name = $3 AND epoch = $4 AND sequence = $5 AND digest = $6",
+                    (
+                        found.manifest,
+                        found.digest,
+                        old,
+                        found.head.epoch,
+                        found.head.sequence,
+                        found.before,
+                    ),
+                )
+        self._execute(
+            f"UPDATE {ledger} SET table_name = $1 WHERE table_name = $2",  # noqa: S608
+            (new, old),
+        )
 
     def _refuse_unnamed(self, table_name: str, name: str) -> None:
         """TargetTaken for a first load into a table that entries without a target may have filled.

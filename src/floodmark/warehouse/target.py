@@ -61,10 +61,14 @@ class Target(ABC):
         """
 
     @abstractmethod
+    def check_rename(self, old: str, new: str) -> None:
+        """FloodmarkError if the ledger knows both names of a source table; changes nothing."""
+
+    @abstractmethod
     def rename_source(self, old: str, new: str, manifests: Sequence[RenamedManifest]) -> None:
         """Let the ledger call a source table by another name, in one transaction.
 
-        May be repeated. AnotherLake, and nothing is changed, if it knows other manifests.
+        May be repeated. What it knows of other manifests stays, so that a load refuses it.
         """
 
     @abstractmethod
