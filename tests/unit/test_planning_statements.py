@@ -7,8 +7,11 @@ import pytest
 from floodmark.errors import UsageError
 from floodmark.model.cursor import Cursor
 from floodmark.model.position import START, Position
-from floodmark.model.schema import SourceColumn
+from floodmark.model.schema import SourceColumn, SourceTable
+from floodmark.model.table import TableName
 from floodmark.sources.statements import Value, between, cursor_values, literal
+
+TABLE = SourceTable(name=TableName("A", "s", "t"), columns=(), primary_key=(), indexes=())
 
 
 def column(data_type: str, name: str = "c") -> SourceColumn:
@@ -53,11 +56,13 @@ def test_equal_beginnings_become_equalities() -> None:
 def test_positions_that_do_not_fit_the_cursor_are_refused() -> None:
     cursor = Cursor(kind="timestamp", timestamp="update_at", key=("id",))
     moment = datetime(2025, 8, 4, tzinfo=UTC)
-    assert cursor_values(cursor, START) == ()
-    assert cursor_values(cursor, Position(moment)) == (moment,)
-    with pytest.raises(UsageError, match="no timestamp"):
-        cursor_values(cursor, Position(id=5))
-    with pytest.raises(UsageError, match="does not fit"):
-        cursor_values(cursor, Position(moment, (1, 2)))
+    assert cursor_values(TABLE, cursor, START) == ()
+    assert cursor_values(TABLE, cursor, Position(moment)) == (moment,)
+    with pytest.raises(UsageError, match="no timestamp") as lacking:
+        cursor_values(TABLE, cursor, Position(id=5))
+    with pytest.raises(UsageError, match="does not fit") as wrong:
+        cursor_values(TABLE, cursor, Position(moment, (1, 2)))
+    for refused in (lacking, wrong):
+        assert "floodmark watermark set -t A:s.t --timestamp" in str(refused.value.hint)
     # A time says nothing to an id cursor: it begins at the start.
-    assert cursor_values(Cursor(kind="id", key=("id",)), Position(moment)) == ()
+    assert cursor_values(TABLE, Cursor(kind="id", key=("id",)), Position(moment)) == ()

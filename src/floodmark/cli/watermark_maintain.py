@@ -1,7 +1,7 @@
 """Commands that keep the state tidy: prune and validate."""
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import click
 import msgspec
@@ -26,7 +26,7 @@ from floodmark.state.validation import validate as validate_lake
 from floodmark.sync.spark import SparkEngine
 from floodmark.sync.tunnels import open_for_workers
 from floodmark.sync.validation import compare_cursor, repair_table, validate_table
-from floodmark.sync.verification import LOAD_AGAIN, verify_table
+from floodmark.sync.verification import load_again, verify_table
 from floodmark.tunnels.tunnel import Tunnels
 
 
@@ -111,7 +111,7 @@ def validate(
     if differing:
         raise DifferenceFound(
             f"differences in {', '.join(differing)}",
-            hint=_hint(found.values(), repair=repair),
+            hint=_hint(found.values(), differing, repair=repair),
         )
     for failure in failures.values():
         raise failure
@@ -123,9 +123,9 @@ def validate(
         )
 
 
-def _hint(found: Collection[Findings], *, repair: bool) -> str | None:
+def _hint(found: Collection[Findings], differing: Sequence[str], *, repair: bool) -> str | None:
     if not any(findings.differences for findings in found):
-        return LOAD_AGAIN
+        return load_again(differing[0] if len(differing) == 1 else "TABLE")
     if repair or not any(findings.repairable for findings in found):
         return None
     return "'floodmark watermark validate --repair' repairs the tracking"

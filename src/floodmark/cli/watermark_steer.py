@@ -170,7 +170,7 @@ def restore(
             raise UsageError(f"cannot read {path}: {error.strerror}") from error
         after = steering.restore_document(app.store, table, data, name=path, agree=agree)
     else:
-        after = steering.restore_manifest(app.store, table, _head(str(origin)), agree=agree)
+        after = steering.restore_manifest(app.store, table, _head(table, str(origin)), agree=agree)
     text, value = _moved(table, before, after)
     app.print(text, [value])
 
@@ -240,12 +240,13 @@ def _identity(text: str | None) -> int | None:
     return number
 
 
-def _head(text: str) -> Head:
+def _head(table: TableName, text: str) -> Head:
     try:
         return Head.parse(text)
     except ValueError:
         raise UsageError(
-            f"{text!r} is not the ID of a state", hint="an ID looks like 1-7; see watermark history"
+            f"{text!r} is not the ID of a state",
+            hint=f"an ID looks like 1-7; see floodmark watermark history -t {table}",
         ) from None
 
 

@@ -136,7 +136,7 @@ def has_reached(
     index: str | None,
 ) -> bool:
     """Whether there is any row at a position's time (or id) or behind it."""
-    column, values = cursor_columns(table, cursor)[0], cursor_values(cursor, position)
+    column, values = cursor_columns(table, cursor)[0], cursor_values(table, cursor, position)
     if not values:
         return True
     where = f"{quote_name(column.name)} >= {literal(column, values[0])}"
@@ -203,8 +203,8 @@ def estimate_rows(
     outside = sum(
         _explain(session, table, index, condition(columns, values))
         for condition, values in (
-            (up_to, cursor_values(cursor, start)),
-            (above, cursor_values(cursor, bound)),
+            (up_to, cursor_values(table, cursor, start)),
+            (above, cursor_values(table, cursor, bound)),
         )
         if values
     )

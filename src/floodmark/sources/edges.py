@@ -52,7 +52,7 @@ def cursor_edges(
         unique=cursor.unique,
         by_time=cursor.timestamp is not None,
     )
-    reached = cursor_values(cursor, start)
+    reached = cursor_values(table, cursor, start)
     for end, rows in strides(session, scan, reached, size=stride, limit=limit):
         yield Edge(_cursor_position(cursor, end), rows)
 

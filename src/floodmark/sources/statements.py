@@ -135,8 +135,8 @@ def window_predicate(table: SourceTable, cursor: Cursor, start: Position, end: P
 
 def cursor_predicate(table: SourceTable, cursor: Cursor, start: Position, end: Position) -> str:
     """The condition that selects the rows whose cursor lies in `(start, end]`."""
-    values = cursor_values(cursor, start)
-    condition = between(cursor_columns(table, cursor), values, cursor_values(cursor, end))
+    values, last = (cursor_values(table, cursor, position) for position in (start, end))
+    condition = between(cursor_columns(table, cursor), values, last)
     if cursor.timestamp is None or values:
         return condition
     first = _FIRST_TIMES[table.column(cursor.timestamp).data_type]
@@ -174,13 +174,13 @@ def cursor_columns(table: SourceTable, cursor: Cursor) -> tuple[SourceColumn, ..
     return tuple(table.column(name) for name in cursor.columns)
 
 
-def cursor_values(cursor: Cursor, position: Position) -> Values:
+def cursor_values(table: SourceTable, cursor: Cursor, position: Position) -> Values:
     """A position as values of the cursor's columns, fewer if it stands behind many rows."""
     key = () if position.id is None else identity_values(position.id)
     if len(key) > len(cursor.key) and cursor.kind != "none":
         raise UsageError(
             f"position {position} does not fit the cursor {cursor}",
-            hint="set one that does: watermark set --timestamp TS",
+            hint=f"set one that does: floodmark watermark set -t {table.name} --timestamp …",
         )
     match cursor.kind:
         case "none":
@@ -193,7 +193,7 @@ def cursor_values(cursor: Cursor, position: Position) -> Values:
             return ()
     raise UsageError(
         f"position {position} has an id but no timestamp, and the cursor is {cursor}",
-        hint="set both: watermark set --timestamp TS --id N",
+        hint=f"set both: floodmark watermark set -t {table.name} --timestamp … --id …",
     )
 
 

@@ -52,7 +52,7 @@ def check_server_change(
             f" {source.server.identity}: {reason}",
             hint="if it is a replica that is catching up, try again later; if it was promoted"
             f" without them, 'floodmark watermark set -t {table} {flag} …' goes back to before"
-            " the failover, and 'floodmark watermark reset' reads everything again",
+            f" the failover, and 'floodmark watermark reset -t {table}' reads all of it again",
         )
     source.announce(
         Notice(

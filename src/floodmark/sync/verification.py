@@ -64,10 +64,6 @@ if TYPE_CHECKING:
     from floodmark.engine.comparison import VerificationJob
 
 MOST_SHOWN = 20
-LOAD_AGAIN = (
-    "'watermark set' to a position before the rows, then sync, loads them again; rows that are in"
-    " the target only must be removed there by hand"
-)
 
 
 class Verification(Struct, frozen=True, kw_only=True):
@@ -77,6 +73,14 @@ class Verification(Struct, frozen=True, kw_only=True):
     open_target: Callable[[], Target]
     target_name: str
     everything: bool = False
+
+
+def load_again(table: str) -> str:
+    """How to get rows loaded that differ."""
+    return (
+        f"'floodmark watermark set -t {table} --timestamp …' (or --id …) to before the rows, then"
+        " sync, loads them again; rows that are in the target only must be removed there by hand"
+    )
 
 
 def verify_after(
@@ -97,7 +101,7 @@ def verify_after(
         status="differs",
         verification=result,
         error=result.summary,
-        hint=LOAD_AGAIN,
+        hint=load_again(str(table)),
         exit_code=ExitCode.DIFFERENCE,
     )
 
