@@ -8,16 +8,20 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import duckdb
 import pytest
 
 from floodmark.state import layout
+from floodmark.storage.local import LocalObjectStore
 from hints import commands_in
 from pipelines import Ended, Pipeline, ask_once
+from scenarios import open_store
 
 New = Callable[..., Pipeline]
 KEYED = "id INT AUTO_INCREMENT PRIMARY KEY"
+VALIDATE = ("watermark", "validate", "--data")
 pytestmark = pytest.mark.enough_on("mysql")
 
 
@@ -86,7 +90,7 @@ def test_target_table_that_is_gone_when_it_is_verified(pipeline: New) -> None:
     assert_equal(it)
 
 
-@pytest.mark.follows_hint("floodmark watermark reset -t … --load-only, then sync", "load it again:")
+@pytest.mark.follows_hint("floodmark watermark reset -t … --load-only, then sync")
 def test_target_table_that_validate_misses(pipeline: New) -> None:
     it = make(pipeline)
     target(it, "DROP TABLE t")
@@ -98,7 +102,7 @@ def test_target_table_that_validate_misses(pipeline: New) -> None:
 
 
 @pytest.mark.follows_hint(
-    "floodmark watermark reset -t …", "then floodmark watermark set -t …", "--timestamp '…'"
+    "… floodmark watermark reset -t …", "…, then floodmark watermark set -t … --timestamp '…'"
 )
 @pytest.mark.follows_hint("'floodmark watermark validate' says how to read its rows again")
 @pytest.mark.follows_hint("'floodmark watermark validate' compares manifests and files")
@@ -203,26 +207,28 @@ def test_column_that_is_hashed_by_now(pipeline: New) -> None:
     assert not before & it.files()
 
 
-@pytest.mark.follows_hint("'watermark set' to a position before the rows, then sync, loads them")
-def test_rows_that_the_target_lost(pipeline: New) -> None:
+@pytest.mark.follows_hint("(or --id …) to before the rows, then sync, loads them again")
+@pytest.mark.parametrize("look", [("sync", "-p", "main", "--verify-data=all"), VALIDATE])
+def test_rows_that_the_target_lost(pipeline: New, look: tuple[str, ...]) -> None:
     it = make(pipeline)
     target(it, "DELETE FROM t WHERE id = 1")
-    ended = sync(it, "--verify-data=all")
+    ended = it.call(*look)
     assert ended.code == 5
-    assert "'watermark set' to a position before the rows" in " ".join(ended.err.split())
-    command = ["watermark", "set", "-t", str(it.table()), "--timestamp", "2023-12-31", "--force"]
-    assert it.call(*command).code == 0
+    (command,) = commands_in(ended.err)
+    command[command.index("…")] = "2023-12-31"
+    assert it.call(*command, "--force").code == 0
     assert_equal(it)
 
 
-@pytest.mark.follows_hint("an ID looks like 1-7; see watermark history", "watermark history -t …")
+@pytest.mark.follows_hint("see floodmark watermark history -t …")
 @pytest.mark.parametrize("wrong", ["yesterday", "9-9"])
 def test_state_that_is_not_there(pipeline: New, wrong: str) -> None:
     it = make(pipeline)
     name = str(it.table())
     ended = it.call("watermark", "restore", "-t", name, "--from", wrong, "--force")
     assert ended.code == 2
-    shown = it.call("watermark", "history", "-t", name)
+    (command,) = commands_in(ended.err)
+    shown = it.call(*command)
     assert "1-1" in shown.out
     assert it.call("watermark", "restore", "-t", name, "--from", "1-1", "--force").code == 0
     assert_equal(it)
@@ -253,6 +259,61 @@ def test_system_watermark_that_is_damaged(pipeline: New) -> None:
     command[command.index("PRESET")] = "1month"
     assert it.call(*command).code == 0
     assert_equal(it)
+
+
+@pytest.mark.follows_hint("--load-only --force', then sync, loads all again in order")
+def test_rows_that_would_be_loaded_after_their_new_column(pipeline: New) -> None:
+    it = make(pipeline)
+    add(it, 2)
+    assert sync(it).code == 0
+    ask_once(it, "ALTER TABLE t ADD COLUMN x INT NOT NULL DEFAULT 7")
+    ask_once(it, "INSERT INTO t VALUES (DEFAULT, 'c', '2024-01-03', 8)")
+    assert sync(it).code == 0
+    target(it, "DELETE FROM floodmark_ledger WHERE sequence = 2")
+    ask_once(it, "INSERT INTO t VALUES (DEFAULT, 'd', '2024-01-04', 9)")
+    ended = sync(it)
+    assert ended.code == 1
+    assert "would be loaded after 1-3" in " ".join(ended.out.split())
+    follow(it, ended)
+    assert_equal(it)
+    assert sorted(target(it, "SELECT x FROM t")) == sorted(ask_once(it, "SELECT x FROM t"))
+
+
+@pytest.mark.follows_hint("or with 'floodmark doctor -t … --break-lease'")
+def test_lease_of_a_run_that_is_dead(pipeline: New) -> None:
+    it = make(pipeline)
+    add(it, 2)
+    with open_store(it.lake.open()).lease(it.table()):
+        ended = sync(it)
+        assert ended.code != 0
+        assert "is held by session" in ended.out + ended.err
+        follow(it, ended)
+        assert_equal(it)
+
+
+@pytest.mark.follows_hint("'floodmark doctor' tries whether the lake honours conditional writes")
+def test_lake_that_began_to_ignore_conditions(pipeline: New) -> None:
+    it = make(pipeline)
+    add(it, 2)
+
+    def careless(objects: LocalObjectStore, key: str, data: bytes) -> str:
+        """Another run writes the same manifest right after us."""
+        etag = objects.put(key, data)
+        return objects.put(key, b"theirs") if key.startswith(layout.MANIFESTS) else etag
+
+    with patch.object(LocalObjectStore, "put_if_absent", careless):
+        ended = sync(it)
+        assert ended.code == 1
+        assert "another one is there" in " ".join(ended.out.split())
+        assert follow_doctor(it, ended).startswith(f"{it.lake.open()} ignores If-None-Match")
+
+
+def follow_doctor(it: Pipeline, ended: Ended) -> str:
+    """Run the doctor as a hint says, and return what it finds wrong with the lake."""
+    assert "'floodmark doctor'" in ended.err
+    checks = it.call("doctor", "--json").value
+    (found,) = (c["finding"] for c in checks if (c["subject"], c["state"]) == ("lake", "failed"))
+    return str(found)
 
 
 @pytest.mark.follows_hint("'floodmark doctor' tries every connection")

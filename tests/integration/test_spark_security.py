@@ -2,18 +2,22 @@
 
 import json
 import os
+import re
 import stat
 import subprocess
 import sys
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
 
+from floodmark.config.loading import load_config
+from floodmark.config.models import SparkSettings
 from floodmark.embedded.process import free_ports
 from floodmark.engine.archive import ClassArchive, find_archive
 from floodmark.engine.java import find_java
-from floodmark.engine.security import check_server
+from floodmark.engine.security import check_cluster, check_server
 from floodmark.engine.session import spark_session
 from floodmark.errors import FloodmarkError
 
@@ -86,6 +90,44 @@ def test_a_cluster_where_others_can_listen_is_refused() -> None:
     ):
         pass
     assert "allow_insecure" in str(why.value.hint)
+
+
+@pytest.mark.follows_hint("'spark: {options: …}' takes … and the cluster's")
+def test_the_options_that_a_hint_names_are_enough(tmp_path: Path) -> None:
+    with pytest.raises(FloodmarkError) as why:
+        check_cluster(lambda _: None)
+    named = re.findall(r"spark\.[\w.]+: 'true'", str(why.value.hint))
+    options = settings(tmp_path, f"{{options: {{{', '.join(named)}}}}}").options
+    assert len(options) == 2
+    check_cluster(options.get)
+
+
+@pytest.mark.follows_hint("'spark: {allow_insecure: true}' does without")
+def test_a_hint_names_the_way_to_do_without(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What comes behind the refusal is the connection itself."""
+    remote = "sc://spark.example.com"
+    reached: list[str] = []
+
+    @contextmanager
+    def connected(place: str, *_: object) -> Iterator[None]:
+        reached.append(place)
+        yield
+
+    monkeypatch.setattr("floodmark.engine.connected.connected_spark", connected)
+    with pytest.raises(FloodmarkError) as why, spark_session(remote=remote):
+        pass
+    (named,) = re.findall(r"'spark: ([^']*)' does without", str(why.value.hint))
+    allowed = settings(tmp_path, named).allow_insecure
+    with spark_session(remote=remote, allow_insecure=allowed):
+        assert reached == [remote]
+
+
+def settings(folder: Path, spark: str) -> SparkSettings:
+    """What a configuration says of Spark."""
+    (folder / "floodmark.yml").write_text(f"lake: ./lake\nspark: {spark}\n")
+    return load_config(str(folder / "floodmark.yml"), {}).settings.spark
 
 
 @pytest.mark.parametrize(
