@@ -128,9 +128,10 @@ def written_ahead(it: Pipeline, *arguments: str) -> None:
 
 
 def state(it: Pipeline) -> dict[str, bytes]:
-    """Everything in the lake but leases, which are given back."""
+    """Everything in the lake but leases, which are given back, and what is known of the lake."""
     found = snapshot(it.lake.open())
-    return {key: data for key, data in found.items() if not key.startswith(layout.LEASES)}
+    passing = (layout.LEASES, layout.PROBED)
+    return {key: data for key, data in found.items() if not key.startswith(passing)}
 
 
 def follow(it: Pipeline, said: str) -> Ended:
