@@ -35,15 +35,24 @@ def remembered(
     if columns and len(columns) > 1:
         return _by_time(columns[0], last)
     read = None if last is None or last.reload else last
-    if read and read.version and columns in (None, (read.version,)):
-        return _by_time(read.version, last)
-    if (read and not read.version) or (before and before.timestamp is None and before.id):
+    time = _time_of(read) if read else None
+    if time and columns in (None, (time,)):
+        return _by_time(time, last)
+    if (read and not time) or (before and before.timestamp is None and before.id):
         return CursorFacts(kind="id")
     return CursorFacts()
 
 
+def _time_of(chunk: Chunk) -> str | None:
+    """The time column that a chunk was read by; older versions kept no cursor, but its version."""
+    if chunk.cursor is None:
+        return chunk.version
+    is_time = chunk.cursor[0].type.startswith(("datetime", "timestamp")) if chunk.cursor else False
+    return chunk.cursor[0].name if is_time else None
+
+
 def _by_time(column: str, last: Chunk | None) -> CursorFacts:
-    clock = last.clock if last and last.version == column else None
+    clock = last.clock if last and _time_of(last) == column else None
     return CursorFacts(
         kind="timestamp",
         offset=timedelta(seconds=clock.offset_seconds) if clock else None,

@@ -57,7 +57,9 @@ class LoadBatch(Struct, frozen=True, kw_only=True):
     With `reload` there is one, and it replaces all rows. What `gives_way` leaves rows of the target
     that are not older: an older system's, and what is loaded after a later manifest. What `goes_on`
     leaves all that is there: its load epoch began with a loss in the lake, and not with a reset.
-    `fills` are values that all rows which are there get in columns that are new with this batch.
+    What `wins` was read after an operator moved the position, or by a version of another type: it
+    replaces what the target has, whatever its version, unless it gives way. `fills` are values that
+    all rows which are there get in columns that are new with this batch.
     """
 
     table_name: str
@@ -68,6 +70,7 @@ class LoadBatch(Struct, frozen=True, kw_only=True):
     reload: bool = False
     gives_way: bool = False
     goes_on: bool = False
+    wins: bool = False
     fills: dict[str, str | None] = {}
 
 

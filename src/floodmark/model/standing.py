@@ -78,6 +78,8 @@ class MysqlState(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The clock of the cursor's time, when the position was read."""
     cursor: tuple[CursorColumn, ...] | None = None
     """The cursor that the position belongs to; no columns if the whole table is read each time."""
+    steered: bool = False
+    """Whether an operator has moved the position in this epoch: rows may come again."""
     before_start: RowsBefore | None = None
     """Rows before the position that the table began at, which were not read."""
     error: str | None = None

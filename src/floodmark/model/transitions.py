@@ -64,7 +64,12 @@ def checkpoint(watermark: Watermark, manifest: Manifest) -> Watermark:
 def _facts(standing: Standing) -> Standing:
     """Leave out what changes without a manifest."""
     state = structs.replace(
-        standing.mysql_state, status="pending", error=None, server=None, before_start=None
+        standing.mysql_state,
+        status="pending",
+        error=None,
+        server=None,
+        before_start=None,
+        steered=False,  # earlier versions did not write it down
     )
     return structs.replace(standing, mysql_state=state)
 
@@ -193,6 +198,7 @@ def _stand_after_restore(before: Standing, change: Restore) -> Standing:
         mysql_state=structs.replace(
             change.earlier.mysql_state,
             error=None,
+            steered=True,
             total_rows=change.rows,
             quarantined_rows=change.quarantined_rows,
             s3_file_count=change.files,
@@ -214,6 +220,7 @@ def _moved(state: MysqlState, change: Set | Import) -> MysqlState:
         server=None,  # an operator's position rests on no server, and is by the present clock
         clock=None,
         cursor=change.cursor if isinstance(change, Set) else None,
+        steered=isinstance(change, Set),
     )
 
 

@@ -43,6 +43,13 @@ def choose_cursor(
     return structs.replace(choice, warnings=(_only_some_columns(table), *choice.warnings))
 
 
+def version_column(table: SourceTable, cursor: Cursor) -> str | None:
+    """The column that says which of two rows of one key is newer; None if no row comes twice."""
+    if cursor.kind == "id" and cursor.key != table.primary_key:
+        return cursor.key[0]
+    return cursor.timestamp
+
+
 def _has(table: SourceTable, known: Sequence[CursorColumn]) -> bool:
     present = {column.name.lower() for column in table.columns}
     return all(column.name.lower() in present for column in known)

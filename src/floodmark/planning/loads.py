@@ -110,6 +110,22 @@ def batches_of(
         yield whole()
 
 
+def wins(manifest: Manifest, wanted: TargetTable) -> bool:
+    """Whether what a manifest brings counts more than what was loaded before, whatever its version.
+
+    Rows are read in the order of their versions, and loaded in the order in which they were read:
+    of two rows the later one is the newer. If an operator moved the position, the later one is what
+    the source has by now, even with an older version. Versions of two types do not compare.
+    """
+    change = manifest.change
+    if not isinstance(change, Chunk) or change.version is None:
+        return False
+    steered = manifest.epoch > 1 or manifest.standing.mysql_state.steered
+    types = {column.name.lower(): (column.type, column.arrow) for column in wanted.columns}
+    own = next((c.type, c.arrow) for c in change.columns if c.name == change.version)
+    return steered or types.get(change.version.lower(), own) != own
+
+
 def fills_of(manifests: Iterable[Manifest], left_out: Iterable[Manifest]) -> dict[Head, Fills]:
     """What to fill in before each manifest; of one that is left out, before the next one."""
     skipped = {manifest.head for manifest in left_out}

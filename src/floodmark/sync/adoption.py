@@ -23,6 +23,7 @@ from floodmark.model.table import TableName
 from floodmark.model.timestamps import plain
 from floodmark.model.transitions import load_failed
 from floodmark.model.watermark import Watermark
+from floodmark.planning.cursor import version_column
 from floodmark.sources.connection import connect
 from floodmark.state import layout
 from floodmark.state.older import refuse_ambiguity, spellings
@@ -183,7 +184,9 @@ def _read_shape(
             hint="load the files by other means",
         )
     shown = lake_columns(source, columns)
-    return _Shape(columns=shown, primary_key=source.primary_key, version=cursor.timestamp)
+    return _Shape(
+        columns=shown, primary_key=source.primary_key, version=version_column(source, cursor)
+    )
 
 
 def _check_fit(

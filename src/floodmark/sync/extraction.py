@@ -33,6 +33,7 @@ from floodmark.model.transitions import (
 from floodmark.model.verification import Comparison, WindowPair
 from floodmark.model.watermark import Watermark
 from floodmark.planning.columns import refuse_names
+from floodmark.planning.cursor import version_column
 from floodmark.planning.cursor_change import describe_cursor
 from floodmark.planning.reached import position_after
 from floodmark.sources.connection import MysqlSession
@@ -335,7 +336,7 @@ class _TableRun:
             strategy=self._extraction.strategy,
             columns=lake_columns(self._plan.source, self._plan.columns),
             primary_key=self._plan.source.primary_key,
-            version=self._plan.choice.cursor.timestamp,
+            version=version_column(self._plan.source, self._plan.choice.cursor),
             seconds=round(time.monotonic() - began, 3),
             server=self._extraction.source.server.identity,
             clock=self._plan.clock,

@@ -36,6 +36,7 @@ from floodmark.planning.loads import (
     pending_manifests,
     split_by_creation,
     target_table,
+    wins,
 )
 from floodmark.state import layout
 from floodmark.state.lease import Lease
@@ -233,8 +234,10 @@ def _load(
     selection = _select(loading, table, watermark, behind, ledger)
     pending = selection.pending
     changes: list[str] = []
+    winning: set[Head] = set()
     if pending:
         wanted = joined_table(loading.target_name, _chunks(pending))
+        winning = {m.head for m in pending if wins(m, wanted)}
         target.check_owner(str(table), load_epoch, loading.target_name)
         _refuse_lost_table(table, target, wanted, pending, _rows(ledger.values()))
         _refuse_other_keys(store, table, wanted, pending, ledger)
@@ -273,7 +276,8 @@ def _load(
     for batch in batches:
         loading.check()
         lease.check()
-        rows += load_what_fits(target, structs.replace(batch, goes_on=kept), quarantine)
+        ranked = structs.replace(batch, goes_on=kept, wins=batch.chunks[0].head in winning)
+        rows += load_what_fits(target, ranked, quarantine)
         checkpoint(batch.chunks[-1].head)
     entries = checkpoint(None)
     return LoadResult(

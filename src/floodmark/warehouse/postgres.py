@@ -335,6 +335,8 @@ def _replacement(batch: LoadBatch, found: Iterable[str]) -> str:
     update = f"UPDATE SET {', '.join(values)}"
     if not table.version:
         return "NOTHING" if gives_way else update
+    if batch.wins and not gives_way:
+        return update
     version, newer = quote(table.version), ">" if gives_way else ">="
     return f"{update} WHERE t.{version} IS NULL OR excluded.{version} {newer} t.{version}"
 

@@ -250,7 +250,7 @@ class SqlTarget(LedgerTable, ConvertingBackend):
         columns = ", ".join(quote(column.name) for column in table.columns)
         source = STAGING
         if table.primary_key and not batch.reload:
-            self._merge(table, columns, gives_way=batch.gives_way)
+            self._merge(batch, columns)
             source = NEWEST
         values = ", ".join(self._inserted(column, found[column.name]) for column in table.columns)
         self._execute(
@@ -269,8 +269,9 @@ class SqlTarget(LedgerTable, ConvertingBackend):
         if self._query(f"SELECT COUNT(*) FROM {STAGING} WHERE {condition}")[0][0]:  # noqa: S608
             raise Unrepresentable(f"{table.name} has rows without a primary key")
 
-    def _merge(self, table: TargetTable, columns: str, *, gives_way: bool) -> None:
+    def _merge(self, batch: LoadBatch, columns: str) -> None:
         """Leave in NEWEST what is to be inserted, and remove from the target what it replaces."""
+        table, gives_way = batch.table, batch.gives_way
         target = self._name(table.name)
         keys = ", ".join(quote(name) for name in table.primary_key)
         order = f"{quote(table.version)} DESC NULLS LAST" if table.version else keys
@@ -284,7 +285,7 @@ class SqlTarget(LedgerTable, ConvertingBackend):
         # Redshift takes no alias for the table that rows are deleted from.
         t = quote(table.name)
         match = " AND ".join(f"{t}.{quote(k)} = {NEWEST}.{quote(k)}" for k in table.primary_key)
-        if table.version:
+        if table.version and (gives_way or not batch.wins):
             version = quote(table.version)
             # Of two versions that are the same, the one that came later counts.
             later = ">=" if gives_way else ">"
