@@ -225,6 +225,8 @@ def plain(column: Column, value: Any) -> Any:
         return json.loads(value)
     if column.type.startswith("decimal") and isinstance(value, str):
         return Decimal(value)
+    if column.arrow == "binary" and isinstance(value, str):  # as Redshift shows it
+        return bytes.fromhex(value)
     if isinstance(value, memoryview | bytearray):
         return bytes(value)
     if isinstance(value, datetime) and value.tzinfo is not None:
@@ -252,7 +254,7 @@ def data_file(columns: Sequence[Column], rows: Sequence[Row]) -> bytes:
     pq.write_table(
         pa.Table.from_arrays(arrays, schema=schema),
         sink,
-        compression="zstd",
+        compression="snappy",
         store_schema=False,
         row_group_size=100_000,
     )

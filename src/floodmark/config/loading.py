@@ -196,6 +196,9 @@ def _lake(settings: Config, folder: str) -> LakeSettings:
         lake = LakeSettings(url=lake)
     if lake.is_s3:
         _check_s3(lake)
+        kinds = map(type, settings.connections.values())
+        if lake.codec is None and RedshiftConnection in kinds:
+            return msgspec.structs.replace(lake, codec="snappy")
         return lake
     # No message shows more than the scheme: there may be a password in the rest.
     scheme, colon, _ = lake.url.partition(":")
@@ -209,7 +212,7 @@ def _lake(settings: Config, folder: str) -> LakeSettings:
         raise ConfigError("lake: a folder has neither 'endpoint' nor 'region'")
     path = os.path.normpath(os.path.join(folder, os.path.expanduser(lake.url)))
     _refuse_file(path)
-    return LakeSettings(url=path)
+    return LakeSettings(url=path, codec=lake.codec)
 
 
 def _refuse_file(path: str) -> None:

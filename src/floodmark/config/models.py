@@ -36,6 +36,9 @@ class LakeSettings(Struct, frozen=True, kw_only=True):
     """Address of an object store other than AWS."""
     region: str | None = None
     """Region of the bucket."""
+    codec: Literal["snappy", "zstd", "gzip"] | None = None
+    """How Parquet files are compressed. If not given, `snappy` where a connection is a Redshift,
+    whose documentation names no `zstd` inside Parquet; else `zstd`."""
 
     @property
     def is_s3(self) -> bool:

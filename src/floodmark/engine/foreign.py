@@ -85,8 +85,7 @@ def write_anew(data: bytes, columns: Sequence[Column]) -> bytes:
     pq.write_table(
         pa.Table.from_arrays(arrays, schema=schema),
         sink,
-        compression="zstd",
-        compression_level=1,
+        compression="snappy",  # which every target reads
         store_schema=False,
         row_group_size=_ROW_GROUP,
     )

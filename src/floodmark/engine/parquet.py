@@ -26,6 +26,7 @@ class ParquetLayout(Struct, frozen=True, kw_only=True):
     cursor: tuple[str, ...]
     file_bytes: int
     row_group_bytes: int
+    codec: str | None = None
 
 
 class ParquetFiles:
@@ -91,8 +92,9 @@ class _ParquetFile:
         self._writer = pq.ParquetWriter(
             self._file,
             layout.schema,
-            compression="zstd",
-            compression_level=1,
+            compression=layout.codec or "zstd",
+            # Snappy has no levels.
+            compression_level=None if layout.codec == "snappy" else 1,
             use_dictionary=dictionaries,
             write_statistics=list(layout.cursor),
             store_schema=False,

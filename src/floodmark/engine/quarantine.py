@@ -40,6 +40,7 @@ class Quarantine:
                 cursor=(),
                 file_bytes=job.file_bytes,
                 row_group_bytes=job.row_group_bytes,
+                codec=job.lake.codec,
             )
         )
 

@@ -67,6 +67,7 @@ def _extract(job: ExtractionJob, window: Window, attempt_id: int) -> Receipt:
             cursor=job.cursor.columns,
             file_bytes=job.file_bytes,
             row_group_bytes=job.row_group_bytes,
+            codec=job.lake.codec,
         )
     )
     try:

@@ -167,8 +167,9 @@ class _Sieve:
     def _write(self, key: str, batches: Iterator[pa.RecordBatch]) -> int:
         """Write a file the way stage 1 does, and return its size."""
         sink, first = pa.BufferOutputStream(), next(batches)
+        # Snappy is what every target reads.
         with pq.ParquetWriter(
-            sink, first.schema, compression="zstd", compression_level=1, store_schema=False
+            sink, first.schema, compression="snappy", store_schema=False
         ) as writer:
             for batch in chain([first], batches):
                 writer.write_batch(batch)
