@@ -781,10 +781,10 @@ EVERY_TYPE: dict[Column, list[Any]] = {
         Decimal("-9999999999999999999999999999.9999999999"),
         Decimal("0.0000000001"),
     ],
-    Column("scale", "decimal(38,38)", True, "decimal128(38, 38)"): [
-        Decimal("0." + "9" * 38),
-        Decimal("-0." + "0" * 37 + "1"),
-        Decimal("0." + "0" * 38),
+    Column("scale", "decimal(38,37)", True, "decimal128(38, 37)"): [
+        Decimal("9." + "9" * 37),
+        Decimal("-0." + "0" * 36 + "1"),
+        Decimal("0." + "0" * 37),
     ],
     Column("wide", "decimal(65,30)", True, "string"): [
         Decimal("9" * 35 + "." + "9" * 30),

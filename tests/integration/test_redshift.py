@@ -172,6 +172,41 @@ def test_distribution_and_sort_keys(redshift: RedshiftStandIn, people: Loads) ->
         opened.prepare(structs.replace(PEOPLE, name="others"))
 
 
+def test_redshift_distributes_by_no_bytes(people: Loads) -> None:
+    table = structs.replace(STORIES, name="pictures")
+    with (
+        target(people.warehouse, TableSettings(distkey="picture")) as opened,
+        pytest.raises(ConfigError, match="'picture', which is binary"),
+    ):
+        opened.prepare(table)
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        (structs.replace(PEOPLE, name="é" * 64), "longer than the 127 bytes"),
+        (
+            structs.replace(PEOPLE, columns=(ID, Column("é" * 64, "int", True, "int32"))),
+            "127 bytes",
+        ),
+        (
+            structs.replace(
+                PEOPLE, columns=(ID, Column("n", "decimal(38,38)", True, "decimal128(38, 38)"))
+            ),
+            "no more than 37 digits after the point",
+        ),
+    ],
+)
+def test_what_redshift_has_no_column_for_is_refused_first(
+    redshift: RedshiftStandIn, people: Loads, table: TargetTable, message: str
+) -> None:
+    with people.warehouse.open() as opened:
+        redshift.forget()
+        with pytest.raises(SchemaConflict, match=message):
+            opened.prepare(table)
+    assert redshift.executed == []
+
+
 def test_encodings(redshift: RedshiftStandIn, people: Loads) -> None:
     settings = TableSettings(encode={"NAME": "zstd"})
     with target(people.warehouse, settings) as opened:

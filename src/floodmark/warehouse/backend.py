@@ -81,6 +81,10 @@ class SqlBackend(Target):
         """What to select so that a column's values come back exactly."""
         return quote(column.name)
 
+    def _key_parts(self, column: Column, place: str = "") -> list[str]:
+        """What of a key's column is compared, so that no two values of the source are one."""
+        return [f"{place}{quote(column.name)}"]
+
     def _count_newest(self) -> None:
         """Let the target see how large NEWEST is, where its plans depend on it."""
 

@@ -26,8 +26,10 @@ from floodmark.warehouse.reading import bytes_of
 from floodmark.warehouse.redshift_misfits import redshift_misfits
 from floodmark.warehouse.redshift_session import RedshiftSession, StatementFailed
 from floodmark.warehouse.redshift_types import (
+    MOST_SCALE,
     SUPER,
     can_grow,
+    fits,
     is_text,
     redshift_type,
     shown_type,
@@ -35,9 +37,10 @@ from floodmark.warehouse.redshift_types import (
     widens,
 )
 from floodmark.warehouse.sql import SqlTarget
-from floodmark.warehouse.target import Unrepresentable
+from floodmark.warehouse.target import SchemaConflict, Unrepresentable
 
 _LOADS = "loads/"
+_LONGEST_NAME = 127  # bytes; Redshift cuts what is longer
 _NO_SETTINGS = TableSettings()
 _ERRORS_SHOWN = 3
 _FETCH_ROWS = 1000  # more at once is not for clusters of a single node
@@ -103,6 +106,11 @@ class RedshiftTarget(SqlTarget):
     def _differs(self, name: str, literal: str, held: str) -> str:
         return "TRUE" if held == SUPER else super()._differs(name, literal, held)
 
+    def _key_parts(self, column: Column, place: str = "") -> list[str]:
+        name = f"{place}{quote(column.name)}"
+        # Trailing blanks do not count when text is compared: 'a' and 'a ' differ by their length.
+        return [name, f"LENGTH({name})"] if column.arrow == "string" else [name]
+
     def widens(self, old: str, new: str) -> bool:
         """Whether every value of the old type is one of the new."""
         return widens(old, new)
@@ -114,6 +122,21 @@ class RedshiftTarget(SqlTarget):
         return redshift_misfits(table, json=self._json)
 
     def _named(self, table: TargetTable) -> TargetTable:
+        for name in (table.name, *(column.name for column in table.columns)):
+            if len(name.encode()) > _LONGEST_NAME:
+                raise SchemaConflict(
+                    f"the name {name!r} is longer than the {_LONGEST_NAME} bytes that Redshift"
+                    " tells apart",
+                    hint="give the table a shorter 'target_name', or leave the column out with"
+                    " 'exclude'",
+                )
+        for column in table.columns:
+            if not fits(column):
+                raise SchemaConflict(
+                    f"{table.name}.{column.name} is {column.type}, and Redshift has no more than"
+                    f" {MOST_SCALE} digits after the point",
+                    hint=f"leave it out: exclude: [{column.name}]",
+                )
         # Redshift keeps names in lower case, also quoted ones: the letters of ASCII.
         return structs.replace(
             table,
@@ -174,8 +197,7 @@ class RedshiftTarget(SqlTarget):
             return name
         if held == SUPER:
             return f"JSON_SERIALIZE({name})"
-        # The driver takes bytes for text in UTF-8.
-        return f"FROM_VARBYTE({name}, 'hex')" if column.arrow == "binary" else name
+        return name  # bytes come in hexadecimal digits
 
     def _batches(self, statement: str, columns: Sequence[Column]) -> Iterator[pa.RecordBatch]:
         self._begin()  # without a cursor, the driver holds all rows of an answer
@@ -217,6 +239,11 @@ class RedshiftTarget(SqlTarget):
             for name in map(_folded, columns):
                 if name not in [column.name for column in table.columns]:
                     raise ConfigError(f"{key} of {table.name} names {name!r}, no column")
+        if settings.distkey and table.column(_folded(settings.distkey)).arrow == "binary":
+            raise ConfigError(
+                f"distkey of {table.name} names {settings.distkey!r}, which is binary",
+                hint="Redshift distributes by no VARBYTE: name another column, or none",
+            )
         statement = super()._create_statement(table)
         for key in ("distkey", "sortkey"):
             if columns := ", ".join(quote(_folded(column)) for column in named[key]):

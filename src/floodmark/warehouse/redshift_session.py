@@ -6,8 +6,11 @@ from contextlib import suppress
 from typing import Any
 
 import redshift_connector
+from redshift_connector.config import FC_TEXT
 from redshift_connector.core import Connection
 from redshift_connector.error import Error, InterfaceError, OperationalError
+from redshift_connector.utils.oids import RedshiftOID
+from redshift_connector.utils.type_utils import text_recv
 
 from floodmark.config.models import RedshiftConnection
 from floodmark.errors import FloodmarkError
@@ -45,6 +48,8 @@ class RedshiftSession:
         self._secrets = tuple(secret.reveal() for secret in keys if secret is not None)
         self._connection = self._connect(connection)
         self._connection.autocommit = True
+        # In hexadecimal digits, as they come; the driver would take the bytes for text in UTF-8.
+        self._connection.redshift_types[RedshiftOID.VARBYTE] = (FC_TEXT, text_recv)
         try:
             self.run("SET timezone TO 'UTC'")
         except BaseException:

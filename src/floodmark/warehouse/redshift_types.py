@@ -10,6 +10,7 @@ from floodmark.model.manifest import Column
 
 LONGEST_VARCHAR = 65_535
 LONGEST_VARBYTE = 16_777_216
+MOST_SCALE = 37
 SUPER = "SUPER"
 _MOST_BYTES = 4  # of one character in UTF-8
 
@@ -73,6 +74,12 @@ def redshift_type(column: Column, *, json: str = "varchar") -> str:
     if column.arrow == "binary":
         return _varbyte(column.type)
     return _TYPES[column.arrow]
+
+
+def fits(column: Column) -> bool:
+    """Whether there is a type for a column at all: a DECIMAL(38,38) of MariaDB has none."""
+    name, sizes = _parts(redshift_type(column))
+    return name != "DECIMAL" or sizes[1] <= MOST_SCALE
 
 
 def staging_type(column: Column) -> str:

@@ -273,7 +273,8 @@ class SqlTarget(LedgerTable, ConvertingBackend):
         """Leave in NEWEST what is to be inserted, and remove from the target what it replaces."""
         table, gives_way = batch.table, batch.gives_way
         target = self._name(table.name)
-        keys = ", ".join(quote(name) for name in table.primary_key)
+        key = [table.column(name) for name in table.primary_key]
+        keys = ", ".join(part for column in key for part in self._key_parts(column))
         order = f"{quote(table.version)} DESC NULLS LAST" if table.version else keys
         rank = free_name("floodmark_rank", (column.name for column in table.columns))
         self._execute(
@@ -284,7 +285,15 @@ class SqlTarget(LedgerTable, ConvertingBackend):
         self._count_newest()
         # Redshift takes no alias for the table that rows are deleted from.
         t = quote(table.name)
-        match = " AND ".join(f"{t}.{quote(k)} = {NEWEST}.{quote(k)}" for k in table.primary_key)
+        match = " AND ".join(
+            f"{old} = {new}"
+            for column in key
+            for old, new in zip(
+                self._key_parts(column, f"{t}."),
+                self._key_parts(column, f"{NEWEST}."),
+                strict=True,
+            )
+        )
         if table.version and (gives_way or not batch.wins):
             version = quote(table.version)
             # Of two versions that are the same, the one that came later counts.
