@@ -18,6 +18,7 @@ from obstore.store import S3Store
 from redshift_connector.core import Connection
 from redshift_connector.error import InterfaceError, ProgrammingError
 
+from floodmark.config.models import RedshiftConnection
 from floodmark.config.secret import Secret
 from floodmark.errors import FloodmarkError
 from floodmark.warehouse.redshift_session import RedshiftSession
@@ -25,7 +26,17 @@ from servers import REGION, S3Server
 from servers.ministack import Ministack
 from servers.postgres import PrivatePostgres
 from servers.redshift import ROLE, RedshiftStandIn
-from servers.redshift.faults import SERIALIZATION_VIOLATION, DropAfter, DropBefore, first
+from servers.redshift.faults import (
+    CANCELLED,
+    DENIED,
+    NOT_SERIALIZABLE,
+    S3_FORBIDDEN,
+    SERIALIZATION_VIOLATION,
+    DropAfter,
+    DropBefore,
+    Fail,
+    first,
+)
 
 BUCKET = "stand-in"
 AUTHORIZED = f"IAM_ROLE '{ROLE}'"
@@ -192,7 +203,6 @@ def test_copy_refuses_options_that_parquet_has_not(
     [
         ("COPY {t} FROM 's3://b/k' FORMAT AS PARQUET MANIFEST", "CREDENTIALS"),
         ("COPY {t} FROM 's3://b/k' IAM_ROLE 'me' FORMAT PARQUET MANIFEST", "not an ARN"),
-        ("COPY {t} (id) FROM 's3://b/k' IAM_ROLE default PARQUET MANIFEST", "Column list"),
         ("COPY {t} FROM 's3://b/k' IAM_ROLE default MANIFEST CSV", "CSV argument"),
         ("COPY {t} FROM 's3://b/k' IAM_ROLE default FORMAT PARQUET", "MANIFEST names"),
         ("COPY {t} FROM STDIN", "source is not supported"),
@@ -235,7 +245,7 @@ def test_a_missing_file_is_passed_over_unless_mandatory(
 
 MISFITS = {
     "nanoseconds": ("TIMESTAMP", pa.array([1], pa.timestamp("ns")), "nanoseconds"),
-    "with time zone": ("TIMESTAMPTZ", pa.array([1], pa.timestamp("us", "UTC")), "TIMESTAMPTZ"),
+    "no timestamp": ("TIMESTAMPTZ", pa.array([1], pa.int64()), "not a timestamp"),
     "unsigned": ("BIGINT", pa.array([1], pa.uint32()), "unsigned"),
     "precision": ("DECIMAL(12,2)", pa.array([1], pa.decimal128(10, 2)), "not decimal(12, 2)"),
     "scale": ("DECIMAL(12,2)", pa.array([1], pa.decimal128(12, 3)), "not decimal(12, 2)"),
@@ -255,6 +265,51 @@ def test_copy_refuses_types_that_do_not_fit(session: Asking, bucket: Bucket, cas
     )
     assert "incompatible Parquet schema for column 'v'" in answer["D"]
     assert message in answer["D"]
+
+
+def test_copy_fills_the_columns_that_it_names(session: Asking, table: str, bucket: Bucket) -> None:
+    manifest = bucket.manifest(bucket.entry(people("a").select(["name", "id"])))
+    session(copy(f'{table} ("name", id)', manifest))
+    assert session(f"SELECT id, name FROM {table}") == [(1, "a")]
+    other = bucket.manifest(bucket.entry(people("b").select(["id"])))
+    session(copy(f"{table} (id)", other))
+    assert session(f"SELECT id, name FROM {table} WHERE name IS NULL") == [(1, None)]
+
+
+def test_copy_fills_a_timestamptz(session: Asking, bucket: Bucket) -> None:
+    session("CREATE TEMPORARY TABLE moments (v TIMESTAMPTZ)")
+    rows = pa.table([pa.array([0], pa.timestamp("us", "UTC"))], ["v"])
+    session(copy("moments", bucket.manifest(bucket.entry(rows))))
+    assert session("SELECT v = '1970-01-01 00:00:00+00' FROM moments") == [(True,)]
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"compression": "zstd"}, "Unsupported compression ZSTD"),
+        ({"compression": "lz4"}, "Unsupported compression LZ4"),
+        ({"data_page_version": "2.0"}, "Unsupported data page version"),
+        ({"compression": "gzip"}, None),
+        ({"compression": "snappy"}, None),
+        ({"compression": "none", "use_dictionary": False}, None),
+    ],
+)
+def test_copy_knows_few_codecs_and_pages(
+    session: Asking, table: str, bucket: Bucket, options: dict[str, Any], reason: str | None
+) -> None:
+    statement = copy(table, bucket.manifest(bucket.entry(people("a"), **options)))
+    if reason:
+        assert reason in session.refused(statement)["D"]
+    else:
+        session(statement)
+
+
+def test_copy_refuses_a_bucket_of_another_region(
+    stand_in: RedshiftStandIn, session: Asking, table: str, bucket: Bucket
+) -> None:
+    stand_in.buckets_elsewhere.add(BUCKET)
+    answer = session.refused(copy(table, bucket.manifest(bucket.entry(people("a")))))
+    assert "PermanentRedirect" in answer["M"]
 
 
 def test_copy_refuses_a_decimal_of_another_width(session: Asking, bucket: Bucket) -> None:
@@ -298,6 +353,10 @@ REFUSED = {
     "long varchar": "CREATE TABLE x (v VARCHAR(65536))",
     "long varbyte": "CREATE TABLE x (v VARBYTE(16777217))",
     "many digits": "CREATE TABLE x (v DECIMAL(39,0))",
+    "much after the point": "CREATE TABLE x (v DECIMAL(38,38))",
+    "distkey of bytes": "CREATE TABLE x (v VARBYTE(16)) DISTKEY (v)",
+    "distkey of bytes in the column": "CREATE TABLE x (v VARBYTE(16) DISTKEY)",
+    "distkey of super": "CREATE TABLE x (v SUPER) DISTKEY (v)",
     "other types": "ALTER TABLE {t} ALTER COLUMN id TYPE BIGINT",
     "not text": "ALTER TABLE {t} ALTER COLUMN id TYPE VARCHAR(20)",
     "unknown key": "CREATE TABLE x (v INTEGER) DISTKEY (w)",
@@ -326,6 +385,145 @@ def test_a_refusal_ends_the_transaction_as_any_error_does(session: Asking, table
     assert session.refused(f"SELECT * FROM {table}")["C"] == "25P02"
     session("ROLLBACK")
     assert session(f"SELECT COUNT(*) FROM {table}") == [(0,)]
+
+
+SYSTEM_COLUMNS = [
+    "oid", "tableoid", "xmin", "xmax", "cmin", "cmax", "ctid", "insertxid", "deletexid"
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SYSTEM_COLUMNS)
+def test_names_of_system_columns_are_taken(session: Asking, table: str, name: str) -> None:
+    for statement in (f'CREATE TABLE x ("{name}" INT)', f'ALTER TABLE {table} ADD "{name}" INT'):
+        assert "conflicts with a system column name" in session.refused(statement)["M"]
+
+
+# Text
+
+
+@pytest.fixture
+def texts(session: Asking) -> str:
+    name = f"t_{uuid.uuid4().hex[:8]}"
+    session(f"CREATE TABLE {name} (v VARCHAR(10), n INTEGER)")
+    session(f"INSERT INTO {name} VALUES ('a', 1), ('a ', 2), ('a  ', 3), (' a', 4)")
+    return name
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("SELECT COUNT(*) FROM {t} WHERE v = 'a'", 3),
+        ("SELECT COUNT(*) FROM {t} WHERE v IN ('a   ', 'b')", 3),
+        ("SELECT COUNT(*) FROM {t} WHERE v <> 'a'", 1),
+        ("SELECT COUNT(DISTINCT v) FROM {t}", 2),
+        ("SELECT COUNT(*) FROM (SELECT DISTINCT v FROM {t}) AS d", 2),
+        ("SELECT COUNT(*) FROM (SELECT v FROM {t} GROUP BY v) AS d", 2),
+        ("SELECT MAX(r) FROM (SELECT RANK() OVER (PARTITION BY v ORDER BY n) AS r FROM {t}) d", 3),
+        ("SELECT COUNT(*) FROM {t} AS a JOIN {t} AS b ON a.v = b.v", 10),
+        ("SELECT COUNT(*) FROM {t} WHERE RTRIM(v) = 'a '", 3),
+        ("SELECT SUM(LEN(v)) FROM {t}", 8),
+        ("SELECT MAX(OCTET_LENGTH(v)) FROM {t}", 3),
+        ("SELECT COUNT(*) FROM {t} WHERE v LIKE 'a'", 1),
+        ("SELECT COUNT(DISTINCT CAST(v AS VARBYTE)) FROM {t}", 4),
+    ],
+)  # fmt: skip
+def test_text_is_compared_without_its_trailing_blanks(
+    session: Asking, texts: str, query: str, expected: int
+) -> None:
+    assert session(query.format(t=texts)) == [(expected,)]
+
+
+def test_text_keeps_its_trailing_blanks(session: Asking, texts: str) -> None:
+    assert session(f"SELECT v FROM {texts} WHERE n = 3") == [("a  ",)]
+    assert session.refused(f"INSERT INTO {texts} VALUES ('éééééé', 5)")["C"] == "22001"
+    session(f"INSERT INTO {texts} VALUES ('ééééé   ', 5)")
+    assert session(f"SELECT v FROM {texts} WHERE n = 5") == [("é" * 5,)]
+
+
+def test_a_function_returns_no_more_than_the_longest_text(session: Asking) -> None:
+    session("CREATE TEMPORARY TABLE bytes (v VARBYTE(40000))")
+    session(f"INSERT INTO bytes VALUES ('{'x' * 32_767}')")
+    assert len(session("SELECT FROM_VARBYTE(v, 'hex') FROM bytes")[0][0]) == 65_534
+    assert session("SELECT v FROM bytes") == [("x" * 32_767,)]  # the driver takes it for UTF-8
+    session(f"INSERT INTO bytes VALUES ('{'x' * 32_768}')")
+    assert "65535" in session.refused("SELECT FROM_VARBYTE(v, 'hex') FROM bytes")["M"]
+
+
+@pytest.mark.parametrize("text", ['{"a": 1, "a": 2}', '[{"b": {"a": 1, "c": 0, "a": 1}}]'])
+def test_json_with_an_attribute_twice(session: Asking, text: str) -> None:
+    parsed = f"SELECT JSON_SERIALIZE(JSON_PARSE('{text}'))"
+    assert "duplicate" in session.refused(parsed)["M"]
+    session("SET json_parse_dedup_attributes TO ON")
+    assert '"a"' in session(parsed)[0][0]
+    session("SET json_parse_dedup_attributes TO OFF")
+    session.refused(parsed)
+
+
+def test_strings_in_json_are_no_longer_than_the_longest_text(session: Asking) -> None:
+    parsed = 'SELECT JSON_PARSE(\'[{{"a": "{}"}}]\') IS NULL'
+    assert session(parsed.format("x" * 65_535)) == [(False,)]
+    assert "65535" in session.refused(parsed.format("x" * 65_536))["M"]
+
+
+# What cannot be altered
+
+
+@pytest.fixture
+def arranged(session: Asking) -> str:
+    name = f"t_{uuid.uuid4().hex[:8]}"
+    session(
+        f"CREATE TABLE {name} (d INTEGER, s VARCHAR(10), b VARCHAR(10) ENCODE BYTEDICT,"
+        " k VARCHAR(10), e VARCHAR(10) ENCODE ZSTD, v VARCHAR(10), PRIMARY KEY (k))"
+        " DISTKEY (d) SORTKEY (s, d)"
+    )
+    session(f"CREATE VIEW {name}_seen AS SELECT v FROM {name}")
+    return name
+
+
+def test_the_catalog_knows_keys_and_encodings(session: Asking, arranged: str) -> None:
+    assert session(
+        "SELECT column_name, encoding, distkey, sortkey FROM svv_redshift_columns"
+        f" WHERE table_name = '{arranged}' ORDER BY ordinal_position"
+    ) == [
+        ("d", "none", True, 2), ("s", "none", False, 1), ("b", "bytedict", False, 0),
+        ("k", "none", False, 0), ("e", "zstd", False, 0), ("v", "none", False, 0),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("column", ["d", "s", "k", "v"])
+def test_some_columns_cannot_be_dropped(session: Asking, arranged: str, column: str) -> None:
+    session.refused(f"ALTER TABLE {arranged} DROP COLUMN {column}")
+    session(f"ALTER TABLE {arranged} DROP COLUMN e")
+
+
+@pytest.mark.parametrize("column", ["b", "k", "v"])
+def test_some_columns_cannot_grow(session: Asking, arranged: str, column: str) -> None:
+    session.refused(f"ALTER TABLE {arranged} ALTER COLUMN {column} TYPE VARCHAR(20)")
+    session(f"ALTER TABLE {arranged} ALTER COLUMN e TYPE VARCHAR(20)")
+
+
+def test_what_is_in_the_way_of_a_change_can_be_removed(session: Asking, arranged: str) -> None:
+    for change in ("ALTER DISTSTYLE EVEN", "ALTER SORTKEY NONE", "ALTER COLUMN b ENCODE ZSTD"):
+        session(f"ALTER TABLE {arranged} {change}")
+    session.refused(f"ALTER TABLE {arranged} ALTER COLUMN b ENCODE ZSTD")
+    session(f"DROP VIEW {arranged}_seen")
+    session(f"ALTER TABLE {arranged} ALTER COLUMN b TYPE VARCHAR(20)")
+    session(f"ALTER TABLE {arranged} DROP COLUMN v")
+    session(f"ALTER TABLE {arranged} ADD COLUMN v VARCHAR(9) ENCODE LZO")
+    session(f"ALTER TABLE {arranged} ALTER DISTKEY v")
+    session(f"ALTER TABLE {arranged} ALTER SORTKEY (e, d)")
+    assert session(
+        "SELECT column_name, encoding, distkey, sortkey FROM svv_redshift_columns WHERE table_name"
+        f" = '{arranged}' AND (distkey OR sortkey > 0) ORDER BY column_name"
+    ) == [("d", "none", False, 2), ("e", "zstd", False, 1), ("v", "lzo", True, 0)]
+
+
+def test_a_table_that_is_there_keeps_its_keys(session: Asking, arranged: str) -> None:
+    session(f"CREATE TABLE IF NOT EXISTS {arranged} (d INTEGER, s INTEGER) DISTKEY (s)")
+    keys = (
+        f"SELECT column_name FROM svv_redshift_columns WHERE distkey AND table_name = '{arranged}'"
+    )
+    assert session(keys) == [("d",)]
 
 
 def test_text_grows_but_not_in_a_transaction(session: Asking, table: str) -> None:
@@ -386,6 +584,82 @@ def test_a_connection_is_dropped_before_or_after_the_commit(
             with pytest.raises((InterfaceError, ConnectionError)):
                 session("COMMIT")
         assert stand_in.look(f"SELECT COUNT(*) FROM {table}") == [(rows,)]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_user_is_locked_after_five_wrong_passwords(stand_in: RedshiftStandIn) -> None:
+    stand_in.forget()
+    wrong, right = stand_in.connection(password=Secret("wrong")), stand_in.connection()
+
+    def refused(connection: RedshiftConnection) -> str:
+        with pytest.raises(FloodmarkError) as caught:
+            RedshiftSession(connection)
+        said = str(caught.value)
+        del caught
+        gc.collect()  # the driver leaves its socket behind
+        return said
+
+    for _ in range(4):
+        assert "password authentication failed" in refused(wrong)
+    RedshiftSession(right).close()  # which counts from the start
+    for _ in range(5):
+        assert "password authentication failed" in refused(wrong)
+    assert "user is locked" in refused(right)
+    stand_in.forget()
+    RedshiftSession(right).close()
+
+
+def test_transactions_that_cannot_be_put_in_an_order(
+    stand_in: RedshiftStandIn, session: Asking, table: str
+) -> None:
+    other = f"{table}_other"
+    session(f"CREATE TABLE {other} (id INTEGER)")
+    with Asking(connect(stand_in, max_prepared_statements=0)) as second:
+        for asking, read, written in ((session, table, other), (second, other, table)):
+            asking("BEGIN")
+            asking(f"SELECT * FROM {read}")
+            asking(f"INSERT INTO {written} (id) VALUES (1)")
+        session("COMMIT")
+        answer = second.refused("COMMIT")
+    assert (answer["C"], answer["M"]) == ("XX000", "1023")
+    assert "Serializable isolation violation" in answer["D"]
+
+
+def test_with_snapshot_isolation_they_can(postgres: PrivatePostgres, ministack: Ministack) -> None:
+    with (
+        RedshiftStandIn(postgres, ministack, isolation="repeatable read") as server,
+        Asking(connect(server, max_prepared_statements=0)) as one,
+        Asking(connect(server, max_prepared_statements=0)) as two,
+    ):
+        one("CREATE TABLE a (id INTEGER)")
+        one("CREATE TABLE b (id INTEGER)")
+        for asking, read, written in ((one, "a", "b"), (two, "b", "a")):
+            asking("BEGIN")
+            asking(f"SELECT * FROM {read}")
+            asking(f"INSERT INTO {written} (id) VALUES (1)")
+        one("COMMIT")
+        two("COMMIT")
+        assert one("SELECT (SELECT COUNT(*) FROM a), (SELECT COUNT(*) FROM b)") == [(1, 1)]
+
+
+def test_who_writes_keeps_other_writers_out(
+    stand_in: RedshiftStandIn, session: Asking, table: str
+) -> None:
+    session("BEGIN")
+    session(f"INSERT INTO {table} (id) VALUES (1)")
+    locks = f"SELECT mode FROM pg_locks WHERE relation = '{table}'::regclass ORDER BY mode"
+    assert ("ShareRowExclusiveLock",) in stand_in.look(locks)
+    session("ROLLBACK")
+
+
+@pytest.mark.parametrize("fault", [*NOT_SERIALIZABLE, CANCELLED, S3_FORBIDDEN, DENIED])
+def test_it_fails_as_redshift_fails(
+    stand_in: RedshiftStandIn, session: Asking, table: str, fault: Fail
+) -> None:
+    stand_in.plan = first(1, "DELETE", fault)
+    answer = session.refused(f"DELETE FROM {table}")
+    assert (answer["M"], answer["C"]) == (fault.message, fault.code)
+    session(f"DELETE FROM {table}")
 
 
 def test_it_raises_1023(stand_in: RedshiftStandIn, session: Asking, table: str) -> None:

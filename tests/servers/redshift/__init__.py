@@ -2,14 +2,16 @@
 
 Used through Redshift's own driver. It runs COPY … MANIFEST FORMAT PARQUET itself, in the client's
 transaction, and refuses whatever is not known to work in Redshift. It was built from Redshift's
-documentation, and has never been held against a real cluster.
+documentation, and has never been held against a real cluster: README.md lists what it imitates.
 """
 
 import socket
+import ssl
 import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Self
 
 from floodmark.children import LOOPBACK
@@ -17,8 +19,9 @@ from floodmark.config.models import RedshiftConnection
 from floodmark.config.secret import Secret
 from servers import S3Server
 from servers.postgres import PrivatePostgres
+from servers.redshift.authentication import Logins
+from servers.redshift.column_types import varbyte_domain
 from servers.redshift.copy_command import CopyCommand
-from servers.redshift.definitions import varbyte_domain
 from servers.redshift.faults import Execution, Fault, Plan, no_faults
 from servers.redshift.lake_files import File, read_files
 from servers.redshift.refusals import CopyRefused
@@ -28,32 +31,33 @@ from servers.threads import Threads
 
 ROLE = "arn:aws:iam::123456789012:role/floodmark"
 
-_CATALOG = """
-CREATE SCHEMA redshift;
-CREATE DOMAIN redshift."super" AS jsonb;
-CREATE FUNCTION redshift.json_parse(text) RETURNS redshift."super" LANGUAGE sql IMMUTABLE AS
-  $$ SELECT $1::jsonb $$;
-CREATE FUNCTION redshift.format_type(oid, integer) RETURNS text LANGUAGE sql STABLE AS
-  $$ SELECT replace(replace(pg_catalog.format_type($1, $2), 'redshift.', ''), '"', '') $$;
-CREATE FUNCTION redshift.pg_last_copy_count() RETURNS bigint LANGUAGE sql STABLE AS
-  $$ SELECT coalesce(nullif(current_setting('redshift.copy_count', true), ''), '0')::bigint $$;
-CREATE TABLE redshift.sys_load_error_detail (
-  session_id integer, start_time timestamp DEFAULT (clock_timestamp() AT TIME ZONE 'UTC'),
-  file_name character(256), line_number bigint, column_name character(127),
-  column_type character(10), column_length character(10), error_code integer,
-  error_message character(512));
-"""
+_CATALOG = Path(__file__).parent / "catalog.sql"
 
 
 class RedshiftStandIn:
-    """Listens on a loopback port; `plan` may be replaced at any time."""
+    """Listens on a loopback port; `plan` may be replaced at any time.
+
+    `isolation` is "serializable" or, as a database of Redshift may be, "repeatable read".
+    """
 
     host = LOOPBACK
 
-    def __init__(self, postgres: PrivatePostgres, s3: S3Server) -> None:
+    def __init__(
+        self,
+        postgres: PrivatePostgres,
+        s3: S3Server,
+        *,
+        isolation: str = "serializable",
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self.plan: Plan = no_faults
         self.executed: list[Execution] = []
         """Every statement that was run, or met a fault."""
+        self.buckets_elsewhere: set[str] = set()
+        """Buckets in another region than the cluster's."""
+        self._logins = Logins(postgres.password)
+        self._isolation = isolation.replace(" ", "\\ ")
+        self._tls = tls
         self._postgres = postgres
         self._s3 = s3
         self.database = f"redshift_{uuid.uuid4().hex[:8]}"
@@ -83,7 +87,9 @@ class RedshiftStandIn:
         return self._postgres.execute(sql, database=self.database)
 
     def forget(self) -> None:
-        """No faults from now on, and statements are counted from 1 again."""
+        """No faults from now on, nobody is locked, and statements are counted from 1 again."""
+        self._logins.forget()
+        self.buckets_elsewhere.clear()
         with self._lock:
             self.plan = no_faults
             self.executed = []
@@ -91,7 +97,7 @@ class RedshiftStandIn:
     def start(self) -> None:
         """Make the database and begin to accept connections."""
         self._postgres.execute(f"CREATE DATABASE {self.database}")
-        self.look(_CATALOG)
+        self.look(_CATALOG.read_text())
         self._threads.start(self._accept)
 
     def stop(self) -> None:
@@ -120,7 +126,7 @@ class RedshiftStandIn:
                 client, _ = self._listener.accept()
             except OSError:
                 return
-            self._threads.start(self._converse, Peer(client))
+            self._threads.start(self._converse, Peer(client, self._tls))
 
     def _converse(self, client: Peer) -> None:
         backend = Peer(socket.create_connection((self._postgres.host, self._postgres.port)))
@@ -128,7 +134,8 @@ class RedshiftStandIn:
             self._peers |= {client, backend}
         try:
             surroundings = Surroundings(
-                self._postgres.password,
+                self._isolation,
+                self._logins.authenticate,
                 self._decide,
                 self._define_varbyte,
                 self._read_files,
@@ -159,7 +166,7 @@ class RedshiftStandIn:
                 self._varbytes.add(size)
 
     def _read_files(self, command: CopyCommand) -> Iterator[File]:
-        return read_files(command, self._s3, ROLE)
+        return read_files(command, self._s3, ROLE, self.buckets_elsewhere)
 
     def _note_load_error(self, pid: int, error: CopyRefused) -> None:
         self._postgres.execute(

@@ -3,6 +3,7 @@
 import hmac
 import os
 import struct
+import threading
 from hashlib import md5
 
 from scramp import ScramClient  # type: ignore[import-untyped]
@@ -12,20 +13,46 @@ from servers.redshift.wire import AUTHENTICATION, ERROR, Message, Peer
 _OK, _MD5, _SASL, _SASL_CONTINUE, _SASL_FINAL = 0, 5, 10, 11, 12
 _PASSWORD = b"p"
 _MECHANISM = "SCRAM-SHA-256"
-_WRONG = Message(ERROR, b"SFATAL\0C28000\0Mpassword authentication failed\0\0")
+MOST_FAILED_LOGINS = 5
 
 
-def ask_client(client: Peer, user: str, password: str) -> bool:
-    """Ask for the password; returns whether it was right."""
+def _refusal(message: str) -> Message:
+    return Message(ERROR, f"SFATAL\0C28000\0M{message}\0\0".encode())
+
+
+class Logins:
+    """Who may log in; a user whose password was wrong several times in a row is locked."""
+
+    def __init__(self, password: str) -> None:
+        self._password = password
+        self._lock = threading.Lock()
+        self._failed: dict[str, int] = {}
+
+    def forget(self) -> None:
+        """Unlock every user."""
+        with self._lock:
+            self._failed = {}
+
+    def authenticate(self, client: Peer, user: str) -> str | None:
+        """Ask for the password; returns it if it was right, and the user is not locked."""
+        right = _ask_client(client, user, self._password)
+        with self._lock:
+            failed = self._failed.get(user, 0)
+            locked = failed >= MOST_FAILED_LOGINS
+            self._failed[user] = failed if locked else 0 if right else failed + 1
+        if right and not locked:
+            client.send(Message(AUTHENTICATION, struct.pack("!i", _OK)))
+            return self._password
+        client.send(_refusal("user is locked" if locked else "password authentication failed"))
+        return None
+
+
+def _ask_client(client: Peer, user: str, password: str) -> bool:
     salt = os.urandom(4)
     client.send(Message(AUTHENTICATION, struct.pack("!i", _MD5) + salt))
     inner = md5((password + user).encode()).hexdigest()
     expected = b"md5" + md5(inner.encode() + salt).hexdigest().encode()
-    if hmac.compare_digest(client.read().body.rstrip(b"\0"), expected):
-        client.send(Message(AUTHENTICATION, struct.pack("!i", _OK)))
-        return True
-    client.send(_WRONG)
-    return False
+    return hmac.compare_digest(client.read().body.rstrip(b"\0"), expected)
 
 
 def answer_backend(backend: Peer, user: str, password: str) -> Message | None:

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 
 from servers.redshift.refusals import Refused, syntax_error
-from servers.redshift.tokens import Tokens, render, table_name
+from servers.redshift.tokens import Tokens, bracketed, plain, render, split, table_name
 
 _ROLE = re.compile(r"arn:aws:iam::\d{12}:role/[\w+=,.@/-]+")
 _PAIR = re.compile(r"aws_access_key_id=([^;]+);aws_secret_access_key=([^;]+)")
@@ -19,13 +19,22 @@ class CopyCommand:
     manifest: str
     role: str | None = None
     keys: tuple[str, str] | None = None
+    columns: tuple[str, ...] = ()
+
+    @property
+    def target(self) -> str:
+        """The table, with the columns that are to be filled."""
+        names = ", ".join('"' + name.replace('"', '""') + '"' for name in self.columns)
+        return f"{self.table} ({names})" if names else self.table
 
 
 def parse_copy(tokens: Tokens) -> CopyCommand:
     """Read a COPY; Refused for what Redshift does not support with Parquet."""
     table, rest = table_name(tokens[1:])
+    columns: tuple[str, ...] = ()
     if rest[:1] == ("(",):
-        raise Refused("Column list is not supported for PARQUET based COPY")
+        inside, rest = bracketed(rest)
+        columns = tuple(plain(part[0]) for part in split(inside))
     if rest[:1] != ("FROM",) or not rest[1:2]:
         raise syntax_error(rest[0] if rest else "end of input")
     if not rest[1].startswith("'s3://"):
@@ -39,7 +48,8 @@ def parse_copy(tokens: Tokens) -> CopyCommand:
     role, credentials = options.get("IAM_ROLE"), options.get("CREDENTIALS")
     if (role is None) == (credentials is None):
         raise Refused("CREDENTIALS argument is required but not found or given twice", "42601")
-    return CopyCommand(render(table), source, role, _keys(credentials) if credentials else None)
+    keys = _keys(credentials) if credentials else None
+    return CopyCommand(render(table), source, role, keys, columns)
 
 
 def _options(tokens: Tokens) -> dict[str, str]:

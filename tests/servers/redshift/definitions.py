@@ -1,67 +1,52 @@
 """Tables as Redshift defines them, rewritten for PostgreSQL.
 
-Types that PostgreSQL lacks are domains of the schema `redshift`, named as Redshift's catalog shows
-them. Keys are taken out, for Redshift does not enforce them; so are distribution and sort order.
+Types that PostgreSQL lacks are types of the schema `redshift`, named as Redshift's catalog shows
+them. Keys are taken out, for Redshift does not enforce them; so are distribution, sort order and
+encodings. All of these are kept beside the table, since they decide what can be altered.
 """
 
-import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
+from servers.redshift.column_types import VARCHAR, column_type
 from servers.redshift.refusals import Refused, syntax_error
-from servers.redshift.tokens import Tokens, bracketed, render, split, starts, table_name
+from servers.redshift.tokens import (
+    Tokens,
+    bracketed,
+    plain,
+    render,
+    split,
+    starts,
+    table_name,
+)
 
-_LONGEST_VARCHAR = 65_535
-_LONGEST_VARBYTE = 16_777_216
-_LONGEST_CHAR = 4096
-_MOST_DIGITS = 38
-
-_SIMPLE = {
-    ("SMALLINT",): "smallint",
-    ("INT2",): "smallint",
-    ("INTEGER",): "integer",
-    ("INT",): "integer",
-    ("INT4",): "integer",
-    ("BIGINT",): "bigint",
-    ("INT8",): "bigint",
-    ("REAL",): "real",
-    ("FLOAT4",): "real",
-    ("DOUBLE", "PRECISION"): "double precision",
-    ("FLOAT",): "double precision",
-    ("FLOAT8",): "double precision",
-    ("BOOLEAN",): "boolean",
-    ("BOOL",): "boolean",
-    ("DATE",): "date",
-    ("TIMESTAMP", "WITHOUT", "TIME", "ZONE"): "timestamp",
-    ("TIMESTAMP", "WITH", "TIME", "ZONE"): "timestamptz",
-    ("TIMESTAMP",): "timestamp",
-    ("TIMESTAMPTZ",): "timestamptz",
-    ("SUPER",): 'redshift."super"',
-}
-_VARCHAR = (("VARCHAR",), ("CHARACTER", "VARYING"), ("NVARCHAR",), ("TEXT",))
-_CHAR = (("CHAR",), ("CHARACTER",), ("NCHAR",), ("BPCHAR",))
-_DECIMAL = (("DECIMAL",), ("NUMERIC",))
-_VARBYTE = (("VARBYTE",), ("VARBINARY",), ("BINARY", "VARYING"))
 _TABLE_CONSTRAINTS = ("PRIMARY", "UNIQUE", "FOREIGN", "CONSTRAINT")
-
-_SIZES = re.compile(r"\d+")
+_SYSTEM_COLUMNS = (
+    "oid", "tableoid", "xmin", "xmax", "cmin", "cmax", "ctid", "insertxid", "deletexid"
+)  # fmt: skip
+# Of these types, no column can distribute a table.
+_NO_KEYS = ('redshift."binary varying', 'redshift."super"')
 
 
 @dataclass(frozen=True)
 class Definition:
-    """A statement for PostgreSQL, and the VARBYTE lengths that it needs domains for."""
+    """A statement for PostgreSQL, and the VARBYTE lengths that it needs domains for.
+
+    `attributes` is what is to be kept of each column of `table`.
+    """
 
     sql: str
     varbytes: tuple[int, ...] = ()
+    table: str = ""
+    attributes: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class VarcharGrowth(Definition):
-    """ALTER COLUMN … TYPE VARCHAR(size); whether it grows, only the table itself can tell."""
+class Alteration(Definition):
+    """A change of one column, or of all: whether it can be done, only the table itself can tell."""
 
-    table: str = ""
     column: str = ""
-    size: int = 0
+    action: str = ""
 
 
 def create_table(tokens: Tokens) -> Definition:
@@ -74,18 +59,22 @@ def create_table(tokens: Tokens) -> Definition:
     if rest[:1] != ("(",):
         raise syntax_error(rest[0] if rest else "end of input")
     inside, attributes = bracketed(rest)
-    columns: list[str] = []
-    names: set[str] = set()
-    varbytes: list[int] = []
+    columns: dict[str, _Column] = {}
+    keys: list[str] = []
     for part in split(inside):
         if part[0] in _TABLE_CONSTRAINTS:
-            continue  # declared, never enforced
-        column, found = _column(part)
-        columns.append(column)
-        varbytes += found
-        names.add(part[0].strip('"').lower())
-    _check_attributes(attributes, names)
-    return Definition(f"{render(head)} {render(name)} ({', '.join(columns)})", tuple(varbytes))
+            keys += _constraint_columns(part)  # declared, never enforced
+        else:
+            columns[plain(part[0])] = _column(part)
+    for key in keys:
+        _of(columns, key).attributes["key"] = True
+    _note_attributes(attributes, columns)
+    return Definition(
+        f"{render(head)} {render(name)} ({', '.join(c.text for c in columns.values())})",
+        tuple(size for column in columns.values() for size in column.varbytes),
+        render(name),
+        {name: column.attributes for name, column in columns.items() if column.attributes},
+    )
 
 
 def alter_table(tokens: Tokens, *, in_transaction: bool) -> Definition:
@@ -96,113 +85,105 @@ def alter_table(tokens: Tokens, *, in_transaction: bool) -> Definition:
     start = f"ALTER TABLE {render(name)}"
     if starts(action, "ADD"):
         column = action[2:] if starts(action, "ADD", "COLUMN") else action[1:]
-        text, varbytes = _column(column)
-        return Definition(f"{start} ADD COLUMN {text}", tuple(varbytes))
+        made = _column(column)
+        kept = {plain(column[0]): made.attributes} if made.attributes else {}
+        return Definition(
+            f"{start} ADD COLUMN {made.text}", tuple(made.varbytes), render(name), kept
+        )
     if starts(action, "ALTER", "COLUMN") and action[3:4] == ("TYPE",):
         return _grow(start, render(name), action, in_transaction=in_transaction)
-    if starts(action, "DROP", "COLUMN") or starts(action, "RENAME"):
+    if starts(action, "DROP", "COLUMN"):
+        return Alteration(
+            render(tokens), table=render(name), column=plain(action[2]), action="drop"
+        )
+    if starts(action, "RENAME"):
         return Definition(render(tokens))
+    if changed := _rearranged(render(name), action):
+        return changed
     raise syntax_error(action[0] if action else "end of input")
 
 
-def _grow(start: str, table: str, action: Tokens, *, in_transaction: bool) -> VarcharGrowth:
+def _rearranged(table: str, action: Tokens) -> Alteration | None:
+    """Another distribution, sort order or encoding: PostgreSQL has nothing to do for these."""
+    nothing = "DO $$ BEGIN END $$"
+    if starts(action, "ALTER", "COLUMN") and action[3:4] == ("ENCODE",) and len(action) == 5:
+        return Alteration(
+            nothing, (), table, {plain(action[2]): {"encoding": action[4].lower()}}, action="encode"
+        )
+    if starts(action, "ALTER", "DISTSTYLE") and action[2] in ("EVEN", "ALL", "AUTO"):
+        return Alteration(nothing, table=table, action="distkey")
+    if starts(action, "ALTER", "DISTKEY") and len(action) == 3:
+        kept = {plain(action[2]): {"distkey": True}}
+        return Alteration(nothing, (), table, kept, action="distkey")
+    if starts(action, "ALTER", "SORTKEY") and action[2] in ("NONE", "AUTO"):
+        return Alteration(nothing, table=table, action="sortkey")
+    if starts(action, "ALTER", "SORTKEY", "("):
+        names = [plain(part[0]) for part in split(bracketed(action[2:])[0])]
+        sorted_by = {name: {"sortkey": place} for place, name in enumerate(names, 1)}
+        return Alteration(nothing, (), table, sorted_by, action="sortkey")
+    return None
+
+
+def _grow(start: str, table: str, action: Tokens, *, in_transaction: bool) -> Alteration:
     if in_transaction:
         raise Refused("ALTER TABLE ALTER COLUMN cannot run inside a transaction block", "25001")
-    kind, rest, _ = _type(action[4:])
-    size = _SIZES.search(kind)
-    if not kind.startswith("varchar") or size is None or rest:
+    kind, rest, _ = column_type(action[4:])
+    if not kind.startswith(VARCHAR) or rest:
         raise Refused("ALTER COLUMN TYPE is only supported for VARCHAR columns")
-    return VarcharGrowth(
+    return Alteration(
         f"{start} ALTER COLUMN {action[2]} TYPE {kind}",
         table=table,
-        column=action[2].strip('"').lower(),
-        size=int(size[0]),
+        column=plain(action[2]),
+        action="grow",
     )
 
 
-def _column(tokens: Tokens) -> tuple[str, list[int]]:
-    kind, rest, varbytes = _type(tokens[1:], column=tokens[0])
+@dataclass
+class _Column:
+    text: str
+    kind: str
+    varbytes: list[int]
+    attributes: dict[str, Any]
+
+
+def _column(tokens: Tokens) -> _Column:
+    if plain(tokens[0]) in _SYSTEM_COLUMNS:
+        raise Refused(f"column name {tokens[0]} conflicts with a system column name", "42701")
+    kind, rest, varbytes = column_type(tokens[1:], column=tokens[0])
+    made = _Column("", kind, varbytes, {})
     kept: list[str] = []
     while rest:
         if starts(rest, "NOT", "NULL"):
             kept += rest[:2]
             rest = rest[2:]
-        elif starts(rest, "NULL") or rest[0] in ("UNIQUE", "DISTKEY", "SORTKEY"):
+        elif starts(rest, "NULL"):
             rest = rest[1:]
-        elif starts(rest, "PRIMARY", "KEY") or rest[0] == "ENCODE":
+        elif rest[0] == "UNIQUE" or starts(rest, "PRIMARY", "KEY"):
+            made.attributes["key"] = True
+            rest = rest[1 + (rest[0] == "PRIMARY") :]
+        elif rest[0] in ("DISTKEY", "SORTKEY"):
+            _note_keys(rest[0], [plain(tokens[0])], {plain(tokens[0]): made})
+            rest = rest[1:]
+        elif rest[0] == "ENCODE":
+            made.attributes["encoding"] = rest[1].lower()
             rest = rest[2:]
         elif rest[0] == "DEFAULT":
             kept += rest
+            made.attributes["default"] = True
             rest = ()
         else:
             raise syntax_error(rest[0])
-    return render((tokens[0], kind, *kept)), varbytes
+    made.text = render((tokens[0], kind, *kept))
+    return made
 
 
-def _type(tokens: Tokens, column: str = "") -> tuple[str, Tokens, list[int]]:
-    """PostgreSQL's type, what follows it, and the length of a VARBYTE."""
-    for words, kind in _SIMPLE.items():
-        if starts(tokens, *words):
-            rest = tokens[len(words) :]
-            if rest[:1] == ("(",):
-                raise syntax_error("(")
-            return kind, rest, []
-    for names, default, make in (
-        (_VARCHAR, (256,), _varchar),
-        (_CHAR, (1,), _char),
-        (_DECIMAL, (18, 0), _decimal),
-        (_VARBYTE, (64_000,), _varbyte),
-    ):
-        for words in names:
-            if starts(tokens, *words):
-                sizes, rest = _sizes(tokens[len(words) :], default)
-                return make(sizes), rest, list(sizes) if make is _varbyte else []
-    kind = tokens[0].lower() if tokens else ""
-    raise Refused(f'Column {column} has unsupported type "{kind}".')
+def _constraint_columns(tokens: Tokens) -> list[str]:
+    inside = bracketed(tokens[tokens.index("(") :])[0] if "(" in tokens else ()
+    return [plain(part[0]) for part in split(inside) if part]
 
 
-def _sizes(tokens: Tokens, default: tuple[int, ...]) -> tuple[tuple[int, ...], Tokens]:
-    if tokens[:1] != ("(",):
-        return default, tokens
-    inside, rest = bracketed(tokens)
-    if inside == ("MAX",):
-        return (_LONGEST_VARCHAR,), rest
-    sizes = tuple(int(part[0]) for part in split(inside))
-    return sizes + default[len(sizes) :], rest
-
-
-def _varchar(sizes: Sequence[int]) -> str:
-    return f"varchar({_within(sizes[0], _LONGEST_VARCHAR, 'varchar')})"
-
-
-def _char(sizes: Sequence[int]) -> str:
-    return f"char({_within(sizes[0], _LONGEST_CHAR, 'char')})"
-
-
-def _varbyte(sizes: Sequence[int]) -> str:
-    return varbyte_domain(_within(sizes[0], _LONGEST_VARBYTE, "varbyte"))
-
-
-def _decimal(sizes: Sequence[int]) -> str:
-    digits, scale = sizes
-    if not 1 <= digits <= _MOST_DIGITS or not 0 <= scale <= digits:
-        raise Refused(f"DECIMAL precision {digits} must be between 1 and {_MOST_DIGITS}", "22023")
-    return f"numeric({digits},{scale})"
-
-
-def varbyte_domain(size: int) -> str:
-    """The domain that stands for VARBYTE(size)."""
-    return f'redshift."binary varying({size})"'
-
-
-def _within(size: int, most: int, kind: str) -> int:
-    if not 1 <= size <= most:
-        raise Refused(f"length for type {kind} cannot exceed {most}", "22023")
-    return size
-
-
-def _check_attributes(tokens: Tokens, columns: set[str]) -> None:
-    """Read what follows the columns: it must be right, and has no meaning in PostgreSQL."""
+def _note_attributes(tokens: Tokens, columns: dict[str, _Column]) -> None:
+    """Read what follows the columns: it has no meaning in PostgreSQL, and is kept."""
     while tokens:
         word, tokens = tokens[0], tokens[1:]
         if word in ("COMPOUND", "INTERLEAVED") and tokens[:1] == ("SORTKEY",):
@@ -211,11 +192,22 @@ def _check_attributes(tokens: Tokens, columns: set[str]) -> None:
             tokens = tokens[1:]
         elif word in ("DISTKEY", "SORTKEY") and tokens[:1] == ("(",):
             inside, tokens = bracketed(tokens)
-            keys = [part[0].strip('"').lower() for part in split(inside)]
-            if word == "DISTKEY" and len(keys) > 1:
-                raise syntax_error(",")
-            for key in keys:
-                if key not in columns:
-                    raise Refused(f'column "{key}" named in key does not exist', "42703")
+            _note_keys(word, [plain(part[0]) for part in split(inside)], columns)
         else:
             raise syntax_error(word)
+
+
+def _note_keys(word: str, names: list[str], columns: dict[str, _Column]) -> None:
+    if word == "DISTKEY" and len(names) > 1:
+        raise syntax_error(",")
+    for place, name in enumerate(names, 1):
+        column = _of(columns, name)
+        if word == "DISTKEY" and column.kind.startswith(_NO_KEYS):
+            raise Refused(f'column "{name}" has a type that cannot be a distribution key')
+        column.attributes[word.lower()] = True if word == "DISTKEY" else place
+
+
+def _of(columns: dict[str, _Column], name: str) -> _Column:
+    if name not in columns:
+        raise Refused(f'column "{name}" named in key does not exist', "42703")
+    return columns[name]

@@ -30,6 +30,14 @@ SERIALIZATION_VIOLATION = Fail(
     detail="Serializable isolation violation on table - 100, transactions forming the cycle are:"
     " 1, 2 (pid:3)",
 )
+CONFLICT = Fail("could not complete because of conflict with concurrent transaction")
+NO_RELATION = Fail("1018", detail="Relation does not exist.")
+NO_OID = Fail("could not open relation with OID 123456")
+CANCELLED = Fail("Query (100) cancelled on user's request", "57014")
+S3_FORBIDDEN = Fail("S3ServiceException:Access Denied,Status 403,Error AccessDenied,Rid 1")
+DENIED = Fail("permission denied for schema lake", "42501")
+NOT_SERIALIZABLE = (SERIALIZATION_VIOLATION, CONFLICT, NO_RELATION, NO_OID)
+"""What goes away when the transaction is tried again."""
 
 
 @dataclass(frozen=True)

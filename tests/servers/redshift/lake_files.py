@@ -1,7 +1,7 @@
 """What a COPY reads from S3: its manifest, and the files that it names."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
@@ -15,6 +15,9 @@ from servers import REGION, S3Server
 from servers.redshift.copy_command import CopyCommand
 from servers.redshift.refusals import CopyRefused, Refused
 
+_CODECS = ("UNCOMPRESSED", "SNAPPY", "GZIP")
+_PAGE_V2 = b"\x15\x06"
+
 
 @dataclass(frozen=True)
 class File:
@@ -24,11 +27,20 @@ class File:
     parquet: pq.ParquetFile
 
 
-def read_files(command: CopyCommand, server: S3Server, role: str) -> Iterator[File]:
+def read_files(
+    command: CopyCommand, server: S3Server, role: str, elsewhere: Collection[str]
+) -> Iterator[File]:
     """Read the files one after another; Refused if the manifest or a file is not as it must be."""
     if command.role not in (None, role):
         raise Refused(f"User is not authorized to assume IAM Role {command.role}", "XX000")
     keys = command.keys or (server.access_key, server.secret_key)
+    if _bucket(command.manifest) in elsewhere:
+        raise Refused(
+            "S3ServiceException:The bucket you are attempting to access must be addressed using the"
+            " specified endpoint. Please send all future requests to this endpoint.,Status 301,"
+            "Error PermanentRedirect",
+            "XX000",
+        )
     manifest = _get(server, keys, command.manifest)
     if manifest is None:
         raise Refused("Problem reading manifest file - S3ServiceException:NoSuchKey", "XX000")
@@ -43,7 +55,26 @@ def read_files(command: CopyCommand, server: S3Server, role: str) -> Iterator[Fi
             raise CopyRefused(
                 f"the manifest says {size} bytes, but there are {len(data)}", file=url
             )
-        yield File(url, pq.ParquetFile(BytesIO(data)))
+        file = File(url, pq.ParquetFile(BytesIO(data)))
+        _check_pages(file, data)
+        yield file
+
+
+def _check_pages(file: File, data: bytes) -> None:
+    """CopyRefused for a codec that no page of Redshift's documentation names, and data pages v2."""
+    metadata = file.parquet.metadata
+    for group in range(metadata.num_row_groups):
+        for place in range(metadata.num_columns):
+            column = metadata.row_group(group).column(place)
+            if column.compression not in _CODECS:
+                raise CopyRefused(f"Unsupported compression {column.compression}", file=file.url)
+            # A page's header begins with its type: field 1, a number in zigzag.
+            if data[column.data_page_offset : column.data_page_offset + 2] == _PAGE_V2:
+                raise CopyRefused("Unsupported data page version", file=file.url)
+
+
+def _bucket(url: str) -> str:
+    return url.removeprefix("s3://").partition("/")[0]
 
 
 def _entries(manifest: bytes) -> list[dict[str, Any]]:
@@ -66,7 +97,7 @@ def _size(entry: dict[str, Any]) -> int:
 
 
 def _get(server: S3Server, keys: tuple[str, str], url: str) -> bytes | None:
-    bucket, _, key = url.removeprefix("s3://").partition("/")
+    bucket, key = _bucket(url), url.removeprefix("s3://").partition("/")[2]
     store = S3Store(
         bucket,
         endpoint=server.endpoint,

@@ -71,13 +71,11 @@ def rows_as_csv(file: File, columns: Mapping[str, str]) -> Iterator[tuple[int, b
 def _misfit(kind: str, found: pa.DataType, stored: pq.ColumnSchema) -> str | None:
     if pa.types.is_unsigned_integer(found):
         return "unsigned integers are not supported"
-    if kind == "timestamp without time zone":
+    if kind in ("timestamp without time zone", "timestamp with time zone"):
         if not pa.types.is_timestamp(found):
             return "not a timestamp"
         # Redshift loads such a timestamp without a word, and wrong.
         return "nanoseconds would be corrupted" if found.unit == "ns" else None
-    if kind == "timestamp with time zone":
-        return "COPY from Parquet is not documented for TIMESTAMPTZ"
     sized = _SIZED.fullmatch(kind)
     if sized and sized[1] == "numeric":
         return _decimal_misfit(int(sized[2]), int(sized[3]), found, stored)

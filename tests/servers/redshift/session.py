@@ -5,9 +5,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from servers.redshift import wire
-from servers.redshift.authentication import answer_backend, ask_client
+from servers.redshift.alterations import check_alteration, keep_attributes
+from servers.redshift.authentication import answer_backend
+from servers.redshift.backend import FAILED, IN_TRANSACTION, Answered, Backend, literal
 from servers.redshift.copy_command import CopyCommand
-from servers.redshift.definitions import VarcharGrowth
+from servers.redshift.definitions import Alteration
 from servers.redshift.faults import DropAfter, DropBefore, Fail, Fault
 from servers.redshift.lake_files import File
 from servers.redshift.parquet_rows import check_fit, rows_as_csv
@@ -16,14 +18,11 @@ from servers.redshift.statements import Statement, translate
 from servers.redshift.wire import Message, Peer
 
 VERSION = "8.0.2"
-_IDLE = b"I"
-_FRAME_BYTES = 1 << 20
 
 # What PostgreSQL knows of the parameters that Redshift's driver sends.
 _KNOWN_PARAMETERS = ("user", "database", "application_name", "client_encoding")
 _OPTIONS = (
-    r"-c default_transaction_isolation=serializable"
-    r" -c search_path=public,redshift -c lock_timeout=60s"
+    r" -c search_path=public,redshift,pg_catalog -c lock_timeout=60s"
     # A backslash in a literal begins an escape.
     r" -c standard_conforming_strings=off -c escape_string_warning=off"
 )
@@ -33,19 +32,12 @@ _OPTIONS = (
 class Surroundings:
     """What a session needs of the server that it is part of."""
 
-    password: str
+    isolation: str
+    authenticate: Callable[[Peer, str], str | None]
     decide: Callable[[str, str], Fault | None]
     define_varbyte: Callable[[int], None]
     read_files: Callable[[CopyCommand], Iterator[File]]
     note_load_error: Callable[[int, CopyRefused], None]
-
-
-class _Answered(Exception):
-    """PostgreSQL answered with an error; these messages are the answer."""
-
-    def __init__(self, messages: list[Message]) -> None:
-        super().__init__("PostgreSQL refused")
-        self.messages = messages
 
 
 class Session:
@@ -53,9 +45,8 @@ class Session:
 
     def __init__(self, client: Peer, backend: Peer, surroundings: Surroundings) -> None:
         self._client = client
-        self._backend = backend
+        self._backend = Backend(backend)
         self._surroundings = surroundings
-        self._status = _IDLE
         self._pid = 0
         self._statements: dict[str, tuple[Statement, str]] = {}
 
@@ -70,25 +61,30 @@ class Session:
     def _start(self) -> bool:
         """Log the client in; returns whether it may stay."""
         given = self._client.read_startup()
-        user, password = given["user"], self._surroundings.password
-        if not ask_client(self._client, user, password):
+        password = self._surroundings.authenticate(self._client, given["user"])
+        if password is None:
             return False
         parameters = {name: given[name] for name in _KNOWN_PARAMETERS if name in given}
-        self._backend.send_startup({**parameters, "options": _OPTIONS})
-        if (refused := answer_backend(self._backend, user, password)) is not None:
+        isolation = f"-c default_transaction_isolation={self._surroundings.isolation}"
+        backend = self._backend.peer
+        backend.send_startup({**parameters, "options": isolation + _OPTIONS})
+        if (refused := answer_backend(backend, given["user"], password)) is not None:
             self._client.send(refused)
             return False
+        return self._greet(backend)
+
+    def _greet(self, backend: Peer) -> bool:
         while True:
-            message = self._backend.read()
+            message = backend.read()
             if message.kind == wire.PARAMETER and message.body.startswith(b"server_version\0"):
                 message = Message(wire.PARAMETER, b"server_version\0" + VERSION.encode() + b"\0")
             if message.kind == wire.KEY_DATA:
                 self._pid = struct.unpack_from("!i", message.body)[0]
-            self._client.send(message)
-            if message.kind == wire.ERROR:
-                return False
             if message.kind == wire.READY:
-                return True
+                self._backend.find_types()
+            self._client.send(message)
+            if message.kind in (wire.ERROR, wire.READY):
+                return message.kind == wire.READY
 
     def _read_group(self) -> list[Message] | None:
         """Messages up to a Sync, or one simple query; None when the client says goodbye."""
@@ -108,9 +104,10 @@ class Session:
         except Refused as refusal:
             if isinstance(refusal, CopyRefused):
                 self._surroundings.note_load_error(self._pid, refusal)
-            self._client.send(*self._raise(refusal.message, refusal.code, refusal.detail))
-        except _Answered as answer:
-            self._client.send(*answer.messages)
+            answer = self._backend.fail(refusal.message, refusal.code, refusal.detail)
+            self._client.send(*answer)
+        except Answered as refused:
+            self._client.send(*refused.messages)
         return True
 
     def _run(self, group: list[Message]) -> bool:
@@ -127,18 +124,18 @@ class Session:
                     message = wire.query(executed[0].sql)
             passed.append(message)
         if executed is None:
-            self._client.send(*self._ask(*passed))
+            self._client.send(*self._backend.ask(*passed))
             return True
         return self._execute(*executed, passed)
 
     def _parse(self, message: Message) -> Message:
         name, sql = wire.texts(message.body, 2)
-        statement = translate(sql, in_transaction=self._status != _IDLE)
+        statement = translate(sql, in_transaction=not self._backend.idle)
         self._statements[name] = statement, sql
         for size in statement.definition.varbytes:
             self._surroundings.define_varbyte(size)
-        if isinstance(statement.definition, VarcharGrowth):
-            self._check_growth(statement.definition)
+        if isinstance(statement.definition, Alteration):
+            check_alteration(self._backend, statement.definition)
         # A COPY is ours; PostgreSQL is given something without parameters or rows to prepare.
         text = "DO $$ BEGIN END $$" if statement.copy else statement.sql
         rest = message.body.split(b"\0", 2)[2]
@@ -151,7 +148,7 @@ class Session:
     def _simple(self, message: Message) -> tuple[Statement, str]:
         """A statement of another client than the driver, such as a person's."""
         (sql,) = wire.texts(message.body, 1)
-        statement = translate(sql, in_transaction=self._status != _IDLE)
+        statement = translate(sql, in_transaction=not self._backend.idle)
         if statement.copy or statement.definition.varbytes:
             raise Refused("the stand-in takes this by the extended protocol only")
         return statement, sql
@@ -163,93 +160,44 @@ class Session:
         if isinstance(fault, DropBefore):
             self._client.reset()
             return False
-        answer = self._copy(statement.copy) if statement.copy else self._ask(*messages)
-        if statement.kind == "TRUNCATE" and self._status == b"T":
-            answer[-1:] = [self._ask(wire.query("COMMIT"))[-1]]
+        self._lock_written(statement)
+        made = statement.definition
+        existed = statement.kind == "CREATE" and made.attributes and self._exists(made.table)
+        answer = self._copy(statement.copy) if statement.copy else self._backend.ask(*messages)
+        if not existed and not any(message.kind == wire.ERROR for message in answer):
+            keep_attributes(self._backend, made)
+        if statement.kind == "TRUNCATE" and self._backend.status == IN_TRANSACTION:
+            answer[-1:] = [self._backend.ask(wire.query("COMMIT"))[-1]]
         if isinstance(fault, DropAfter):
             self._client.reset()
             return False
         self._client.send(*answer)
         return True
 
+    def _lock_written(self, statement: Statement) -> None:
+        """Who writes to a table keeps other writers out until the transaction ends."""
+        if statement.written and self._backend.status == IN_TRANSACTION:
+            self._backend.rows(f"LOCK TABLE {statement.written} IN SHARE ROW EXCLUSIVE MODE")
+
+    def _exists(self, table: str) -> bool:
+        return self._backend.rows(f"SELECT to_regclass({literal(table)})") != [[None]]
+
     def _copy(self, command: CopyCommand) -> list[Message]:
-        if self._status == b"E":
+        if self._backend.status == FAILED:
             raise Refused("current transaction is aborted", "25P02")
-        rows = self._rows(
-            "SELECT attname, redshift.format_type(atttypid, atttypmod) FROM pg_attribute"
-            f" WHERE attrelid = {_literal(command.table)}::regclass AND attnum > 0"
-            " AND NOT attisdropped ORDER BY attnum"
-        )
-        columns = {str(name): str(kind) for name, kind in rows}
+        found = self._backend.columns(command.table)
+        columns = {name: found[name] for name in command.columns or found}
         files = list(self._surroundings.read_files(command))
         for file in files:
             check_fit(file, columns)
         pieces = [piece for file in files for piece in rows_as_csv(file, columns)]
-        self._stream(command.table, [data for _, data in pieces])
+        self._backend.stream(command.target, [data for _, data in pieces])
         count = sum(number for number, _ in pieces)
-        self._rows(f"SELECT set_config('redshift.copy_count', '{count}', false)")
+        self._backend.rows(f"SELECT set_config('redshift.copy_count', '{count}', false)")
         said = f"Load into table {command.table} completed, {count} record(s) loaded successfully."
         return [
             Message(wire.BIND_COMPLETE),
             wire.notice(said),
             Message(wire.COMMAND_COMPLETE, b"COPY\0"),
-            Message(wire.READY, self._status),
+            Message(wire.READY, self._backend.status),
         ]
-
-    def _stream(self, table: str, pieces: list[bytes]) -> None:
-        self._backend.send(wire.query(f"COPY {table} FROM STDIN (FORMAT csv)"))
-        message = self._backend.read()
-        if message.kind == wire.COPY_IN:
-            for piece in pieces:
-                for start in range(0, len(piece), _FRAME_BYTES):
-                    frame = piece[start : start + _FRAME_BYTES]
-                    self._backend.send(Message(wire.COPY_DATA, frame))
-            self._backend.send(Message(wire.COPY_DONE))
-            self._checked(self._replies())
-        else:
-            self._checked([message, *self._replies()])
-
-    def _check_growth(self, growth: VarcharGrowth) -> None:
-        rows = self._rows(
-            "SELECT redshift.format_type(atttypid, atttypmod) FROM pg_attribute"
-            f" WHERE attrelid = {_literal(growth.table)}::regclass"
-            f" AND attname = {_literal(growth.column)}"
-        )
-        kind = str(rows[0][0]) if rows else ""
-        if not kind.startswith("character varying"):
-            raise Refused("ALTER COLUMN TYPE is only supported for VARCHAR columns")
-
-    def _raise(self, message: str, code: str, detail: str) -> list[Message]:
-        """Have PostgreSQL raise the error, which ends the transaction as an error does."""
-        return self._ask(
-            wire.query(
-                "DO $x$ BEGIN RAISE EXCEPTION USING"
-                f" ERRCODE = {_literal(code)}, MESSAGE = {_literal(message)},"
-                f" DETAIL = {_literal(detail)}; END $x$"
-            )
-        )
-
-    def _rows(self, sql: str) -> list[list[str | None]]:
-        answer = self._checked(self._ask(wire.query(sql)))
-        return [wire.row(message.body) for message in answer if message.kind == wire.DATA_ROW]
-
-    def _checked(self, answer: list[Message]) -> list[Message]:
-        if any(message.kind == wire.ERROR for message in answer):
-            raise _Answered(answer)
-        return answer
-
-    def _ask(self, *messages: Message) -> list[Message]:
-        self._backend.send(*messages)
-        return self._replies()
-
-    def _replies(self) -> list[Message]:
-        """Everything up to the point where PostgreSQL is ready again."""
-        answer = [self._backend.read()]
-        while answer[-1].kind != wire.READY:
-            answer.append(self._backend.read())
-        self._status = answer[-1].body
-        return answer
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"

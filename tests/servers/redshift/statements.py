@@ -5,6 +5,7 @@ What is not known to be right in Redshift is refused: by its documented grammar 
 
 from dataclasses import dataclass, field
 
+from servers.redshift.column_types import VARCHAR
 from servers.redshift.copy_command import CopyCommand, parse_copy
 from servers.redshift.definitions import Definition, alter_table, create_table
 from servers.redshift.refusals import Refused, syntax_error
@@ -15,6 +16,8 @@ _OTHERS = ("SELECT", "SET", "SHOW", "INSERT", "UPDATE", "DROP", "DECLARE", "FETC
 
 # Functions that exist on the leader node only, and thus not where tables are.
 _LEADER_ONLY = ("CURRENT_TIMESTAMP", "NOW", "LOCALTIMESTAMP", "CURRENT_TIME")
+# Settings that PostgreSQL does not know.
+_SETTINGS = ("JSON_PARSE_DEDUP_ATTRIBUTES", "QUERY_GROUP")
 _NOT_IN_REDSHIFT = (
     ("ON", "CONFLICT"),
     ("RETURNING",),
@@ -32,6 +35,8 @@ class Statement:
     kind: str
     definition: Definition = field(default_factory=lambda: Definition(""))
     copy: CopyCommand | None = None
+    written: str = ""
+    """The table whose rows it changes."""
 
     @property
     def sql(self) -> str:
@@ -48,8 +53,17 @@ def translate(sql: str, *, in_transaction: bool) -> Statement:
         raise Refused("cannot insert multiple commands into a prepared statement", "42601")
     kind = tokens[0]
     if kind == "COPY":
-        return Statement(kind, copy=parse_copy(tokens))
-    return Statement(kind, _definition(kind, tokens, in_transaction=in_transaction))
+        command = parse_copy(tokens)
+        return Statement(kind, copy=command, written=command.table)
+    definition = _definition(kind, tokens, in_transaction=in_transaction)
+    return Statement(kind, definition, written=_written(tokens))
+
+
+def _written(tokens: Tokens) -> str:
+    for words in (("INSERT", "INTO"), ("DELETE", "FROM"), ("DELETE",), ("UPDATE",)):
+        if starts(tokens, *words):
+            return render(table_name(tokens[len(words) :])[0])
+    return ""
 
 
 def _definition(kind: str, tokens: Tokens, *, in_transaction: bool) -> Definition:
@@ -71,33 +85,38 @@ def _definition(kind: str, tokens: Tokens, *, in_transaction: bool) -> Definitio
             raise syntax_error(tokens[-1])
     elif kind not in _TRANSACTIONS and kind not in _OTHERS:
         raise syntax_error(kind)
-    elif kind == "DROP" and tokens[1:2] not in (("TABLE",), ("SCHEMA",)):
+    elif kind == "DROP" and tokens[1:2] not in (("TABLE",), ("SCHEMA",), ("VIEW",)):
         raise syntax_error(tokens[1])
     return Definition(render(_in_postgres(tokens)))
 
 
 def _in_postgres(tokens: Tokens) -> Tokens:
-    """Functions of Redshift, by what PostgreSQL has for them."""
+    """Functions, types and settings of Redshift, by what PostgreSQL has for them."""
     result: list[str] = []
-    for token in tokens:
+    for place, token in enumerate(tokens):
+        before = tokens[place - 1] if place else ""
         if token == "SYSDATE":
             result.append("(transaction_timestamp() AT TIME ZONE 'UTC')")
         elif token == "JSON_SERIALIZE":
             result.append("jsonb_pretty")
-        elif token == "FROM_VARBYTE":
-            result.append("encode")
         elif token == "TO_VARBYTE":
             result.append("decode")
-        elif token == "FORMAT_TYPE":
-            result.append("redshift.format_type")
+        elif token == "LEN":
+            result.append("length")
+        elif token == "VARCHAR" and before in ("AS", "::"):
+            result.append(VARCHAR)
+        elif token == "VARBYTE" and before in ("AS", "::"):
+            result.append("bytea")
+        elif token in _SETTINGS and before == "SET":
+            result.append(f"redshift.{token}")
         else:
             result.append(token)
     return tuple(result)
 
 
 def _create(tokens: Tokens) -> Definition:
-    if tokens[1:2] == ("SCHEMA",):
-        return Definition(render(tokens))
+    if tokens[1:2] in (("SCHEMA",), ("VIEW",)):
+        return Definition(render(_in_postgres(tokens)))
     size = 2 if tokens[1:2] in (("TEMPORARY",), ("TEMP",)) else 1
     if tokens[size : size + 1] != ("TABLE",):
         raise syntax_error(" ".join(tokens[1:3]).lower())

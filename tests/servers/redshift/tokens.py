@@ -82,3 +82,8 @@ def table_name(tokens: Sequence[str]) -> tuple[Tokens, Tokens]:
     """The table's name that the tokens begin with, and what follows it."""
     size = 3 if tokens[1:2] == (".",) or list(tokens[1:2]) == ["."] else 1
     return tuple(tokens[:size]), tuple(tokens[size:])
+
+
+def plain(name: str) -> str:
+    """A name without its quotes."""
+    return name[1:-1].replace('""', '"') if name.startswith('"') else name.lower()

@@ -1,8 +1,9 @@
 """Messages of PostgreSQL's wire protocol, which Redshift speaks as well."""
 
 import socket
+import ssl
 import struct
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -16,6 +17,7 @@ DESCRIBE, EXECUTE, PARSE, QUERY, SYNC, TERMINATE = b"D", b"E", b"P", b"Q", b"S",
 # ... and from the server.
 AUTHENTICATION, BIND_COMPLETE, COMMAND_COMPLETE, COPY_IN = b"R", b"2", b"C", b"G"
 DATA_ROW, ERROR, KEY_DATA, NOTICE, PARAMETER, READY = b"D", b"E", b"K", b"N", b"S", b"Z"
+ROW_DESCRIPTION = b"T"
 
 
 class Message(NamedTuple):
@@ -33,8 +35,9 @@ class Message(NamedTuple):
 class Peer:
     """One end of a connection, in whole messages. EOFError when it hangs up."""
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket, tls: ssl.SSLContext | None = None) -> None:
         self._socket = connection
+        self._tls = tls
         self._reader = connection.makefile("rb")
 
     def read(self) -> Message:
@@ -43,10 +46,15 @@ class Peer:
         return Message(kind, self._sized())
 
     def read_startup(self) -> dict[str, str]:
-        """Read the client's parameters; encryption is refused before, as often as it is asked."""
+        """Read the client's parameters; before, it may ask for encryption."""
         while True:
             body = self._sized()
             code = struct.unpack_from("!i", body)[0]
+            if code == _SSL_REQUEST and self._tls is not None:
+                self._socket.sendall(b"S")
+                self._socket = self._tls.wrap_socket(self._socket, server_side=True)
+                self._reader = self._socket.makefile("rb")
+                continue
             if code in (_SSL_REQUEST, _GSS_REQUEST):
                 self._socket.sendall(b"N")
                 continue
@@ -99,9 +107,48 @@ def query(sql: str) -> Message:
     return Message(QUERY, sql.encode() + b"\0")
 
 
+def named_query(sql: str) -> list[Message]:
+    """A statement to run at once that leaves alone what the client has prepared."""
+    name = b"stand_in\0"
+    return [
+        Message(PARSE, name + sql.encode() + b"\0\0\0"),
+        Message(BIND, name + name + b"\0" * 6),
+        Message(EXECUTE, name + b"\0" * 4),
+        Message(CLOSE, b"P" + name),
+        Message(CLOSE, b"S" + name),
+        Message(SYNC),
+    ]
+
+
 def notice(text: str) -> Message:
     """What a server says by the way."""
     return Message(NOTICE, b"SINFO\0C00000\0M" + text.encode() + b"\0\0")
+
+
+def with_types(body: bytes, changes: Mapping[int, int]) -> tuple[bytes, list[int]]:
+    """The description of a row's columns, with other numbers for types; and the old numbers."""
+    changed, found = bytearray(body), []
+    place = 2
+    for _ in range(struct.unpack_from("!h", body)[0]):
+        place = body.index(b"\0", place) + 7  # name, table, column
+        (kind,) = struct.unpack_from("!I", body, place)
+        found.append(kind)
+        struct.pack_into("!I", changed, place, changes.get(kind, kind))
+        place += 12
+    return bytes(changed), found
+
+
+def with_hex(body: bytes, columns: Collection[int]) -> bytes:
+    """A row in which the bytes of some columns are hexadecimal digits, and nothing else."""
+    parts, place = [body[:2]], 2
+    for column in range(struct.unpack_from("!h", body)[0]):
+        length = struct.unpack_from("!i", body, place)[0]
+        value = body[place + 4 : place + 4 + max(length, 0)]
+        place += 4 + len(value)
+        if column in columns:
+            value = value.removeprefix(b"\\x")
+        parts.append(struct.pack("!i", _NULL if length == _NULL else len(value)) + value)
+    return b"".join(parts)
 
 
 def row(body: bytes) -> list[str | None]:
