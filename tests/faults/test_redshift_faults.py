@@ -10,10 +10,16 @@ from floodmark.model.load import TargetTable
 from floodmark.model.manifest import Column
 from floodmark.model.standing import Head
 from floodmark.warehouse.backend import PassingConflict
+from floodmark.warehouse.files import LakeFiles
 from floodmark.warehouse.sql import TRIES
 from scenarios import new_lake, use_test_keys
 from servers.redshift import RedshiftStandIn
 from servers.redshift.faults import (
+    CANCELLED,
+    DENIED,
+    ELSEWHERE,
+    NOT_SERIALIZABLE,
+    S3_FORBIDDEN,
     SERIALIZATION_VIOLATION,
     DropAfter,
     DropBefore,
@@ -86,7 +92,9 @@ def test_the_connection_is_lost_at_any_statement(
 
 @pytest.mark.parametrize("kind", ["LOCK", "COPY", "INSERT", "COMMIT"])
 @pytest.mark.parametrize(
-    "fault", [SERIALIZATION_VIOLATION, Fail("could not serialize access", "40001")]
+    "fault",
+    [*NOT_SERIALIZABLE, Fail("could not serialize access", "40001")],
+    ids=["1023", "conflict", "1018", "OID", "40001"],
 )
 def test_a_serialization_violation_is_tried_again(
     redshift: RedshiftStandIn, loads: Loads, kind: str, fault: Fail
@@ -107,6 +115,37 @@ def test_it_is_not_tried_forever(redshift: RedshiftStandIn, loads: Loads) -> Non
         loads.load(chunk)
     assert loads.rows() == [row(1), row(2)]
     assert loads.load(chunk) == 1
+
+
+@pytest.mark.parametrize(
+    ("fault", "hint"),
+    [
+        (DENIED, "grant the user what it lacks"),
+        (S3_FORBIDDEN, "let the role read the lake"),
+        (CANCELLED, "run it again"),
+        (ELSEWHERE, "in the region of the cluster"),
+    ],
+    ids=["denied", "S3", "cancelled", "region"],
+)
+@pytest.mark.parametrize("kind", ["COPY", "INSERT"])
+def test_what_is_not_about_data_reads_nothing_of_the_lake(
+    redshift: RedshiftStandIn,
+    loads: Loads,
+    kind: str,
+    fault: Fail,
+    hint: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(LakeFiles, "batches", unwanted)
+    redshift.plan = first(9, kind, fault)
+    with pytest.raises(FloodmarkError) as caught:
+        loads.load_what_fits(loads.chunk([row(3)]))
+    assert hint in str(caught.value.hint)
+    assert loads.rows() == [row(1), row(2)]
+
+
+def unwanted(*_: object) -> None:
+    raise AssertionError("nothing is wrong with the rows")
 
 
 def test_another_error_is_not_tried_again(redshift: RedshiftStandIn, loads: Loads) -> None:

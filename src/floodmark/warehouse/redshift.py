@@ -24,7 +24,7 @@ from floodmark.warehouse.backend import LEDGER, NEWEST, STAGING, free_name, quot
 from floodmark.warehouse.misfits import Misfit
 from floodmark.warehouse.reading import bytes_of
 from floodmark.warehouse.redshift_misfits import redshift_misfits
-from floodmark.warehouse.redshift_session import RedshiftSession, StatementFailed
+from floodmark.warehouse.redshift_session import DataRefused, RedshiftSession, StatementFailed
 from floodmark.warehouse.redshift_types import (
     MOST_SCALE,
     SUPER,
@@ -169,7 +169,8 @@ class RedshiftTarget(SqlTarget):
             # The transaction is over, and only outside of it may something be asked.
             self._rollback()
             found = self._load_errors()
-            raise Unrepresentable(
+            failed = Unrepresentable if found or isinstance(error, DataRefused) else FloodmarkError
+            raise failed(
                 "\n  ".join([f"COPY failed: {error.message}", *found]),
                 hint=error.hint or f"the files are named in {self._lake}/{key}",
             ) from error

@@ -20,23 +20,49 @@ from floodmark.warehouse.target import Unrepresentable
 # A server that closes the connection shows itself in many ways, the last being a cut-off message.
 _LOST = (InterfaceError, OperationalError, OSError, struct.error)
 
-_SERIALIZATION = "1023"  # Redshift's own number, which its message begins with
 _PASSING = {"40001", "40P01"}  # could not serialize, deadlock
+# Redshift's own: not serializable, a relation that is not in the snapshot, and what comes with the
+# code of an internal error when somebody else drops, renames or refreshes something.
+_PASSING_NUMBERS = ("1023", "1018")
+_PASSING_WORDS = ("conflict with concurrent transaction", "could not open relation with OID")
+
+# A value that is none of its type. Most errors about data have the code of an internal error, and
+# are known by their words; those of S3 come as "Spectrum Scan Error", too.
+_DATA_CLASS = "22"
+_DATA_WORDS = ("Spectrum Scan Error", "stl_load_errors", "JSON", "String value exceeds")
+_NO_DATA_WORDS = (
+    "S3ServiceException",
+    "S3 Query Exception",
+    "AccessDenied",
+    "Access Denied",
+    "403",
+)
 _HINTS = {
     "28000": "check 'user' and 'password' of the connection",
     "28P01": "check 'user' and 'password' of the connection",
     "3D000": "check 'database' of the connection",
     "3F000": "check 'schema' of the connection, or create it",
     "42501": "grant the user what it lacks",
+    "57014": "somebody or a rule of the workload manager cancelled it; run it again",
+}
+_WORD_HINTS = {
+    "PermanentRedirect": "the lake's bucket must be in the region of the cluster: COPY of Parquet"
+    " knows no REGION",
+    "not authorized to assume": "attach the role of 'iam_role' to the cluster or workgroup",
+    "Access": "let the role read the lake: docs/guides/redshift-permissions.md",
 }
 
 
-class StatementFailed(Unrepresentable):
+class StatementFailed(FloodmarkError):
     """Redshift refused a statement. `code` is its SQLSTATE, which seldom tells why."""
 
     def __init__(self, message: str, code: str, *, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
         self.code = code
+
+
+class DataRefused(StatementFailed, Unrepresentable):
+    """Redshift refused a statement for a value in it."""
 
 
 class RedshiftSession:
@@ -120,17 +146,30 @@ class RedshiftSession:
         code, message = str(answer.get("C", "")), str(answer.get("M", ""))
         parts = [message, *_context(str(answer.get("D", "")))]
         text = self._redacted("; ".join(filter(None, parts)))
-        if code in _PASSING or message.split(maxsplit=1)[:1] == [_SERIALIZATION]:
+        if code in _PASSING or _is_passing(message):
             return PassingConflict(
                 f"{self._place}: another transaction was in the way: {text}",
                 hint="run it again when fewer others write to the same tables",
             )
-        return StatementFailed(f"{self._place}: {text}", code, hint=_HINTS.get(code))
+        failed = DataRefused if _is_about_data(code, text) else StatementFailed
+        words = (hint for word, hint in _WORD_HINTS.items() if word in text)
+        return failed(f"{self._place}: {text}", code, hint=_HINTS.get(code) or next(words, None))
 
     def _redacted(self, text: str) -> str:
         for secret in self._secrets:
             text = text.replace(secret, "***")
         return text
+
+
+def _is_passing(message: str) -> bool:
+    number = message.partition(" ")[0].strip(":")
+    return number in _PASSING_NUMBERS or any(word in message for word in _PASSING_WORDS)
+
+
+def _is_about_data(code: str, text: str) -> bool:
+    if any(word in text for word in _NO_DATA_WORDS):
+        return False
+    return code.startswith(_DATA_CLASS) or any(word in text for word in _DATA_WORDS)
 
 
 def _context(detail: str) -> list[str]:

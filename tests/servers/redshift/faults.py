@@ -35,6 +35,11 @@ NO_RELATION = Fail("1018", detail="Relation does not exist.")
 NO_OID = Fail("could not open relation with OID 123456")
 CANCELLED = Fail("Query (100) cancelled on user's request", "57014")
 S3_FORBIDDEN = Fail("S3ServiceException:Access Denied,Status 403,Error AccessDenied,Rid 1")
+ELSEWHERE = Fail(
+    "S3ServiceException:The bucket you are attempting to access must be addressed using the"
+    " specified endpoint. Please send all future requests to this endpoint.,Status 301,"
+    "Error PermanentRedirect"
+)
 DENIED = Fail("permission denied for schema lake", "42501")
 NOT_SERIALIZABLE = (SERIALIZATION_VIOLATION, CONFLICT, NO_RELATION, NO_OID)
 """What goes away when the transaction is tried again."""

@@ -13,6 +13,7 @@ from obstore.store import S3Store
 
 from servers import REGION, S3Server
 from servers.redshift.copy_command import CopyCommand
+from servers.redshift.faults import ELSEWHERE
 from servers.redshift.refusals import CopyRefused, Refused
 
 _CODECS = ("UNCOMPRESSED", "SNAPPY", "GZIP")
@@ -35,12 +36,7 @@ def read_files(
         raise Refused(f"User is not authorized to assume IAM Role {command.role}", "XX000")
     keys = command.keys or (server.access_key, server.secret_key)
     if _bucket(command.manifest) in elsewhere:
-        raise Refused(
-            "S3ServiceException:The bucket you are attempting to access must be addressed using the"
-            " specified endpoint. Please send all future requests to this endpoint.,Status 301,"
-            "Error PermanentRedirect",
-            "XX000",
-        )
+        raise Refused(ELSEWHERE.message, ELSEWHERE.code)
     manifest = _get(server, keys, command.manifest)
     if manifest is None:
         raise Refused("Problem reading manifest file - S3ServiceException:NoSuchKey", "XX000")
