@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -40,6 +41,7 @@ from floodmark.state import layout
 from floodmark.state.validation import Findings, validate
 from floodmark.sync.spark import SparkEngine
 from scenarios import Lake, open_store
+from servers.redshift import RedshiftStandIn
 
 SCOPE = "PROD"
 PROGRAM = [sys.executable, "-m", "floodmark"]
@@ -361,3 +363,23 @@ def wait_until(condition: Callable[[], Any], seconds: float = 30) -> Any:
         assert time.monotonic() < deadline, "it did not come true"
         time.sleep(0.02)
     return found
+
+
+def use_redshift(synced: Pipeline, server: RedshiftStandIn, **changes: Any) -> None:
+    """Have the configuration name the stand-in as its target."""
+    connection = server.connection()
+    assert connection.password is not None
+    settings = {
+        **{name: getattr(connection, name) for name in ("host", "port", "database", "user")},
+        "password": connection.password.reveal(),
+        "iam_role": connection.iam_role,
+        "ssl": False,
+        "type": "redshift",
+        **changes,
+    }
+    path = Path(synced.config)
+    text = re.sub(
+        r"^  warehouse: .*$", f"  warehouse: {json.dumps(settings)}", path.read_text(), flags=re.M
+    )
+    assert text != path.read_text()
+    path.write_text(text)

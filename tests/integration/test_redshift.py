@@ -2,7 +2,6 @@
 
 import gc
 import json
-import re
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,7 +21,7 @@ from floodmark.warehouse.quarantine import load_what_fits
 from floodmark.warehouse.redshift import RedshiftTarget
 from floodmark.warehouse.redshift_types import redshift_type, shown_type, widens
 from floodmark.warehouse.target import SchemaConflict, Unrepresentable
-from pipelines import Pipeline, ask_once, numbers
+from pipelines import Pipeline, ask_once, numbers, use_redshift
 from scenarios import BUCKET, new_lake, use_test_keys
 from servers import S3Server
 from servers.postgres import PrivatePostgres
@@ -453,26 +452,6 @@ def test_redshift_through_an_ssh_tunnel(
     assert failed.code == 1
     assert f"SSH server {sshd.settings.host}:{sshd.port} cannot reach" in failed.table["error"]
     gc.collect()  # the driver leaves a socket open when it is hung up on at once
-
-
-def use_redshift(synced: Pipeline, server: RedshiftStandIn, **changes: Any) -> None:
-    """Have the configuration name the stand-in as its target."""
-    connection = server.connection()
-    assert connection.password is not None
-    settings = {
-        **{name: getattr(connection, name) for name in ("host", "port", "database", "user")},
-        "password": connection.password.reveal(),
-        "iam_role": connection.iam_role,
-        "ssl": False,
-        "type": "redshift",
-        **changes,
-    }
-    path = Path(synced.config)
-    text = re.sub(
-        r"^  warehouse: .*$", f"  warehouse: {json.dumps(settings)}", path.read_text(), flags=re.M
-    )
-    assert text != path.read_text()
-    path.write_text(text)
 
 
 def _plain(value: Any) -> Any:

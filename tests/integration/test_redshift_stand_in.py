@@ -18,6 +18,7 @@ from obstore.store import S3Store
 from redshift_connector.core import Connection
 from redshift_connector.error import InterfaceError, ProgrammingError
 
+from floodmark.config.logins import LOGINS
 from floodmark.config.models import RedshiftConnection
 from floodmark.config.secret import Secret
 from floodmark.errors import FloodmarkError
@@ -592,6 +593,7 @@ def test_a_user_is_locked_after_five_wrong_passwords(stand_in: RedshiftStandIn) 
     wrong, right = stand_in.connection(password=Secret("wrong")), stand_in.connection()
 
     def refused(connection: RedshiftConnection) -> str:
+        LOGINS.forget()
         with pytest.raises(FloodmarkError) as caught:
             RedshiftSession(connection)
         said = str(caught.value)

@@ -14,6 +14,7 @@ import msgspec
 from floodmark.cli.log import Log
 from floodmark.cli.terminal import say
 from floodmark.config.loading import LoadedConfig, load_config
+from floodmark.config.logins import LOGINS
 from floodmark.config.models import Connection, MysqlConnection, RedshiftConnection, TableSettings
 from floodmark.errors import ConfigError, UsageError
 from floodmark.model.history import StartedBy
@@ -173,6 +174,7 @@ def command_options(function: Callable[..., Any]) -> Callable[..., Any]:
     @shared_options
     @functools.wraps(function)
     def wrapped(config_path: str | None, *, log: Log, as_json: bool, **rest: Any) -> Any:
+        LOGINS.forget()
         return function(App(config_path, log, as_json=as_json), **rest)
 
     return wrapped

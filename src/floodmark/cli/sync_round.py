@@ -15,6 +15,7 @@ from floodmark.cli.progress import ProgressLine
 from floodmark.cli.sync_adopt import adopt_table, mention_foreign_files
 from floodmark.cli.sync_plan import show_plans
 from floodmark.cli.verification import verification_of
+from floodmark.config.logins import LOGINS
 from floodmark.config.models import Connection, MysqlConnection
 from floodmark.model.history import StartedBy
 from floodmark.model.position import Position
@@ -56,6 +57,7 @@ class Syncing(Struct, frozen=True, kw_only=True):
     def run(self) -> list[TableResult]:
         """Bring the tables up to date, within the session that the app has begun."""
         app = self.app
+        LOGINS.forget()
         settings = app.config.settings.extraction
         start = app.start_of_new_tables()
         progress, sessions = ProgressLine(app), Sessions()

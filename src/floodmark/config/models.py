@@ -194,8 +194,17 @@ class RedshiftConnection(Struct, frozen=True, kw_only=True, tag_field="type", ta
     """A key to read the lake with, where there is no role."""
     secret_access_key: Secret | None = None
     """The key's secret."""
-    ssl: bool = True
-    """Whether the connection is encrypted."""
+    session_token: Secret | None = None
+    """The token of a key that is valid for a time."""
+    ssl: bool | Literal["verify-ca"] = True
+    """Whether the connection is encrypted, to a server whose certificate is for this host;
+    `verify-ca` checks the certificate alone. That is what `true` means through a tunnel."""
+    application_name: str = "floodmark"
+    """What its lists of sessions show."""
+    query_group: str | None = None
+    """The query group, by which it chooses a queue."""
+    statement_timeout: Seconds | None = None
+    """Seconds after which it cancels a statement; its own setting if not given."""
     tunnel: TunnelSettings | None = None
     """An SSH server in between."""
     json: Literal["varchar", "super"] = "varchar"

@@ -10,6 +10,7 @@ import pymysql
 from pymysql.constants import CR, ER
 
 from floodmark.config.client import pymysql_options
+from floodmark.config.logins import LOGINS
 from floodmark.config.models import MysqlConnection
 from floodmark.errors import AnotherServer, ConfigError, FloodmarkError, UsageError
 from floodmark.model.extraction import SESSION_SETTINGS
@@ -166,7 +167,9 @@ def connect(
     """
     with translated(connection):
         try:
-            opened = MysqlSession(**pymysql_options(connection), connect_timeout=timeout_seconds)
+            with LOGINS.once(connection, _is_refusal):
+                options = pymysql_options(connection)
+                opened = MysqlSession(**options, connect_timeout=timeout_seconds)
         except RuntimeError as error:  # PyMySQL's way to say that 'cryptography' is missing
             raise ConfigError(
                 f"MySQL at {_place(connection)}: {error}", hint="pip install 'pymysql[rsa]'"
@@ -179,6 +182,10 @@ def connect(
         finally:
             if opened.open:
                 opened.close()
+
+
+def _is_refusal(error: Exception) -> bool:
+    return isinstance(error, pymysql.MySQLError) and (*error.args, 0)[0] in _LOGIN_REFUSED
 
 
 class Sessions:

@@ -14,7 +14,7 @@ from typing import Self, TypeVar, cast
 from msgspec import structs
 
 from floodmark.children import LOOPBACK, guarded
-from floodmark.config.models import Connection, Tunnelled, TunnelSettings
+from floodmark.config.models import Connection, RedshiftConnection, Tunnelled, TunnelSettings
 from floodmark.errors import ExitCode, FloodmarkError, StateError, StorageError
 from floodmark.tunnels.ssh import (
     READY,
@@ -99,6 +99,14 @@ class Tunnels:
             return self._open[connection]
 
 
+def _at(connection: Tunnelled, port: int) -> Tunnelled:
+    local = structs.replace(connection, host=LOOPBACK, port=port, tunnel=None)
+    if isinstance(local, RedshiftConnection) and local.ssl:
+        # Its certificate is not for this machine; SSH knows its own server by its host key.
+        return structs.replace(local, ssl="verify-ca")
+    return local
+
+
 class _Tunnel:
     """One client process, and the connection that leads through it."""
 
@@ -115,9 +123,7 @@ class _Tunnel:
             port, begin = _free_port(), self._said_bytes()
             self._launch(ssh_command(self._connection, self._settings, port))
             if self._wait_until_ready():
-                self.local = structs.replace(
-                    self._connection, host=LOOPBACK, port=port, tunnel=None
-                )
+                self.local = _at(self._connection, port)
                 return
             if not port_was_taken(self._said(begin)):
                 break

@@ -9,6 +9,7 @@ import pyarrow as pa
 from msgspec import structs
 from psycopg import errors as postgres_errors
 
+from floodmark.config.logins import LOGINS
 from floodmark.config.models import PostgresConnection
 from floodmark.errors import FloodmarkError
 from floodmark.model.load import LoadBatch, LoadChunk, TargetTable
@@ -65,19 +66,20 @@ class PostgresTarget(SqlTarget):
         self._json = settings.json
         self._place = f"{settings.host}:{settings.port}/{settings.database}"
         try:
-            self._connection = psycopg.connect(
-                host=settings.host,
-                port=settings.port,
-                dbname=settings.database,
-                user=settings.user,
-                password=settings.password.reveal() if settings.password else None,
-                autocommit=True,
-                connect_timeout=15,
-                keepalives_idle=30,
-                keepalives_interval=10,
-                keepalives_count=3,
-                application_name="floodmark",
-            )
+            with LOGINS.once(settings, _is_refusal):
+                self._connection = psycopg.connect(
+                    host=settings.host,
+                    port=settings.port,
+                    dbname=settings.database,
+                    user=settings.user,
+                    password=settings.password.reveal() if settings.password else None,
+                    autocommit=True,
+                    connect_timeout=15,
+                    keepalives_idle=30,
+                    keepalives_interval=10,
+                    keepalives_count=3,
+                    application_name="floodmark",
+                )
         except psycopg.Error as error:
             raise FloodmarkError(
                 f"cannot connect to PostgreSQL at {self._place} as {settings.user}:"
@@ -339,6 +341,11 @@ def _replacement(batch: LoadBatch, found: Iterable[str]) -> str:
         return update
     version, newer = quote(table.version), ">" if gives_way else ">="
     return f"{update} WHERE t.{version} IS NULL OR excluded.{version} {newer} t.{version}"
+
+
+def _is_refusal(error: Exception) -> bool:
+    # An error of connecting has no code.
+    return isinstance(error, psycopg.OperationalError) and "authentication failed" in str(error)
 
 
 def _one_line(error: psycopg.Error) -> str:

@@ -24,7 +24,12 @@ from floodmark.warehouse.backend import LEDGER, NEWEST, STAGING, free_name, quot
 from floodmark.warehouse.misfits import Misfit
 from floodmark.warehouse.reading import bytes_of
 from floodmark.warehouse.redshift_misfits import redshift_misfits
-from floodmark.warehouse.redshift_session import DataRefused, RedshiftSession, StatementFailed
+from floodmark.warehouse.redshift_session import (
+    DataRefused,
+    RedshiftSession,
+    StatementFailed,
+    literal,
+)
 from floodmark.warehouse.redshift_types import (
     MOST_SCALE,
     SUPER,
@@ -338,8 +343,10 @@ def _authorization(connection: RedshiftConnection) -> str:
         role = connection.iam_role
         return "IAM_ROLE default" if role == "default" else f"IAM_ROLE {literal(role)}"
     if key and secret and not connection.iam_role:
-        pair = f"aws_access_key_id={key.reveal()};aws_secret_access_key={secret.reveal()}"
-        return f"CREDENTIALS {literal(pair)}"
+        given = f"aws_access_key_id={key.reveal()};aws_secret_access_key={secret.reveal()}"
+        if connection.session_token:
+            given += f";token={connection.session_token.reveal()}"
+        return f"CREDENTIALS {literal(given)}"
     raise ConfigError(
         f"Redshift at {connection.host} must know how to read the lake",
         hint="set 'iam_role' of the connection, or else both 'access_key_id' and"
@@ -357,8 +364,3 @@ def _load_error(
 
 def _folded(name: str) -> str:
     return name.translate(_UPPER)
-
-
-def literal(text: str) -> str:
-    """A text as a literal, in which Redshift takes a backslash for the start of an escape."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"

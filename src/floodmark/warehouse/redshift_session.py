@@ -12,10 +12,13 @@ from redshift_connector.error import Error, InterfaceError, OperationalError
 from redshift_connector.utils.oids import RedshiftOID
 from redshift_connector.utils.type_utils import text_recv
 
+from floodmark.config.logins import LOGINS
 from floodmark.config.models import RedshiftConnection
 from floodmark.errors import FloodmarkError
 from floodmark.warehouse.backend import PassingConflict
 from floodmark.warehouse.target import Unrepresentable
+
+CONNECT_SECONDS = 30
 
 # A server that closes the connection shows itself in many ways, the last being a cut-off message.
 _LOST = (InterfaceError, OperationalError, OSError, struct.error)
@@ -35,7 +38,6 @@ _NO_DATA_WORDS = (
     "S3 Query Exception",
     "AccessDenied",
     "Access Denied",
-    "403",
 )
 _HINTS = {
     "28000": "check 'user' and 'password' of the connection",
@@ -49,7 +51,7 @@ _WORD_HINTS = {
     "PermanentRedirect": "the lake's bucket must be in the region of the cluster: COPY of Parquet"
     " knows no REGION",
     "not authorized to assume": "attach the role of 'iam_role' to the cluster or workgroup",
-    "Access": "let the role read the lake: docs/guides/redshift-permissions.md",
+    "Access Denied": "let the role read the lake: docs/guides/redshift-permissions.md",
 }
 
 
@@ -70,7 +72,7 @@ class RedshiftSession:
 
     def __init__(self, connection: RedshiftConnection) -> None:
         self._place = f"Redshift at {connection.host}:{connection.port}"
-        keys = (connection.access_key_id, connection.secret_access_key)
+        keys = (connection.access_key_id, connection.secret_access_key, connection.session_token)
         self._secrets = tuple(secret.reveal() for secret in keys if secret is not None)
         self._connection = self._connect(connection)
         self._connection.autocommit = True
@@ -78,6 +80,10 @@ class RedshiftSession:
         self._connection.redshift_types[RedshiftOID.VARBYTE] = (FC_TEXT, text_recv)
         try:
             self.run("SET timezone TO 'UTC'")
+            if connection.query_group:
+                self.run(f"SET query_group TO {literal(connection.query_group)}")
+            if connection.statement_timeout:
+                self.run(f"SET statement_timeout TO {int(connection.statement_timeout * 1000)}")
         except BaseException:
             self.close()
             raise
@@ -118,17 +124,24 @@ class RedshiftSession:
     def _connect(self, connection: RedshiftConnection) -> Connection:
         password = connection.password.reveal() if connection.password else ""
         try:
-            return redshift_connector.connect(
-                host=connection.host,
-                port=connection.port,
-                database=connection.database,
-                user=connection.user,
-                password=password,
-                ssl=connection.ssl,
-                application_name="floodmark",
-                # None is ever repeated, and its tables may be others by then.
-                max_prepared_statements=0,
-            )
+            with LOGINS.once(connection, _is_refusal):
+                made = redshift_connector.connect(
+                    host=connection.host,
+                    port=connection.port,
+                    database=connection.database,
+                    user=connection.user,
+                    password=password,
+                    ssl=bool(connection.ssl),
+                    sslmode="verify-ca" if connection.ssl == "verify-ca" else "verify-full",
+                    timeout=CONNECT_SECONDS,
+                    # What is silent for long may have been forgotten by a device in between.
+                    tcp_keepalive_idle=30,
+                    tcp_keepalive_interval=10,
+                    tcp_keepalive_count=3,
+                    application_name=connection.application_name,
+                    # None is ever repeated, and its tables may be others by then.
+                    max_prepared_statements=0,
+                )
         except (*_LOST, Error) as error:
             if (failure := self._failure(error)) is not None:
                 raise failure from error
@@ -137,6 +150,8 @@ class RedshiftSession:
                 f"cannot connect to {self._place}: {reason}",
                 hint="check 'host' and 'port' of the connection, and the way there",
             ) from error
+        made._usock.settimeout(None)  # noqa: SLF001 - a COPY takes as long as it takes
+        return made
 
     def _failure(self, error: Exception) -> FloodmarkError | None:
         """What the server's own answer means; None if there was none."""
@@ -159,6 +174,16 @@ class RedshiftSession:
         for secret in self._secrets:
             text = text.replace(secret, "***")
         return text
+
+
+def _is_refusal(error: Exception) -> bool:
+    answer = error.args[0] if error.args else None
+    return isinstance(answer, dict) and str(answer.get("C", "")).startswith("28")
+
+
+def literal(text: str) -> str:
+    """A text as a literal, in which Redshift takes a backslash for the start of an escape."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
 
 
 def _is_passing(message: str) -> bool:

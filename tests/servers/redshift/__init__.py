@@ -55,7 +55,7 @@ class RedshiftStandIn:
         """Every statement that was run, or met a fault."""
         self.buckets_elsewhere: set[str] = set()
         """Buckets in another region than the cluster's."""
-        self._logins = Logins(postgres.password)
+        self.logins = Logins(postgres.password)
         self._isolation = isolation.replace(" ", "\\ ")
         self._tls = tls
         self._postgres = postgres
@@ -88,7 +88,7 @@ class RedshiftStandIn:
 
     def forget(self) -> None:
         """No faults from now on, nobody is locked, and statements are counted from 1 again."""
-        self._logins.forget()
+        self.logins.forget()
         self.buckets_elsewhere.clear()
         with self._lock:
             self.plan = no_faults
@@ -135,7 +135,7 @@ class RedshiftStandIn:
         try:
             surroundings = Surroundings(
                 self._isolation,
-                self._logins.authenticate,
+                self.logins.authenticate,
                 self._decide,
                 self._define_varbyte,
                 self._read_files,

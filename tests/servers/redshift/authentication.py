@@ -27,16 +27,20 @@ class Logins:
         self._password = password
         self._lock = threading.Lock()
         self._failed: dict[str, int] = {}
+        self.tried = 0
+        """Logins, whether right or wrong."""
 
     def forget(self) -> None:
         """Unlock every user."""
         with self._lock:
             self._failed = {}
+            self.tried = 0
 
     def authenticate(self, client: Peer, user: str) -> str | None:
         """Ask for the password; returns it if it was right, and the user is not locked."""
         right = _ask_client(client, user, self._password)
         with self._lock:
+            self.tried += 1
             failed = self._failed.get(user, 0)
             locked = failed >= MOST_FAILED_LOGINS
             self._failed[user] = failed if locked else 0 if right else failed + 1

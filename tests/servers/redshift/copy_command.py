@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from servers.redshift.refusals import Refused, syntax_error
 from servers.redshift.tokens import Tokens, bracketed, plain, render, split, table_name
 
-_ROLE = re.compile(r"arn:aws:iam::\d{12}:role/[\w+=,.@/-]+")
-_PAIR = re.compile(r"aws_access_key_id=([^;]+);aws_secret_access_key=([^;]+)")
+_ROLE = re.compile(r"arn:aws(?:-cn|-us-gov)?:iam::\d{12}:role/[\w+=,.@/-]+")
+_PAIR = re.compile(r"aws_access_key_id=([^;]+);aws_secret_access_key=([^;]+)(?:;token=[^;]+)?")
 _ALONE = ("ACCEPTINVCHARS", "FILLRECORD", "EXPLICIT_IDS")
 
 
