@@ -2,6 +2,7 @@
 
 import gc
 import json
+import re
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,10 +17,13 @@ from floodmark.embedded.process import free_ports
 from floodmark.errors import ConfigError, FloodmarkError
 from floodmark.model.load import TargetTable
 from floodmark.model.manifest import Column
+from floodmark.model.notice import Notice
 from floodmark.storage.memory import MemoryObjectStore
 from floodmark.warehouse.quarantine import load_what_fits
 from floodmark.warehouse.redshift import RedshiftTarget
+from floodmark.warehouse.redshift_session import literal
 from floodmark.warehouse.redshift_types import redshift_type, shown_type, widens
+from floodmark.warehouse.sql import SqlTarget
 from floodmark.warehouse.target import SchemaConflict, Unrepresentable
 from pipelines import Pipeline, ask_once, numbers, use_redshift
 from scenarios import BUCKET, new_lake, use_test_keys
@@ -135,6 +139,36 @@ def test_what_redshift_cannot_hold_is_set_aside(people: Loads, name: str) -> Non
     assert record["reason"].startswith(reason)
 
 
+CODES = TargetTable(
+    name="codes",
+    columns=(Column("code", "varchar(10)", False, "string"), NAME),
+    primary_key=("code",),
+    version=None,
+)
+
+
+def code(text: str, name: str = "") -> dict[str, Any]:
+    return {"code": text, "name": name}
+
+
+def test_keys_that_differ_by_trailing_blanks_stay_apart(people: Loads) -> None:
+    codes = Loads(people.warehouse, CODES)
+    first = [code("a"), code("a "), code("a  "), code(" a"), code(""), code(" ")]
+    assert codes.load(codes.chunk(first)) == 6
+    assert codes.rows() == sorted(first, key=repr)
+    codes.load(codes.chunk([code("a ", "new"), code("", "new")]))
+    kept = [code("a"), code("a  "), code(" a"), code(" ")]
+    assert codes.rows() == sorted([*kept, code("a ", "new"), code("", "new")], key=repr)
+
+
+def test_keys_that_pass_for_one_are_counted(people: Loads, monkeypatch: pytest.MonkeyPatch) -> None:
+    codes = Loads(people.warehouse, CODES)
+    monkeypatch.setattr(RedshiftTarget, "_key_parts", SqlTarget._key_parts)
+    with pytest.raises(FloodmarkError, match="Redshift takes 2 keys for 1; nothing was loaded"):
+        codes.load(codes.chunk([code("a"), code("a ")]))
+    assert codes.rows() == []
+
+
 def test_text_grows_in_place(redshift: RedshiftStandIn, people: Loads) -> None:
     people.load(people.chunk([row(1, "x" * 10)]))
     longer = structs.replace(PEOPLE, columns=(ID, Column("name", "varchar(20)", True, "string")))
@@ -144,6 +178,80 @@ def test_text_grows_in_place(redshift: RedshiftStandIn, people: Loads) -> None:
     assert len(altered) == 1
     assert altered[0].endswith('ALTER COLUMN "name" TYPE VARCHAR(80)')
     assert people.rows(longer) == [row(1, "x" * 10), row(2, "x" * 20)]
+
+
+WIDE = structs.replace(PEOPLE, columns=(ID, Column("name", "varchar(20)", True, "string")))
+DIGITS = structs.replace(PEOPLE, columns=(Column("id", "int", False, "int32"), NAME))
+
+
+@pytest.mark.parametrize("encoding", ["bytedict", "text255"])
+def test_a_column_with_a_fixed_encoding_is_rewritten(people: Loads, encoding: Any) -> None:
+    people.load(people.chunk([row(1)]))  # the ledger
+    settings = TableSettings(encode={"name": encoding})
+    loads = Loads(people.warehouse, structs.replace(PEOPLE, name="encoded"))
+    wide = structs.replace(WIDE, name="encoded")
+    said: list[Notice] = []
+    with target(people.warehouse, settings) as opened:
+        opened.report = said.append
+        opened.prepare(loads.table)
+        opened.load(loads.batch(loads.chunk([row(1, "x" * 10)])))
+        assert said == []
+        assert opened.prepare(wide) == ["widened encoded.name to VARCHAR(80)"]
+        assert [notice.message for notice in said] == [
+            "encoded.name becomes VARCHAR(80): every row of the table is rewritten for that"
+        ]
+        opened.load(loads.batch(loads.chunk([row(2, "x" * 20)], table=wide), table=wide))
+    assert loads.rows(wide) == [row(1, "x" * 10), row(2, "x" * 20)]
+    shown = "SELECT encoding FROM svv_redshift_columns WHERE table_name = 'encoded' AND"
+    with target(people.warehouse, settings) as opened:
+        schema = literal(opened._schema)
+        rows = opened._query(f"{shown} column_name = 'name' AND schema_name = {schema}")
+    assert rows == [(encoding,)]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"distkey": "id"}, {"sortkey": ["name", "id"]}, {"distkey": "id", "sortkey": "id"}],
+    ids=["distkey", "sortkey", "both"],
+)
+def test_a_key_of_the_table_is_widened_after_the_hint(
+    redshift: RedshiftStandIn, people: Loads, settings: dict[str, Any]
+) -> None:
+    """The statements that the hint names are what helps, and put back what was there."""
+    with target(people.warehouse, TableSettings(**settings)) as opened:
+        opened.prepare(DIGITS)
+        redshift.forget()
+        with pytest.raises(SchemaConflict) as caught:
+            opened.prepare(PEOPLE)
+        assert not [e for e in redshift.executed if e.kind in ("ALTER", "UPDATE")]
+        keys = " and ".join(key.upper() for key in settings)
+        assert f"it is in its {keys}" in caught.value.message
+        undo, redo = re.findall(r"run '(.*?)'", str(caught.value.hint))
+        for statement in undo.split("; "):
+            opened._execute(statement)
+        assert opened.prepare(PEOPLE) == ["widened people.id to BIGINT"]
+        for statement in redo.split("; "):
+            opened._execute(statement)
+        role = opened._role("people", "id")
+        sortkey = TableSettings(**settings).sort_columns
+        assert (role.distkey, role.sortkey) == ("distkey" in settings, tuple(sortkey))
+
+
+def test_text_that_is_a_key_grows_in_place(people: Loads) -> None:
+    with target(people.warehouse, TableSettings(distkey="name", sortkey="name")) as opened:
+        opened.prepare(PEOPLE)
+        assert opened.prepare(WIDE) == ["widened people.name to VARCHAR(80)"]
+
+
+def test_a_column_that_a_view_uses(redshift: RedshiftStandIn, people: Loads) -> None:
+    with target(people.warehouse, TableSettings()) as opened:
+        opened.prepare(PEOPLE)
+        view = opened._name("names")
+        opened._execute(f"CREATE VIEW {view} AS SELECT name FROM {opened._name('people')}")
+        with pytest.raises(SchemaConflict, match="it is used by names"):
+            opened.prepare(WIDE)
+        opened._execute(f"DROP VIEW {view}")
+        opened.prepare(WIDE)
 
 
 def test_names_in_capitals_become_small(redshift: RedshiftStandIn, people: Loads) -> None:

@@ -85,6 +85,9 @@ class SqlBackend(Target):
         """What of a key's column is compared, so that no two values of the source are one."""
         return [f"{place}{quote(column.name)}"]
 
+    def _check_newest(self, table: TargetTable) -> None:
+        """See that every key that is staged is in NEWEST, where keys may pass for one another."""
+
     def _count_newest(self) -> None:
         """Let the target see how large NEWEST is, where its plans depend on it."""
 

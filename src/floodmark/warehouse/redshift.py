@@ -19,6 +19,7 @@ from floodmark.config.models import LakeSettings, RedshiftConnection, TableSetti
 from floodmark.errors import ConfigError, FloodmarkError, StorageError
 from floodmark.model.load import LoadBatch, LoadChunk, TargetTable
 from floodmark.model.manifest import Column
+from floodmark.model.notice import Notice
 from floodmark.storage.objects import ObjectStore
 from floodmark.warehouse.backend import LEDGER, NEWEST, STAGING, free_name, quote
 from floodmark.warehouse.misfits import Misfit
@@ -33,13 +34,21 @@ from floodmark.warehouse.redshift_session import (
 from floodmark.warehouse.redshift_types import (
     MOST_SCALE,
     SUPER,
-    can_grow,
     fits,
     is_text,
     redshift_type,
     shown_type,
     staging_type,
     widens,
+)
+from floodmark.warehouse.redshift_widening import (
+    Role,
+    check_widening,
+    grows_in_place,
+    rewriting,
+    role_of,
+    roles_query,
+    views_query,
 )
 from floodmark.warehouse.sql import SqlTarget
 from floodmark.warehouse.target import SchemaConflict, Unrepresentable
@@ -113,8 +122,23 @@ class RedshiftTarget(SqlTarget):
 
     def _key_parts(self, column: Column, place: str = "") -> list[str]:
         name = f"{place}{quote(column.name)}"
-        # Trailing blanks do not count when text is compared: 'a' and 'a ' differ by their length.
-        return [name, f"LENGTH({name})"] if column.arrow == "string" else [name]
+        # Trailing blanks do not count when text is compared; in some databases, case does not.
+        return [name, f"MD5({name})"] if column.arrow == "string" else [name]
+
+    def _check_newest(self, table: TargetTable) -> None:
+        texts = [quote(name) for name in table.primary_key if table.column(name).arrow == "string"]
+        if not texts:
+            return
+        keys = ", ".join([*map(quote, table.primary_key), *(f"LENGTH({name})" for name in texts)])
+        ((kept,),) = self._query(f"SELECT COUNT(*) FROM {NEWEST}")  # noqa: S608
+        ((found,),) = self._query(
+            f"SELECT COUNT(*) FROM (SELECT DISTINCT {keys} FROM {STAGING}) AS keys"  # noqa: S608
+        )
+        if kept < found:
+            raise FloodmarkError(
+                f"{table.name}: Redshift takes {found:,} keys for {kept:,}; nothing was loaded",
+                hint="report this with what SELECT version() says",
+            )
 
     def widens(self, old: str, new: str) -> bool:
         """Whether every value of the old type is one of the new."""
@@ -267,24 +291,32 @@ class RedshiftTarget(SqlTarget):
     def _widen(self, table: str, column: str, kind: str) -> None:
         columns = self._columns_of(table)
         name, old = self._name(table), columns[column]
-        if can_grow(old, kind):  # not allowed in a transaction
+        role = self._role(table, column)
+        check_widening(name, column, old, kind, role)
+        if grows_in_place(old, kind, role):
             self._execute(f"ALTER TABLE {name} ALTER COLUMN {quote(column)} TYPE {kind}")
             return
         wider = free_name("floodmark_wider", columns)
-        steps = (
-            f"ALTER TABLE {name} ADD COLUMN {quote(wider)} {kind}",
-            f"UPDATE {name} SET {quote(wider)} = {quote(column)}",  # noqa: S608
-            f"ALTER TABLE {name} DROP COLUMN {quote(column)}",
-            f"ALTER TABLE {name} RENAME COLUMN {quote(wider)} TO {quote(column)}",
-        )
+        message = f"{table}.{column} becomes {kind}: every row of the table is rewritten for that"
+        self.report(Notice("info", message, "widening"))
         self._begin()
         try:
-            for step in steps:
+            for step in rewriting(name, column, wider, old, kind, role):
                 self._execute(step)
             self._commit()
         except BaseException:
             self._rollback()
             raise
+
+    def _role(self, table: str, column: str) -> Role:
+        views = [str(name) for (name,) in self._query(views_query(self._schema, table, column))]
+        found = [(r[0], r[1], r[2], r[3]) for r in self._query(roles_query(self._schema, table))]
+        if (role := role_of(column, found, views)) is None:
+            raise FloodmarkError(
+                f"{table}.{column} is to be widened, and svv_redshift_columns does not show it",
+                hint="let the user own the table",
+            )
+        return role
 
     def _create(self, statement: str) -> None:
         try:

@@ -282,6 +282,7 @@ class SqlTarget(LedgerTable, ConvertingBackend):
             f"SELECT {columns}, ROW_NUMBER() OVER (PARTITION BY {keys} ORDER BY {order}) AS {rank}"
             f" FROM {STAGING}) AS ranked WHERE {rank} = 1"
         )
+        self._check_newest(table)
         self._count_newest()
         # Redshift takes no alias for the table that rows are deleted from.
         t = quote(table.name)

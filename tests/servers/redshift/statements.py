@@ -93,9 +93,12 @@ def _definition(kind: str, tokens: Tokens, *, in_transaction: bool) -> Definitio
 def _in_postgres(tokens: Tokens) -> Tokens:
     """Functions, types and settings of Redshift, by what PostgreSQL has for them."""
     result: list[str] = []
+    skipped = 0
     for place, token in enumerate(tokens):
         before = tokens[place - 1] if place else ""
-        if token == "SYSDATE":
+        if skipped:
+            skipped -= 1
+        elif token == "SYSDATE":
             result.append("(transaction_timestamp() AT TIME ZONE 'UTC')")
         elif token == "JSON_SERIALIZE":
             result.append("jsonb_pretty")
@@ -107,6 +110,7 @@ def _in_postgres(tokens: Tokens) -> Tokens:
             result.append(VARCHAR)
         elif token == "VARBYTE" and before in ("AS", "::"):
             result.append("bytea")
+            skipped = 3 if tokens[place + 1 : place + 2] == ("(",) else 0  # its length
         elif token in _SETTINGS and before == "SET":
             result.append(f"redshift.{token}")
         else:
