@@ -342,15 +342,66 @@ def test_json_becomes_super_if_asked_for(redshift: RedshiftStandIn, people: Load
     assert redshift.look(kinds) == [
         ("object", "é"), ("array", None), ("string", None), ("number", None), (None, None)
     ]  # fmt: skip
-    broken = docs.chunk([{"id": 8, "doc": {}}, {"id": 9, "doc": AsItIs('["\\x"]')}])
-    with target(people.warehouse, TableSettings(), json="super") as opened:
-        assert load_what_fits(opened, docs.batch(broken), docs.quarantine()) == 1
-    (record,) = docs.set_aside()
-    assert (record["column"], record["row"]["id"]) == ("doc", 9)
-    assert record["reason"] == "is no JSON that SUPER can hold"
     with target(people.warehouse, TableSettings()) as opened, pytest.raises(SchemaConflict) as no:
         opened.prepare(table)
     assert "SUPER in the target, and VARCHAR(65535)" in no.value.message
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['["\\x"]', '{"a": 1, "a": 2}', '[{"b": {"a": 1, "a": 1}}]', f'["{"é" * 32_768}"]'],
+    ids=["no JSON", "twice", "twice within", "long"],
+)
+def test_json_that_super_cannot_hold_is_set_aside(people: Loads, text: str) -> None:
+    docs = Loads(people.warehouse, structs.replace(PEOPLE, name="docs", columns=(ID, JSON)))
+    fits = '{"a": {"a": 1}, "b": [{"a": 1}, {"a": 2}]}'
+    chunk = docs.chunk([{"id": 8, "doc": AsItIs(fits)}, {"id": 9, "doc": AsItIs(text)}])
+    with target(people.warehouse, TableSettings(), json="super") as opened:
+        opened.prepare(docs.table)
+        assert load_what_fits(opened, docs.batch(chunk), docs.quarantine()) == 1
+    (record,) = docs.set_aside()
+    assert (record["column"], record["row"]["id"]) == ("doc", 9)
+
+
+# What doctor looks at
+
+
+def test_a_probe_copies_a_file_and_leaves_nothing(redshift: RedshiftStandIn, people: Loads) -> None:
+    with people.warehouse.open() as opened:
+        redshift.forget()
+        opened.probe()
+        assert [execution.kind for execution in redshift.executed].count("COPY") == 1
+        opened.probe()  # what was made is gone
+    assert list(people.warehouse.lake.open().list_objects("loads/")) == []
+
+
+def test_a_probe_finds_what_keeps_redshift_from_the_lake(
+    redshift: RedshiftStandIn, people: Loads
+) -> None:
+    stranger = "arn:aws:iam::999999999999:role/stranger"
+    with (
+        target(people.warehouse, TableSettings(), iam_role=stranger) as opened,
+        pytest.raises(FloodmarkError, match="not authorized to assume IAM Role") as caught,
+    ):
+        opened.probe()
+    assert "attach the role" in str(caught.value.hint)
+    redshift.buckets_elsewhere.add(BUCKET)
+    try:
+        with people.warehouse.open() as opened, pytest.raises(FloodmarkError) as caught:
+            opened.probe()
+    finally:
+        redshift.forget()
+    assert "in the region of the cluster" in str(caught.value.hint)
+
+
+def test_a_probe_finds_a_codec_that_is_not_read(people: Loads) -> None:
+    assert isinstance(people.warehouse.connection, RedshiftConnection)
+    lake = structs.replace(lake_of(people.warehouse), codec="zstd")
+    with (
+        RedshiftTarget(people.warehouse.connection, people.warehouse.lake.open(), lake) as opened,
+        pytest.raises(FloodmarkError, match="Unsupported compression ZSTD"),
+    ):
+        opened.probe()
 
 
 def target(warehouse: Warehouse, settings: TableSettings, **changes: Any) -> RedshiftTarget:

@@ -72,14 +72,18 @@ def unfit(column: str, reason: str, refused: Callable[[str], bool]) -> Misfit:
     return Misfit(column, reason, found)
 
 
-def read_json(text: str, number: Callable[[str], object] = str) -> object:
+def read_json(
+    text: str,
+    number: Callable[[str], object] = str,
+    attributes: Callable[[list[tuple[str, object]]], object] = list,
+) -> object:
     """What a text says in JSON, strictly; ValueError if it is none.
 
     An object becomes a list of its pairs: of a key that comes twice, both values count.
     """
     return json.loads(
         text,
-        object_pairs_hook=list,
+        object_pairs_hook=attributes,
         parse_int=number,
         parse_float=number,
         parse_constant=_no_constant,

@@ -13,6 +13,7 @@ from string import ascii_uppercase
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from msgspec import structs
 
 from floodmark.config.models import LakeSettings, RedshiftConnection, TableSettings
@@ -51,7 +52,7 @@ from floodmark.warehouse.redshift_widening import (
     views_query,
 )
 from floodmark.warehouse.sql import SqlTarget
-from floodmark.warehouse.target import SchemaConflict, Unrepresentable
+from floodmark.warehouse.target import SchemaConflict, TargetFacts, Unrepresentable
 
 _LOADS = "loads/"
 _LONGEST_NAME = 127  # bytes; Redshift cuts what is longer
@@ -81,6 +82,8 @@ class RedshiftTarget(SqlTarget):
         lake.require_s3()
         self._objects = objects
         self._lake = lake.url.rstrip("/")
+        self._codec = lake.codec or "snappy"
+        self._endpoint = lake.endpoint
         self._schema = _folded(connection.schema)
         self._authorization = _authorization(connection)
         self._settings = settings
@@ -182,26 +185,48 @@ class RedshiftTarget(SqlTarget):
         columns = ", ".join(f"{quote(c.name)} {staging_type(c)}" for c in batch.table.columns)
         self._execute(f"CREATE TEMPORARY TABLE {STAGING} ({columns})")
         if any(chunk.paths for chunk in chunks):
-            self._copy(batch, chunks)
+            name = _UNSAFE.sub("_", batch.table_name)
+            files = [pair for c in chunks for pair in zip(c.paths, c.sizes, strict=True)]
+            self._copy(STAGING, f"{_LOADS}{batch.session_id}/{name}/", files)
         return int(self._query(f"SELECT COUNT(*) FROM {STAGING}")[0][0])  # noqa: S608
 
-    def _copy(self, batch: LoadBatch, chunks: Sequence[LoadChunk]) -> None:
-        name = _UNSAFE.sub("_", batch.table_name)
-        key = f"{_LOADS}{batch.session_id}/{name}/{secrets.token_hex(8)}.manifest"
+    def probe(self) -> TargetFacts:
+        """Have it read a file of the lake, too: only a real COPY shows role, region and codec."""
+        facts = super().probe()
+        sink = pa.BufferOutputStream()
+        pq.write_table(pa.table({"n": [1]}), sink, compression=self._codec)
+        data = sink.getvalue().to_pybytes()
+        folder = f"{_LOADS}probe_{secrets.token_hex(8)}/"
+        file = f"{folder}1.parquet"
+        self._objects.put(file, data)
+        self._execute("CREATE TEMPORARY TABLE floodmark_probe (n BIGINT)")
+        try:
+            self._copy("floodmark_probe", folder, [(file, len(data))])
+        finally:
+            self._execute("DROP TABLE floodmark_probe")
+            for info in list(self._objects.list_objects(folder)):
+                self._objects.delete(info.key)
+        return facts
+
+    def _copy(self, into: str, folder: str, files: Sequence[tuple[str, int]]) -> None:
+        """Copy files of the lake into a table, by way of a list of them in a folder of the lake."""
+        key = f"{folder}{secrets.token_hex(8)}.manifest"
         source = literal(f"{self._lake}/{key}")
-        self._objects.put(key, copy_manifest(self._lake, chunks))
+        self._objects.put(key, copy_manifest(self._lake, files))
         try:
             self._execute(
-                f"COPY {STAGING} FROM {source} {self._authorization} FORMAT AS PARQUET MANIFEST"
+                f"COPY {into} FROM {source} {self._authorization} FORMAT AS PARQUET MANIFEST"
             )
         except StatementFailed as error:
             # The transaction is over, and only outside of it may something be asked.
             self._rollback()
             found = self._load_errors()
             failed = Unrepresentable if found or isinstance(error, DataRefused) else FloodmarkError
+            hint = error.hint or f"the files are named in {self._lake}/{key}"
+            if self._endpoint and failed is FloodmarkError:
+                hint += f"; Redshift reads S3 of AWS, and nothing of the lake's {self._endpoint}"
             raise failed(
-                "\n  ".join([f"COPY failed: {error.message}", *found]),
-                hint=error.hint or f"the files are named in {self._lake}/{key}",
+                "\n  ".join([f"COPY failed: {error.message}", *found]), hint=hint
             ) from error
         with suppress(StorageError):  # nobody needs it any more; it may as well stay
             self._objects.delete(key)
@@ -355,15 +380,14 @@ class RedshiftTarget(SqlTarget):
         self._session.roll_back()
 
 
-def copy_manifest(lake: str, chunks: Sequence[LoadChunk]) -> bytes:
+def copy_manifest(lake: str, files: Sequence[tuple[str, int]]) -> bytes:
     """The list of files that a COPY reads: all of them, at the size that they were written with.
 
     Without `mandatory` a missing file would be passed over in silence.
     """
     entries = [
         {"url": f"{lake}/{path}", "mandatory": True, "meta": {"content_length": size}}
-        for chunk in chunks
-        for path, size in zip(chunk.paths, chunk.sizes, strict=True)
+        for path, size in files
     ]
     return json.dumps({"entries": entries}, indent=1).encode()
 

@@ -10,7 +10,7 @@ from floodmark.warehouse.misfits import (
     unfit,
     zero_characters,
 )
-from floodmark.warehouse.redshift_types import SUPER, redshift_type
+from floodmark.warehouse.redshift_types import LONGEST_VARCHAR, SUPER, redshift_type
 
 _LONGEST_ROW = 4 * 1024 * 1024
 
@@ -29,12 +29,29 @@ def redshift_misfits(table: TargetTable, *, json: str) -> list[Misfit]:
 
 
 def refused_by_super(text: str) -> bool:
-    """Whether a text is no JSON: what MariaDB lets through is not always JSON."""
+    """Whether a text is no JSON that SUPER holds: MariaDB lets through what is none.
+
+    SUPER holds no attribute twice, and no string that is longer than the longest VARCHAR.
+    """
     try:
-        read_json(text)
+        return _too_long(read_json(text, attributes=_attributes))
     except (ValueError, RecursionError):
         return True
-    return False
+
+
+def _attributes(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("an attribute comes twice")
+    return found
+
+
+def _too_long(value: object) -> bool:
+    if isinstance(value, dict):
+        return any(map(_too_long, value.values()))
+    if isinstance(value, list):
+        return any(map(_too_long, value))
+    return isinstance(value, str) and len(value.encode(errors="replace")) > LONGEST_VARCHAR
 
 
 def _size(kind: str) -> int:
