@@ -73,6 +73,27 @@ def test_a_load_is_one_copy_behind_the_ledgers_lock(
     assert people.rows() == [row(1), row(2), row(3)]
 
 
+def test_who_reads_the_ledger_keeps_no_load_out(redshift: RedshiftStandIn, people: Loads) -> None:
+    people.load(people.chunk([row(1)]))
+    with people.warehouse.open() as reader:
+        reader._begin()
+        ledger = f"SELECT COUNT(*) FROM {reader._name('floodmark_ledger')}"
+        assert reader._query(ledger) == [(1,)]
+        assert people.load(people.chunk([row(2)])) == 1
+        assert reader._query(ledger) == [(1,)]
+        reader._rollback()
+        assert reader._query(ledger) == [(2,)]
+
+
+def test_a_batch_is_noted_by_one_statement(redshift: RedshiftStandIn, people: Loads) -> None:
+    chunks = [people.chunk([row(number)]) for number in range(3)]
+    people.load(people.chunk([row(9)]))
+    redshift.forget()
+    people.load(*chunks)
+    noted = [e for e in redshift.executed if e.kind == "INSERT" and "floodmark_ledger" in e.sql]
+    assert len(noted) == 1
+
+
 def test_the_copys_manifest_is_gone_after_it_and_stays_if_it_fails(people: Loads) -> None:
     lake = people.warehouse.lake.open()
     people.load(people.chunk([row(1)]))

@@ -608,6 +608,7 @@ def test_a_user_is_locked_after_five_wrong_passwords(stand_in: RedshiftStandIn) 
         assert "password authentication failed" in refused(wrong)
     assert "user is locked" in refused(right)
     stand_in.forget()
+    LOGINS.forget()
     RedshiftSession(right).close()
 
 

@@ -10,7 +10,8 @@ Entries of earlier versions name no target table. They count as loaded into the 
 the next load fills that in.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import count
 from typing import final
 
 from floodmark.errors import FloodmarkError
@@ -44,6 +45,7 @@ _COLUMNS = {
 # Positions are for people to read, and may hold text keys of any length. UTF-8 takes at most four
 # bytes a character, and Redshift counts bytes.
 _LONGEST_RANGE = 1000
+_NOTED_AT_ONCE = 500  # as a statement takes no more than 32,767 values
 
 
 class LedgerTable(SqlBackend):
@@ -248,9 +250,21 @@ class LedgerTable(SqlBackend):
             (batch.table_name, self._ledger_name(batch.table.name)),
         )
 
-    def _note(self, batch: LoadBatch, chunk: LoadChunk) -> None:
-        """Write down that a manifest is loaded."""
-        values = {
+    def _note(self, batch: LoadBatch, chunks: Sequence[LoadChunk]) -> None:
+        """Write down that manifests are loaded, many in one statement: each takes its time."""
+        for begin in range(0, len(chunks), _NOTED_AT_ONCE):
+            entries = [self._entry(batch, c) for c in chunks[begin : begin + _NOTED_AT_ONCE]]
+            names, numbers = list(entries[0]), count(1)
+            rows = ", ".join(
+                f"({', '.join(f'${next(numbers)}' for _ in names)}, {self.now})" for _ in entries
+            )
+            self._execute(
+                f"INSERT INTO {self._name(LEDGER)} ({', '.join(names)}, loaded_at) VALUES {rows}",  # noqa: S608
+                tuple(value for entry in entries for value in entry.values()),
+            )
+
+    def _entry(self, batch: LoadBatch, chunk: LoadChunk) -> dict[str, str | int]:
+        return {
             "table_name": batch.table_name,
             "load_epoch": batch.load_epoch,
             "epoch": chunk.head.epoch,
@@ -264,12 +278,6 @@ class LedgerTable(SqlBackend):
             "quarantined_rows": chunk.quarantined_rows,
             "target_table": self._ledger_name(batch.table.name),
         }
-        places = ", ".join(f"${place}" for place in range(1, len(values) + 1))
-        self._execute(
-            f"INSERT INTO {self._name(LEDGER)} ({', '.join(values)}, loaded_at)"  # noqa: S608
-            f" VALUES ({places}, {self.now})",
-            tuple(values.values()),
-        )
 
     def _ledger_name(self, name: str) -> str:
         """What the ledger calls a target table: the same for names that the target takes as one."""

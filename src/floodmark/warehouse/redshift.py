@@ -1,7 +1,7 @@
 """Amazon Redshift: reads the lake itself, by one COPY a load.
 
 Nothing in Redshift keeps a row from being there twice: keys are declared, never enforced. So the
-ledger is locked before it is read, and that lock is the transaction's first statement.
+ledger is read behind a lock, on a table of its own, that is the transaction's first statement.
 """
 
 import json
@@ -22,7 +22,7 @@ from floodmark.model.load import LoadBatch, LoadChunk, TargetTable
 from floodmark.model.manifest import Column
 from floodmark.model.notice import Notice
 from floodmark.storage.objects import ObjectStore
-from floodmark.warehouse.backend import LEDGER, NEWEST, STAGING, free_name, quote
+from floodmark.warehouse.backend import NEWEST, STAGING, free_name, quote
 from floodmark.warehouse.misfits import Misfit
 from floodmark.warehouse.reading import bytes_of
 from floodmark.warehouse.redshift_misfits import redshift_misfits
@@ -62,7 +62,8 @@ _FETCH_ROWS = 1000  # more at once is not for clusters of a single node
 
 # Another loader defined it at the same moment: schema, table, column, or its catalog entry.
 _EXISTS = {"42P06", "42P07", "42701", "42710", "23505"}
-_NO_SCHEMA = "3F000"
+_NO_SCHEMA, _NO_TABLE = "3F000", "42P01"
+_LOCK = "floodmark_lock"  # an empty table: whoever has locked it loads
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]")
 _UPPER = {ord(letter): letter.lower() for letter in ascii_uppercase}
 
@@ -311,7 +312,17 @@ class RedshiftTarget(SqlTarget):
         return ""  # it would not be enforced: the lock keeps the ledger right
 
     def _lock_ledger(self) -> None:
-        self._execute(f"LOCK TABLE {self._name(LEDGER)}")
+        # A lock keeps readers out, too, and readers of the ledger would keep loads out.
+        lock = f"LOCK TABLE {self._name(_LOCK)}"
+        try:
+            self._execute(lock)
+        except StatementFailed as error:
+            if error.code != _NO_TABLE:
+                raise
+            self._rollback()
+            self._create(f"CREATE TABLE IF NOT EXISTS {self._name(_LOCK)} (locked INTEGER)")
+            self._begin()
+            self._execute(lock)
 
     def _widen(self, table: str, column: str, kind: str) -> None:
         columns = self._columns_of(table)

@@ -237,8 +237,7 @@ class SqlTarget(LedgerTable, ConvertingBackend):
             batch = structs.replace(batch, table=self._fit_staging(table, found_columns))
             self._refuse_open_keys(batch.table)
             self._insert_staged(batch, found_columns)
-        for chunk in chunks:
-            self._note(batch, chunk)
+        self._note(batch, chunks)
 
     def _insert_at_once(self, batch: LoadBatch, chunks: Sequence[LoadChunk]) -> int | None:  # noqa: ARG002
         """Insert rows without staging, where a target can and nothing is to be replaced."""

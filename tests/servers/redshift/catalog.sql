@@ -58,8 +58,8 @@ BEGIN
       EXECUTE format('CREATE OPERATOR redshift.%s (FUNCTION = redshift.%s_%s, LEFTARG = %s,'
         ' RIGHTARG = %4$s, COMMUTATOR = OPERATOR(redshift.%s), NEGATOR = OPERATOR(redshift.%s)%s)',
         found[1], suffix, found[2], kind, found[3], found[4],
-        CASE found[1] WHEN '=' THEN ', HASHES, MERGES, RESTRICT = eqsel, JOIN = eqjoinsel'
-                      WHEN '<>' THEN ', RESTRICT = neqsel, JOIN = neqjoinsel' ELSE '' END);
+        CASE WHEN found[1] = '=' AND kind <> 'text' THEN ', HASHES, MERGES, RESTRICT = eqsel,'
+          ' JOIN = eqjoinsel' ELSE '' END);
     END LOOP;
   END LOOP;
 END $$;
