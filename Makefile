@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup mysql demo test check docs story bench storm volume airflow clean
+.PHONY: help setup mysql demo test check redshift docs story bench storm volume airflow clean
 bin := .venv/bin
 
 help: ## Show this help
@@ -24,6 +24,9 @@ check: setup ## Check formatting, style, types and layers
 	$(bin)/ruff check .
 	$(bin)/mypy
 	$(bin)/python -m pytest tests/unit/test_layers.py
+
+redshift: setup ## Check a real cluster (FLOODMARK_REDSHIFT_URL, _LAKE, _ROLE), and print a report
+	$(bin)/python -m pytest -m real_redshift -v -rA --show-capture=stdout tests/integration/test_real_redshift.py
 
 docs: setup ## Write into the documentation what the code knows
 	$(bin)/python scripts/reference.py

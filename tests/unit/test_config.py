@@ -161,6 +161,24 @@ def test_lakes_in_s3(load: Load, text: str) -> None:
     assert (lake.url, lake.endpoint, lake.region) == LAKES[text]
 
 
+REDSHIFT = "connections: {w: {type: redshift, host: h, database: d, user: u, iam_role: default}}"
+
+
+@pytest.mark.parametrize(
+    ("text", "codec"),
+    [
+        ("lake: s3://bucket", None),
+        (f"lake: s3://bucket\n{REDSHIFT}", "snappy"),
+        (f"lake: {{url: s3://bucket, codec: zstd}}\n{REDSHIFT}", "zstd"),
+        ("lake: {url: ./lake, codec: gzip}", "gzip"),
+    ],
+)
+def test_files_for_redshift_are_compressed_with_snappy(
+    load: Load, text: str, codec: str | None
+) -> None:
+    assert load(text).lake.codec == codec
+
+
 @pytest.mark.parametrize("text", ["lake", "./lake", "{url: lake}", "sub/../lake", "'lake/'"])
 def test_relative_lake_is_beside_the_configuration(
     load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
