@@ -326,7 +326,7 @@ def test_a_wait_for_the_ledger_is_told_of_once(loads: Loads, postgres: PrivatePo
         ("character varying(20)", "character varying(10)", False),
         ("character varying(20)", "text", True),
         ("text", "jsonb", False),
-        ("date", "timestamp without time zone", False),
+        ("date", "timestamp without time zone", True),
         ("timestamp without time zone", "timestamp with time zone", False),
     ],
 )

@@ -13,6 +13,7 @@ from floodmark.model.position import START, Position
 from floodmark.model.table import TableName
 from floodmark.model.watermark import Watermark
 from floodmark.planning.columns import refuse_names
+from floodmark.planning.cursor import NO_INDEX
 from floodmark.sources.connection import MysqlSession
 from floodmark.sync.adoption import Adoption, find_files
 from floodmark.sync.clock_change import check_clock_change
@@ -136,9 +137,9 @@ def _reading(
         lines.append(f"held back: {held_by}")
     remarks = remarks_on(outside, plan.source, plan.choice, synced=not position.is_start)
     warnings = (*plan.warnings, *map(str, remarks))
-    # 'doctor' has what there is to know about the cursor itself.
-    of_rows = [warning for warning in warnings if warning not in plan.choice.warnings]
-    lines += [f"note: {warning.removeprefix(f'{table}: ')}" for warning in of_rows]
+    # That no index serves the cursor is said above.
+    notes = [warning for warning in warnings if not warning.startswith(NO_INDEX)]
+    lines += [f"note: {warning.removeprefix(f'{table}: ')}" for warning in notes]
     value: dict[str, object] = {
         "cursor": plan.choice.cursor.columns,
         "route": plan.route.why,
