@@ -4,7 +4,7 @@ import pytest
 
 from floodmark.model.manifest import Chunk, Column
 from floodmark.model.position import START
-from floodmark.planning.column_types import join, joined_table, value_change
+from floodmark.planning.column_types import join, joined_table
 from floodmark.warehouse.duckdb import DuckdbTarget
 from floodmark.warehouse.postgres import PostgresTarget
 from floodmark.warehouse.redshift import RedshiftTarget
@@ -84,42 +84,6 @@ def test_a_table_has_the_columns_of_all_chunks_whatever_the_case_of_their_names(
         ("d", "date", True),
         ("gone", "int", True),
     ]
-
-
-@pytest.mark.parametrize(
-    ("before", "now", "change"),
-    [
-        ("int", "bigint", "same"),
-        ("bigint", "int", "perhaps cut"),
-        ("int", "int unsigned", "perhaps cut"),
-        ("decimal(10,2)", "decimal(11,4)", "unknown"),
-        ("float", "double", "same"),
-        ("double", "float", "unknown"),
-        ("date", "datetime", "same"),
-        ("datetime", "date", "unknown"),
-        ("datetime(6)", "datetime", "unknown"),
-        ("datetime", "datetime(6)", "same"),
-        ("timestamp", "datetime", "unknown"),
-        ("int", "varchar(20)", "same"),
-        ("date", "varchar(20)", "same"),
-        ("double", "varchar(20)", "unknown"),
-        ("varchar(20)", "int", "unknown"),
-        ("varchar(20)", "varchar(5)", "perhaps cut"),
-        ("varchar(5)", "text", "same"),
-        ("varchar(20)", "char(64)", "unknown"),
-        ("char(64)", "varchar(20)", "unknown"),
-        ("enum('a')", "enum('a','b')", "same"),
-        ("enum('a','b')", "enum('a')", "unknown"),
-        ("enum('a')", "varchar(20)", "same"),
-        ("json", "text", "unknown"),
-        ("time", "varchar(20)", "unknown"),
-        ("blob", "varbinary(4)", "perhaps cut"),
-    ],
-)
-def test_what_a_change_of_type_does_to_values(before: str, now: str, change: str) -> None:
-    assert value_change(column(before), column(now)) == change
-    assert value_change(column(now), column(now)) == "same"
-    assert value_change(None, column(now)) == "unknown"
 
 
 def targets() -> dict[str, SqlTarget]:

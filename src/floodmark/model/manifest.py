@@ -19,7 +19,7 @@ from floodmark.model.run import Stage, Strategy
 from floodmark.model.standing import Clock, Count, Head, ImportedFrom, Number, Seconds, Standing
 
 
-class Column(Struct, frozen=True):
+class Column(Struct, frozen=True, omit_defaults=True):
     """A column as the source describes it, and the Arrow type under which it lies in the lake."""
 
     name: str
@@ -30,6 +30,8 @@ class Column(Struct, frozen=True):
     """Whether it may be NULL."""
     arrow: str
     """The Arrow type under which it lies in the lake."""
+    source: str | None = None
+    """Its type in the source, if only a hash of it arrives."""
 
 
 class DataFile(Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Types of one column at different times: which one holds all values, and which changes keep them.
+"""Types of one column at different times: which one holds all values.
 
 A manifest has the schema of its time. The target's table must hold the rows of all manifests that
 are still to be loaded, so each column gets the narrowest type that holds every value exactly.
@@ -6,7 +6,6 @@ are still to be loaded, so each column gets the narrowest type that holds every 
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Literal
 
 from msgspec import structs
 
@@ -28,16 +27,6 @@ _TEXT_WIDTHS = {
 }
 _LONGEST_VARCHAR = 16_383  # of MySQL, in characters of four bytes
 _SIZED = re.compile(r"(\w+)\((\d+)\)")
-_HASH = "char(64)"
-_MEMBER = re.compile(r"'((?:[^']|'')*)'")
-_ROOMS = {
-    **dict.fromkeys(("tinytext", "tinyblob"), 255),
-    **dict.fromkeys(("text", "blob"), 2**16 - 1),
-    **dict.fromkeys(("mediumtext", "mediumblob"), 2**24 - 1),
-    **dict.fromkeys(("longtext", "longblob"), 2**32 - 1),
-}
-
-ValueChange = Literal["same", "perhaps cut", "unknown"]
 
 
 def joined_table(name: str, chunks: Sequence[Chunk]) -> TargetTable:
@@ -133,68 +122,3 @@ def gone_columns(now: Iterable[Column], before: Iterable[Column]) -> list[str]:
     """The columns that were read before and are no longer."""
     names = {column.name.lower() for column in now}
     return [column.name for column in before if column.name.lower() not in names]
-
-
-def value_change(before: Column | None, now: Column) -> ValueChange:
-    """What the values of rows that were read before may have become by a change of the schema.
-
-    A server that changes a column's type changes the values of all rows with it, and stamps none.
-    """
-    if before is None:
-        return "unknown"
-    if (before.type, before.arrow) == (now.type, now.arrow):
-        return "same"
-    if before.type == _HASH or "json" in (before.type, now.type):
-        return "unknown"  # it may have been a hash, and servers write JSON in their own way
-    if before.type == now.type:
-        return "same"  # a TINYINT is read as boolean by now, or no longer
-    if before.arrow != now.arrow and now.arrow == "string":
-        return "same" if _is_shown_plainly(before) and not _digits(now) else "unknown"
-    if before.arrow in _INTEGER_DIGITS and now.arrow in _INTEGER_DIGITS:
-        return "same" if _holds_integers(before, now) else "perhaps cut"
-    if _join_types(before, now)[1] != now.arrow:
-        return "unknown"
-    return _change_within(before, now)
-
-
-def _is_shown_plainly(column: Column) -> bool:
-    """Whether a server shows a value as text in the very way in which targets do."""
-    odd = column.type.startswith(("bit", "year")) or "zerofill" in column.type
-    return not odd and (column.arrow == "date32" or _digits(column) is not None)
-
-
-def _holds_integers(before: Column, now: Column) -> bool:
-    signed = "unsigned" in before.type or "unsigned" not in now.type
-    return signed and _INTEGER_DIGITS[before.arrow] <= _INTEGER_DIGITS[now.arrow]
-
-
-def _change_within(before: Column, now: Column) -> ValueChange:
-    """What a change between types of one kind, or to a wider kind, does to values."""
-    kinds = [column.type.partition("(")[0] for column in (before, now)]
-    if now.arrow.startswith("timestamp"):
-        return "same" if _fraction(before) <= _fraction(now) else "unknown"
-    if now.arrow not in ("string", "binary"):
-        return "unknown" if kinds[1] in ("float", "double") and "(" in now.type else "same"
-    if _digits(before) or _digits(now):
-        return "same" if _digits(before) == _digits(now) else "unknown"
-    if kinds[0] in ("enum", "set"):
-        members = [set(_MEMBER.findall(column.type)) for column in (before, now)]
-        kept = kinds[1] not in ("enum", "set") or members[0] <= members[1]
-        return "same" if kept and kinds[1] not in ("char", "binary") else "unknown"
-    rooms = [_room(column) for column in (before, now)]
-    padded = kinds[1] in ("char", "binary") and kinds[0] != kinds[1]
-    if rooms[0] is None or rooms[1] is None or padded:
-        return "unknown"
-    return "same" if rooms[0] <= rooms[1] else "perhaps cut"
-
-
-def _room(column: Column) -> int | None:
-    """How long a text may be: characters of what has a length, else bytes."""
-    if sized := _SIZED.match(column.type):
-        return int(sized[2]) if sized[1] in ("char", "varchar", "binary", "varbinary") else None
-    return next((size for name, size in _ROOMS.items() if column.type.startswith(name)), None)
-
-
-def _fraction(column: Column) -> int:
-    sized = _SIZED.match(column.type)
-    return int(sized[2]) if sized else 0

@@ -50,6 +50,8 @@ def may_be_cut(session: MysqlSession, table: SourceTable, column: SourceColumn, 
             else (-(2 ** (8 * size - 1)), 2 ** (8 * size - 1))
         )
         limit = f"{name} IN ({least}, {most - 1})"
+    elif column.length and column.data_type.endswith("text"):
+        limit = f"LENGTH({name}) >= {column.length - 3}"  # no character is cut into
     elif column.length:
         limit = f"LENGTH({name}) >= {column.length} OR CHAR_LENGTH({name}) >= {column.length}"
     else:

@@ -13,7 +13,8 @@ from floodmark.model.position import START
 from floodmark.model.standing import Head
 from floodmark.model.table import TableName
 from floodmark.model.watermark import Watermark
-from floodmark.planning.column_types import gone_columns, value_change
+from floodmark.planning.column_types import gone_columns
+from floodmark.planning.value_change import value_change
 from floodmark.sources.common_values import Different, NoRows, common_value, may_be_cut
 from floodmark.sources.connection import MysqlSession
 from floodmark.sources.statements import cursor_predicate

@@ -198,9 +198,16 @@ def _beyond(
 
 def lake_columns(source: SourceTable, planned: Sequence[ColumnPlan]) -> tuple[Column, ...]:
     """A table's columns, and the types under which they lie in the lake."""
+    found = ((plan, source.column(plan.name)) for plan in planned)
     return tuple(
-        Column(plan.name, plan.type, source.column(plan.name).nullable, plan.arrow)
-        for plan in planned
+        Column(
+            plan.name,
+            plan.type,
+            column.nullable,
+            plan.arrow,
+            column.column_type if plan.hashed else None,
+        )
+        for plan, column in found
     )
 
 
