@@ -70,6 +70,10 @@ def _drop(world: World, table: Table, refusal: Refusal, match: re.Match[str]) ->
     world.target_sql(f"DROP TABLE {{schema}}.{quoted(match[1])}")
 
 
+def _drop_its(world: World, table: Table, refusal: Refusal, match: re.Match[str]) -> None:
+    world.target_sql(f"DROP TABLE {{schema}}.{quoted(table.target_name)}")
+
+
 def _empty(world: World, table: Table, refusal: Refusal, match: re.Match[str]) -> None:
     world.target_sql(f"DELETE FROM {{schema}}.{quoted(match[1])}")
 
@@ -129,6 +133,7 @@ RECIPES: list[tuple[re.Pattern[str], Do]] = [
     (re.compile(r"(?<=')(?:floodmark )?(watermark [^']+)(?=')"), _run),
     (re.compile(r"(?<!')floodmark (watermark [^',;]+)"), _run),
     (re.compile(r"\bdrop (\S+) in the target"), _drop),
+    (re.compile(r"\bdrop its table in the target"), _drop_its),
     (re.compile(r"\bempty (\S+) in the target"), _empty),
     (re.compile(r"change the target's table by hand"), _by_hand),
     (re.compile(r"with 'target_name'|another 'target_name'"), _other_target),

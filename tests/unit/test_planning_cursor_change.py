@@ -3,13 +3,20 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
+from floodmark.errors import AnotherCursor
 from floodmark.model.cursor import Cursor, CursorColumn
 from floodmark.model.position import START, Position
 from floodmark.model.schema import SourceColumn, SourceTable
 from floodmark.model.table import TableName
 from floodmark.model.timestamps import parse_timestamp
-from floodmark.planning.cursor_change import cursor_change, describe_cursor, keeps
+from floodmark.planning.cursor_change import (
+    cursor_change,
+    describe_cursor,
+    keeps,
+    refuse_another_cursor,
+)
 
 MOMENT = parse_timestamp("2025-06-01")
 NAMES = ["id", "update_at", "created_at", "name"]
@@ -92,6 +99,38 @@ def test_types_that_keep_the_order(before: str, after: str) -> None:
 )
 def test_types_that_may_not(before: str, after: str) -> None:
     assert f"was {before} when" in str(change(before, after, (None, None)))
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [("timestamp", "datetime"), ("datetime", "timestamp")]
+)
+def test_without_a_key_no_row_may_be_read_again(before: str, after: str) -> None:
+    source = table({"at": after})
+    known, cursor = [CursorColumn("at", before)], Cursor(kind="timestamp", timestamp="at")
+    keyless = structs.replace(source, primary_key=())
+    assert cursor_change(known, source, cursor, Position(MOMENT)) is None
+    assert "would be there twice" in str(cursor_change(known, keyless, cursor, Position(MOMENT)))
+    now = [CursorColumn("at", f"{after}(6)")]
+    wider = structs.replace(keyless, columns=table({"at": f"{after}(6)"}).columns)
+    assert cursor_change(now, wider, cursor, Position(MOMENT)) is None
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "key", "dropped"),
+    [
+        ("binary(5)", "binary(8)", "id", True),
+        ("binary(5)", "binary(8)", "other", False),
+        ("int", "varchar(9)", "id", True),
+    ],
+)
+def test_other_values_in_a_key_take_a_new_table(
+    before: str, now: str, key: str, dropped: bool
+) -> None:
+    source = structs.replace(table({"id": now, "other": "int"}), primary_key=(key,))
+    cursor = Cursor(kind="id", key=("id",))
+    with pytest.raises(AnotherCursor) as refused:
+        refuse_another_cursor([CursorColumn("id", before)], source, cursor, Position(id=1))
+    assert str(refused.value.hint).startswith("drop its table in the target") == dropped
 
 
 def test_text_keeps_its_order_under_the_same_collation() -> None:

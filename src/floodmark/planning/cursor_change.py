@@ -57,6 +57,11 @@ def cursor_change(
                 f"{new.name} was {was} when its position was read, and is {becomes} now: its rows"
                 " may stand before the position by now"
             )
+        if not table.primary_key and {_parse(old.type)[0], _parse(new.type)[0]} == set(_TIMES):
+            return (
+                f"{new.name} was {old.type} when its position was read, and is {new.type} now:"
+                " without a primary key, rows that are read again would be there twice"
+            )
     return None
 
 
@@ -70,7 +75,28 @@ def refuse_another_cursor(
     names = [column.name.lower() for column in known]
     other = [name.lower() for name in cursor.columns] != names
     otherwise = keep_it(known) if other and names else ""
-    raise another_cursor(source.name, change, otherwise, keyed=bool(source.primary_key))
+    error = another_cursor(source.name, change, otherwise, keyed=bool(source.primary_key))
+    if _other_keys(known, source, cursor):
+        error.hint = other_keys_hint(source.name)
+    raise error
+
+
+def other_keys_hint(table: TableName) -> str:
+    """How to get rid of rows that the target has under keys that the source no longer has."""
+    return (
+        f"drop its table in the target, then 'floodmark watermark reset -t {table} --force' and"
+        " sync read it again"
+    )
+
+
+def _other_keys(known: Sequence[CursorColumn], table: SourceTable, cursor: Cursor) -> bool:
+    """Whether a column of the cursor got another type, and rows have other keys with it."""
+    before = {column.name.lower(): column for column in known}
+    pairs = ((before.get(n.name.lower(), n), n) for n in describe_cursor(table, cursor))
+    return any(
+        new.name in table.primary_key and old.type != new.type and not _same_order(old, new)
+        for old, new in pairs
+    )
 
 
 def another_cursor(

@@ -26,6 +26,7 @@ from floodmark.model.timestamps import plain
 from floodmark.model.transitions import load_failed, loaded, unloaded
 from floodmark.model.watermark import Watermark
 from floodmark.planning.column_types import joined_table
+from floodmark.planning.key_change import key_change
 from floodmark.planning.ledger import goes_on
 from floodmark.planning.loads import (
     batches_of,
@@ -327,25 +328,20 @@ def _refuse_other_keys(
     pending: list[Manifest],
     ledger: Mapping[Head, LedgerEntry],
 ) -> None:
-    """SchemaConflict if rows that are there, or come before, have another primary key.
+    """SchemaConflict if rows that are there, or come before, have other keys.
 
-    By the new one a row would not be found, and be there twice.
+    By the new ones a row would not be found, and be there twice.
     """
-    chunks = _chunks(pending)
-    if ledger and not chunks[0].reload:
-        chunks += _chunks([store.log.read(table, max(ledger))])
-    for chunk in chunks:
-        if set(chunk.primary_key) != set(wanted.primary_key):
-            before, now = (
-                f"({', '.join(key)})" if key else "nothing"
-                for key in (chunk.primary_key, wanted.primary_key)
-            )
-            raise SchemaConflict(
-                f"the primary key of {wanted.name} was {before}, and is {now} by the source's"
-                " schema",
-                hint=f"drop {wanted.name} in the target, then 'floodmark watermark reset -t"
-                f" {table}' and sync read it anew",
-            )
+    manifests = list(pending)
+    if ledger and not _chunks(pending)[0].reload:
+        manifests.append(store.log.read(table, max(ledger)))
+    if change := key_change(manifests):
+        raise SchemaConflict(
+            f"the primary key of {wanted.name} was {change[0]}, and is {change[1]} by the source's"
+            " schema",
+            hint=f"drop {wanted.name} in the target, then 'floodmark watermark reset -t {table}"
+            " --force' and sync read it again",
+        )
 
 
 def _refuse_late_rows(

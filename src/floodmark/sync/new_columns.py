@@ -5,6 +5,8 @@ position hold one value, that value is noted with the next chunk, and the target
 Otherwise they must be read again.
 """
 
+from collections.abc import Sequence
+
 from floodmark.errors import FloodmarkError
 from floodmark.model.extraction import ColumnPlan, ZeroDates
 from floodmark.model.manifest import Chunk, Column, Reset
@@ -14,7 +16,8 @@ from floodmark.model.standing import Head
 from floodmark.model.table import TableName
 from floodmark.model.watermark import Watermark
 from floodmark.planning.column_types import gone_columns
-from floodmark.planning.value_change import value_change
+from floodmark.planning.cursor_change import other_keys_hint
+from floodmark.planning.value_change import exchanged, value_change
 from floodmark.sources.common_values import Different, NoRows, common_value, may_be_cut
 from floodmark.sources.connection import MysqlSession
 from floodmark.sources.statements import cursor_predicate
@@ -40,9 +43,13 @@ def find_fills(
     if watermark.position.is_start or plan.choice.cursor.kind == "none":
         return {}
     table = plan.source.name
-    known, latest = _columns_before(log, table, watermark)
-    now = {column.name.lower(): column for column in lake_columns(plan.source, plan.columns)}
-    for name in gone_columns(now.values(), latest):
+    chunks = _chunks_before(log, table, watermark)
+    if not chunks:
+        return {}
+    known = _columns_before(chunks)
+    lake = lake_columns(plan.source, plan.columns)
+    now = {column.name.lower(): column for column in lake}
+    for name in gone_columns(lake, chunks[-1].columns):
         report(
             Notice(
                 "info",
@@ -50,31 +57,26 @@ def find_fills(
                 " that come from now on have NULL there",
             )
         )
+    # Files of an older system have columns in an order of their own.
+    moved = {n for c in chunks if not c.adopted for n in exchanged(c.columns, lake)}
+    keyed = all(chunk.primary_key for chunk in chunks)
     fills: Fills = {}
-    if not latest:
-        return fills
     for column in plan.columns:
-        before = known.get(column.name.lower(), [None])
-        changes = {value_change(one, now[column.name.lower()]) for one in before}
-        if column.hashed and None not in before:
+        name = column.name.lower()
+        before = known.get(name, [None])
+        changes = {value_change(one, now[name]) for one in before}
+        if column.hashed and all(one and one.source is None for one in before):
             continue  # rows that have it in clear are reported already
-        if changes != {"same"}:
+        if changes != {"same"} or name in moved:
             with source.session() as session:
-                fills |= _Question(session, watermark, plan, column, zero_dates).answer(
-                    before[-1], only_cut="unknown" not in changes
-                )
+                question = _Question(session, watermark, plan, column, zero_dates, keyed=keyed)
+                only_cut = "unknown" not in changes and name not in moved
+                fills |= question.answer(before[-1], now[name], only_cut=only_cut)
     return fills
 
 
-def _columns_before(
-    log: ManifestLog, table: TableName, watermark: Watermark
-) -> tuple[dict[str, list[Column | None]], tuple[Column, ...]]:
-    """How each column was read by the chunks that rows up to the position may be from.
-
-    That is the last chunk, as it answers for those before it. Where an operator moved the position,
-    any chunk may have read them; what only some of them had is None.
-    """
-    chunks = _chunks_before(log, table, watermark)
+def _columns_before(chunks: Sequence[Chunk]) -> dict[str, list[Column | None]]:
+    """How each column was read by these chunks; what only some of them had is None."""
     by_name: dict[str, list[Column | None]] = {}
     for chunk in chunks:
         for column in chunk.columns:
@@ -84,16 +86,21 @@ def _columns_before(
         for name, found in by_name.items():
             if columns.get(name) not in found:
                 found.append(columns.get(name))
-    return by_name, chunks[-1].columns if chunks else ()
+    return by_name
 
 
 def _chunks_before(log: ManifestLog, table: TableName, watermark: Watermark) -> list[Chunk]:
+    """The chunks that rows up to the position may be from.
+
+    That is the last one, as it answers for those before it. Where an operator moved the position,
+    it may be any.
+    """
     state = watermark.mysql_state
     if state.last_manifest is None:
         return []
     change = log.read(table, Head.parse(state.last_manifest)).change
     if isinstance(change, Chunk):
-        return [change]
+        return [change] if change.columns else []
     first = Head(state.counted_from_epoch, 0)
     changes = [log.read(table, head).change for head in log.heads(table, since=first)]
     chunks = [change for change in changes if isinstance(change, Chunk) and change.columns]
@@ -111,6 +118,8 @@ class _Question:
         plan: TablePlan,
         column: ColumnPlan,
         zero_dates: ZeroDates,
+        *,
+        keyed: bool,
     ) -> None:
         position = watermark.position
         self._session = session
@@ -118,11 +127,12 @@ class _Question:
         self._position = position
         self._column = column
         self._zero_dates = zero_dates
+        self._keyed = keyed
         # A walk has read some of the rows up to its bound; the others hold the same by now.
         end = position.walk.bound if position.walk else position
         self._where = cursor_predicate(plan.source, plan.choice.cursor, START, end)
 
-    def answer(self, before: Column | None, *, only_cut: bool) -> Fills:
+    def answer(self, before: Column | None, now: Column, *, only_cut: bool) -> Fills:
         """The value that all rows hold; nothing if what the target has is right."""
         session, table, where = self._session, self._table, self._where
         name = self._column.name
@@ -133,27 +143,39 @@ class _Question:
         except NoRows:
             return {}
         except Different:
-            raise self._refusal(before) from None
+            raise self._refusal(before, now) from None
+        if self._is_key:
+            raise self._refusal(before, now)
         if value is None or not self._is_zero_date(value):
             return {name: value}
         if self._zero_dates == "null":
             return {name: None}
-        raise self._refusal(before)
+        raise self._refusal(before, now)
+
+    @property
+    def _is_key(self) -> bool:
+        """Whether rows in the target would not be found by their new value."""
+        return self._column.name in self._table.primary_key
 
     def _is_zero_date(self, value: str) -> bool:
         from floodmark.engine.arrow import is_no_day
 
         return self._column.zero_dates and is_no_day(value)
 
-    def _refusal(self, before: Column | None) -> FloodmarkError:
-        table, name = self._table.name, self._column.name
+    def _refusal(self, before: Column | None, now: Column) -> FloodmarkError:
+        table, name, read = self._table.name, self._column.name, f"rows up to {self._position.base}"
+        was, becomes = (column and (column.source or column.type) for column in (before, now))
         if before is None:
-            what = f"its column {name} is new, and rows up to {self._position.base} were read"
-            what += " without it: they hold different values"
+            what = f"its column {name} is new, and {read} were read without it: they hold different"
+            what += " values"
+        elif was == becomes:
+            what = f"its column {name} has changed places with another {becomes} since {read} were"
+            what += " read: their names may have been swapped"
         else:
-            now = self._column.type
-            what = f"its column {name} was {before.type} when rows up to {self._position.base} were"
-            what += f" read, and is {now}: their values may be others by now"
+            what = f"its column {name} was {was} when {read} were read, and is {becomes}: their"
+            what += " values may be others by now"
+        if self._is_key or (self._table.primary_key and not self._keyed):
+            return FloodmarkError(f"{table}: {what}", hint=other_keys_hint(table))
         stage = " --extract-only" if self._table.primary_key else ""
         return FloodmarkError(
             f"{table}: {what}",
