@@ -138,7 +138,7 @@ def test_warehouse_that_is_gone(pipeline: New) -> None:
     assert_equal(it)
 
 
-@pytest.mark.follows_hint("drop … in the target, then 'floodmark watermark reset -t …'")
+@pytest.mark.follows_hint("drop … in the target, then 'floodmark watermark reset -t … --force'")
 def test_another_primary_key(pipeline: New) -> None:
     it = make(pipeline)
     ask_once(it, "ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (id, update_at)")

@@ -382,6 +382,7 @@ def test_zero_dates_of_a_new_column(new_table: NewTable, policy: str) -> None:
 # Keys, hashes, and columns that swap their names
 
 
+@pytest.mark.follows_hint("drop its table in the target, then")
 @pytest.mark.enough_on("mysql")
 @pytest.mark.parametrize(
     ("kind", "becomes", "cursor"),
