@@ -10,7 +10,7 @@ import pytest
 
 from pipelines import Pipeline, ask_once
 from target_tables import CURSOR, KEYED, KEYLESS, Make, drop, edit, held, insert
-from warehouses import new_postgres
+from warehouses import name_target, new_postgres
 
 pytestmark = pytest.mark.enough_on("mysql")
 
@@ -147,6 +147,67 @@ def test_a_changed_target_name_splits_nothing(pipeline: Make, definition: str) -
     assert it.call("sync", "-p", "main").code == 0
     assert held(it, "x") == list(range(1, 16))
     assert it.call("watermark", "validate").code == 0
+
+
+# Another target
+
+
+@pytest.mark.parametrize("definition", [KEYED, KEYLESS], ids=["keyed", "keyless"])
+def test_another_target_gets_everything_though_nothing_is_new(
+    pipeline: Make, definition: str, request: pytest.FixtureRequest, monkeypatch: Any
+) -> None:
+    it = pipeline({"t": f"{{{CURSOR[definition]}}}"})
+    ask_once(it, definition.format("t"))
+    for first in (1, 11):
+        insert(it, "t", first, first + 9)
+        assert it.call("sync", "-p", "main").code == 0
+    duckdb.connect(str(it.folder / "other.duckdb")).close()
+    edit(it, ("./warehouse.duckdb", "./other.duckdb"))
+    ended = it.call("sync", "-p", "main")
+    assert ended.code == 0, ended
+    assert "other.duckdb/t now, no longer duckdb:" in ended.err
+    with duckdb.connect(str(it.folder / "other.duckdb")) as database:
+        assert database.execute("SELECT COUNT(*) FROM t").fetchall() == [(20,)]
+    for _ in range(2):  # another kind of target, and then another schema
+        it.write_config()
+        warehouse = new_postgres(request.getfixturevalue("postgres"), it.lake)
+        name_target(it.config, warehouse.connection)
+        assert it.call("sync", "-p", "main").code == 0
+        assert warehouse.query("SELECT COUNT(*) FROM {schema}.t") == [(20,)]
+    assert it.watermark().redshift_state.total_rows == 20
+    assert it.call("watermark", "validate").code == 0
+    monkeypatch.setattr("floodmark.cli.loading.open_target", None)  # it is not asked again
+    assert it.call("sync", "-p", "main").code == 0
+
+
+@pytest.mark.parametrize("definition", [KEYED, KEYLESS], ids=["keyed", "keyless"])
+def test_another_target_name_is_refused_though_nothing_is_new(
+    pipeline: Make, definition: str
+) -> None:
+    it = pipeline({"t": f"{{{CURSOR[definition]}}}"})
+    ask_once(it, definition.format("t"))
+    insert(it, "t", 1, 10)
+    assert it.call("sync", "-p", "main").code == 0
+    edit(it, ("{cursor:", "{target_name: x, cursor:"))
+    said = follow_hints(it)
+    assert "were loaded into t, and are to go into x now" in said[0]
+    assert held(it, "x") == list(range(1, 11))
+
+
+@pytest.mark.parametrize("definition", [KEYED, KEYLESS], ids=["keyed", "keyless"])
+def test_a_table_that_was_dropped_is_missed_though_nothing_is_new(
+    pipeline: Make, definition: str
+) -> None:
+    it = pipeline({"t": f"{{{CURSOR[definition]}}}"})
+    ask_once(it, definition.format("t"))
+    insert(it, "t", 1, 10)
+    assert it.call("sync", "-p", "main").code == 0
+    drop(it, "t")
+    ended = it.call("sync", "-p", "main", "--redshift-only")
+    assert ended.code == 1
+    assert "the target has no table t" in ended.out
+    assert "the target has no table t" in follow_hints(it)[0]
+    assert held(it, "t") == list(range(1, 11))
 
 
 # An older lake

@@ -46,6 +46,7 @@ def loading_of(
         store=app.store,
         open_target=opened,
         target_name=target_name,
+        place=app.config.place_of(table),
         session_id=app.run.session_id,
         batch_bytes=loading.batch_mb * MEBIBYTE,
         load_only=load_only,

@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 
@@ -17,6 +18,7 @@ from floodmark.config.models import (
     RedshiftConnection,
     TableSettings,
     TlsSettings,
+    TunnelSettings,
 )
 from floodmark.config.reading import parse_yaml
 from floodmark.config.strict import build
@@ -102,6 +104,19 @@ class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True):
                     hint="give one of them a 'target_name'",
                 )
         return names[table]
+
+    def place_of(self, table: TableName) -> str:
+        """Where a table is loaded, in words that differ for any other place; without secrets."""
+        connection, name = self.target_of(table)
+        kind = type(self.settings.connections[connection]).__struct_config__.tag
+        parts = [
+            part.host if isinstance(part, TunnelSettings) else str(part)
+            for part in self._place(connection)
+            if part is not None
+        ]
+        if len(parts) > 1:  # an address, and not the path of a file
+            parts = [quote(part, safe="") for part in parts]
+        return f"{kind}:{'/'.join([*parts, quote(name, safe='')])}"
 
     def _place(self, name: str) -> tuple[object, ...]:
         """Where a warehouse is, however its connection is written; its name if that is not known.

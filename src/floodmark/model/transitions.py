@@ -264,14 +264,17 @@ def loaded(
     session_rows: int,
     now: datetime,
     complete: bool = True,
+    target: str | None = None,
 ) -> Watermark:
     """Carry the ledger into the watermark: everything up to `through` is in the target.
 
     The counts are the ledger's own sums for this load epoch, so repeating this changes nothing.
-    It is not `complete` if an operator's manual watermark left something out.
+    It is not `complete` if an operator's manual watermark left something out. `target` is where
+    the ledger was found, if that is known.
     """
     status: Status = "success" if complete else "pending"
-    state = structs.replace(watermark.redshift_state, status=status, error=None)
+    before = watermark.redshift_state
+    state = structs.replace(before, status=status, error=None, target=target or before.target)
     counts = (total_rows, quarantined_rows)
     if through != watermark.loaded_head or counts != (state.total_rows, state.quarantined_rows):
         state = structs.replace(

@@ -24,7 +24,7 @@ from floodmark.model.standing import Head
 from floodmark.model.table import TableName
 from floodmark.model.timestamps import plain
 from floodmark.model.transitions import load_failed, loaded, unloaded
-from floodmark.model.watermark import Watermark
+from floodmark.model.watermark import RedshiftState, Watermark
 from floodmark.planning.column_types import joined_table
 from floodmark.planning.key_change import key_change
 from floodmark.planning.ledger import goes_on
@@ -51,8 +51,9 @@ class Loading(Struct, frozen=True, kw_only=True):
     """How tables are loaded in this run.
 
     With `load_only` a manual watermark says which files are wanted, and the ledger is asked even
-    if nothing seems to be new. `target_missing` says whether the target is gone, if it can tell
-    without opening it. `check` raises once the run was stopped.
+    if nothing seems to be new. `place` tells the target's table from any other: the ledger is asked
+    as well if the watermark speaks of another. `target_missing` says whether the target is gone, if
+    it can tell without opening it. `check` raises once the run was stopped.
     """
 
     store: WatermarkStore
@@ -60,6 +61,7 @@ class Loading(Struct, frozen=True, kw_only=True):
     target_name: str
     session_id: str
     batch_bytes: int
+    place: str | None = None
     load_only: bool = False
     target_missing: Callable[[], bool] = lambda: False
     report: Report = lambda _notice: None
@@ -150,8 +152,9 @@ def check_target(loading: Loading, table: TableName) -> None:
 def _surely_loaded(loading: Loading, watermark: Watermark) -> bool:
     """Whether the target need not be asked: to import its driver would double a run's time."""
     state = watermark.redshift_state
-    lost = state.total_rows + state.quarantined_rows > 0 and loading.target_missing()
-    return state.status == "success" and not lost and not loading.load_only
+    if state.status != "success" or state.target != loading.place or loading.load_only:
+        return False
+    return state.total_rows + state.quarantined_rows == 0 or not loading.target_missing()
 
 
 def manifests_behind(
@@ -221,14 +224,9 @@ def _load(
     )
     ledger = {entry.head: entry for entry in target.ledger(str(table), load_epoch)}
     check_lake(str(table), behind, ledger, watermark.loaded_head)
-    state = watermark.redshift_state
-    if (
-        _rows(ledger.values()) + _quarantined(ledger.values())
-        < state.total_rows + state.quarantined_rows
-    ):
-        loading.report(
-            Notice("warning", f"{table}: the target has lost what was loaded; loading it again")
-        )
+    target.check_owner(str(table), load_epoch, loading.target_name)
+    if lacking := _what_it_lacks(loading, watermark.redshift_state, ledger):
+        loading.report(Notice("warning", f"{table}: {lacking}"))
         _refuse_doubling(loading, table, target, _rows(ledger.values()))
         watermark = carry_back(store, table, watermark, ledger)
         behind = manifests_behind(store, table, watermark)
@@ -236,11 +234,12 @@ def _load(
     pending = selection.pending
     changes: list[str] = []
     winning: set[Head] = set()
-    if pending:
-        wanted = joined_table(loading.target_name, _chunks(pending))
+    latest = _chunks(pending) or _chunks([store.log.read(table, max(ledger))] if ledger else [])
+    if latest:
+        wanted = joined_table(loading.target_name, latest)
         winning = {m.head for m in pending if wins(m, wanted)}
-        target.check_owner(str(table), load_epoch, loading.target_name)
         _refuse_lost_table(table, target, wanted, pending, _rows(ledger.values()))
+    if pending:
         _refuse_other_keys(store, table, wanted, pending, ledger)
         _refuse_late_rows(table, selection, ledger)
         changes = _prepare(table, target, wanted)
@@ -259,6 +258,7 @@ def _load(
             ledger=entries,
             session_rows=rows,
             complete=not skipped,
+            place=loading.place,
         )
         return entries
 
@@ -290,6 +290,18 @@ def _load(
         left_out_manifests=len(selection.left_out),
         left_out_rows=sum(chunk.rows for chunk in _chunks(selection.left_out)),
     )
+
+
+def _what_it_lacks(
+    loading: Loading, state: RedshiftState, ledger: Mapping[Head, LedgerEntry]
+) -> str | None:
+    """Why the watermark cannot be believed: the target is another one, or it has lost rows."""
+    if state.target not in (None, loading.place) and state.total_rows + state.quarantined_rows:
+        return f"the target is {loading.place} now, no longer {state.target}; loading what it lacks"
+    found = _rows(ledger.values()) + _quarantined(ledger.values())
+    if found < state.total_rows + state.quarantined_rows:
+        return "the target has lost what was loaded; loading it again"
+    return None
 
 
 def _refuse_doubling(loading: Loading, table: TableName, target: Target, rows: int) -> None:
@@ -436,6 +448,7 @@ def _checkpoint(
     ledger: Sequence[LedgerEntry],
     session_rows: int,
     complete: bool,
+    place: str | None,
 ) -> None:
     now = store.now()
     store.update(
@@ -448,5 +461,6 @@ def _checkpoint(
             session_rows=session_rows,
             now=now,
             complete=complete,
+            target=place,
         ),
     )
