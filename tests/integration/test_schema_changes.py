@@ -557,3 +557,47 @@ def test_rows_that_come_late_are_not_loaded_without_their_value(new_table: NewTa
     assert "which gave all rows before it their value of x" in ended.out
     assert synced.settle() == 1
     synced.check_equal()
+
+
+ZERO_TEXT = "x VARCHAR(5) NOT NULL DEFAULT 'a\\0b'"
+ZERO_JSON = """x JSON DEFAULT ('{"a": "\\\\u0000"}')"""
+
+
+@pytest.mark.enough_on("mysql")
+@pytest.mark.follows_hint("leave it out with 'exclude: […]' for the table, or change it")
+@pytest.mark.parametrize(
+    ("column", "key", "way_out"),
+    [
+        (ZERO_TEXT, "PRIMARY KEY", "exclude"),
+        (ZERO_TEXT, "NOT NULL", "neither"),
+        (ZERO_JSON, "NOT NULL", "change"),
+    ],
+)
+def test_default_that_the_target_cannot_hold(
+    new_table: NewTable, column: str, key: str, way_out: str
+) -> None:
+    """No row can be set aside for it: those that are there were loaded before."""
+    cursor = CURSOR if key == "PRIMARY KEY" else "{cursor: update_at}"
+    synced = new_table("postgres", f"id INT {key}, big INT, {STAMP}", cursor)
+    synced.add(1, 3, day=1)
+    assert synced.sync().code == 0
+    synced.change(f"ALTER TABLE t ADD COLUMN {column}")
+    synced.add(4, 5, day=2)
+    ended = synced.sync()
+    assert ended.code == 1
+    assert "the value of x that rows read before have" in " ".join(ended.out.split())
+    if way_out == "exclude":
+        config = Path(synced.it.config)
+        config.write_text(config.read_text().replace("{cursor:", "{exclude: [x], cursor:"))
+    if way_out == "change":
+        synced.change("UPDATE t SET x = '1'")
+    synced.follow(ended)
+    ended = synced.sync()
+    assert ended.code == 0
+    held = [row[0] for row in synced.warehouse.query("SELECT id FROM {schema}.t ORDER BY id")]
+    if way_out == "neither":
+        assert "5 rows went to quarantine" in ended.err
+        assert held == []
+    else:
+        assert held == [1, 2, 3, 4, 5]
+    assert synced.it.call("watermark", "validate").code == 0

@@ -1,10 +1,12 @@
 """Rows of another schema than the target's table has: other names, types, or fewer columns."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
+import pyarrow as pa
 from msgspec import structs
 
-from floodmark.model.load import TargetTable
+from floodmark.errors import FloodmarkError
+from floodmark.model.load import LoadBatch, TargetTable
 from floodmark.warehouse.backend import STAGING, SqlBackend, quote
 
 _FITTED = "floodmark_fitted"
@@ -25,12 +27,13 @@ class ConvertingBackend(SqlBackend):
         is_number = kind.upper() == "BOOLEAN" and held.upper() in _INTEGERS
         return is_number or self.is_text(held, kind)
 
-    def _fill_in(
-        self, table: TargetTable, fills: Mapping[str, str | None], found: dict[str, str]
-    ) -> None:
+    def _fill_in(self, batch: LoadBatch, found: dict[str, str]) -> None:
         """Give all rows that are there their value in columns that they did not have."""
+        table = batch.table
         names = {name.lower(): name for name in found}
-        for column, value in fills.items():
+        for column, value in batch.fills.items():
+            if value is not None:
+                self._refuse_unfit(batch, column, value)
             if (name := names.get(column.lower())) is None:
                 continue
             literal = "NULL" if value is None else self._literal(value, found[name])
@@ -40,6 +43,27 @@ class ConvertingBackend(SqlBackend):
             self._execute(
                 f"UPDATE {self._name(table.name)} SET {quote(name)} = {literal} WHERE {others}"  # noqa: S608
             )
+
+    def _refuse_unfit(self, batch: LoadBatch, name: str, value: str) -> None:
+        """FloodmarkError if rows are to get a value that the target cannot hold.
+
+        No row can be set aside for it: those that are there were loaded before.
+        """
+        column = next((c for c in batch.table.columns if c.name.lower() == name.lower()), None)
+        if column is None or column.arrow not in ("string", "binary"):
+            return
+        held = bytes.fromhex(value) if column.arrow == "binary" else value
+        row = pa.record_batch({column.name: [held]})
+        misfits = [misfit for misfit in self.misfits(batch.table) if misfit.column == column.name]
+        for misfit in misfits:
+            if misfit.found(row)[0].as_py():
+                raise FloodmarkError(
+                    f"{batch.table_name}: the value of {name} that rows read before have by now"
+                    f" {misfit.reason}",
+                    hint=f"leave it out with 'exclude: [{name}]' for the table, or change it in the"
+                    f" source; then 'floodmark watermark reset -t {batch.table_name} --force' and"
+                    " sync read all rows again",
+                )
 
     def _fit_staging(self, table: TargetTable, found: dict[str, str]) -> TargetTable:
         """Give staged columns the names and, where values must be converted, the types they have.

@@ -225,7 +225,7 @@ class SqlTarget(LedgerTable, ConvertingBackend):
         elif not table.primary_key and not batch.goes_on and self._begins_again(batch):
             self._execute(f"DELETE FROM {self._name(table.name)}")  # noqa: S608
             self._forget_loaded(batch)
-        self._fill_in(table, batch.fills, found_columns)
+        self._fill_in(batch, found_columns)
         inserted = self._insert_at_once(batch, chunks)
         found = self._stage_chunks(batch, chunks) if inserted is None else inserted
         if found != rows:
