@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from hints import commands_in
 from pipelines import Ended, Pipeline, ask_once
 from scenarios import use_test_keys
 from warehouses import name_target, new_warehouse
@@ -44,6 +45,7 @@ def edit(it: Pipeline, old: str, new: str) -> None:
     ("kind", "columns"),
     [
         ("postgres", ["tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"]),
+        ("postgres", ["c" * 64, "é" * 32]),
         ("redshift", ["OID", "ctid", "insertxid", "deletexid", "xmin"]),
     ],
 )
@@ -73,6 +75,34 @@ def test_names_that_a_target_keeps_for_itself(
     edit(it, 't": {}', f't": {{{hint[1]}}}')
     assert it.call("sync", "-p", "main").code == 0
     assert sorted(warehouse.query('SELECT id, v FROM {schema}."t"')) == [(1, 1), (2, 2), (3, 3)]
+
+
+@pytest.mark.enough_on("mysql")
+@pytest.mark.follows_hint("leave it out with 'exclude: […]' for the table, or rename it")
+def test_long_names_that_another_target_took(
+    pipeline: New, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """They are in the lake already: whatever the hints say, in their order, leads out."""
+    warehouse = new_warehouse("postgres", request, tmp_path)
+    column, table = "c" * 64, "t" * 64
+    it = pipeline({table: "{}"})
+    ask_once(it, f"CREATE TABLE {table} (id INT AUTO_INCREMENT PRIMARY KEY, {column} INT)")
+    ask_once(it, f"INSERT INTO {table} VALUES (1, 1), (2, 2)")
+    assert it.call("sync", "-p", "main").code == 0
+    name_target(it.config, warehouse.connection)
+    ended = it.call("sync", "-p", "main")
+    assert ended.code == 2
+    assert "hint: give the table a shorter 'target_name'" in one_line(ended)
+    edit(it, f'{table}": {{}}', f'{table}": {{target_name: t}}')
+    ended = it.call("sync", "-p", "main")
+    assert f"'exclude: [{column}]'" in one_line(ended)
+    edit(it, "{target_name: t}", f"{{target_name: t, exclude: [{column}]}}")
+    ended = it.call("sync", "-p", "main")
+    assert ended.code == 1
+    (command,) = commands_in(ended.out + ended.err)
+    assert it.call(*command).code == 0
+    assert it.call("sync", "-p", "main").code == 0
+    assert sorted(warehouse.query('SELECT id FROM {schema}."t"')) == [(1,), (2,)]
 
 
 @pytest.mark.enough_on("mysql")

@@ -19,6 +19,7 @@ from floodmark.config.models import (
     TableSettings,
     TlsSettings,
     TunnelSettings,
+    too_long,
 )
 from floodmark.config.reading import parse_yaml
 from floodmark.config.strict import build
@@ -92,6 +93,11 @@ class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True):
                 f"{table} would be loaded into {name}, and names that begin with {_OURS} are kept"
                 " for the ledger and what is staged",
                 hint="give the table another 'target_name'",
+            )
+        if too_long(self.settings.connections[mine], name):
+            raise ConfigError(
+                f"{table} would be loaded into {name}, a name that is too long for {mine}",
+                hint="give the table a shorter 'target_name'",
             )
         for other, (connection, other_name) in names.items():
             # Warehouses do not tell names apart by upper and lower case.

@@ -215,6 +215,12 @@ Tunnelled = MysqlConnection | RedshiftConnection
 Connection = MysqlConnection | DuckdbConnection | PostgresConnection | RedshiftConnection
 
 
+def too_long(connection: Connection, name: str) -> bool:
+    """Whether a warehouse would cut or refuse the name of a table or column."""
+    most = {PostgresConnection: 63, RedshiftConnection: 127}.get(type(connection))
+    return most is not None and len(name.encode()) > most
+
+
 class TableSettings(Struct, frozen=True, kw_only=True):
     """How one table is read and loaded; what is not said is found from its schema."""
 

@@ -44,7 +44,7 @@ from floodmark.state.lease import Lease
 from floodmark.state.watermarks import WatermarkStore
 from floodmark.sync.machine_clock import check_machine_clock
 from floodmark.sync.result import TableResult
-from floodmark.warehouse.target import SchemaConflict, Target, TargetTaken
+from floodmark.warehouse.target import NameTooLong, SchemaConflict, Target, TargetTaken
 
 
 class Loading(Struct, frozen=True, kw_only=True):
@@ -125,6 +125,12 @@ def load_table(loading: Loading, table: TableName) -> LoadResult:
                     check_machine_clock("the target's", target.clock, store.now)
                 return _load(loading, table, target, watermark, behind, lease)
         except FloodmarkError as error:
+            if isinstance(error, NameTooLong):  # it is in the lake, under that name
+                error.hint = (
+                    f"leave it out with 'exclude: [{error.column}]' for the table, or rename it in"
+                    f" the source; then 'floodmark watermark reset -t {table} --force' and sync"
+                    " read the table again"
+                )
             if error.exit_code == ExitCode.FAILED and not isinstance(error, WrongClock):
                 message = error.message
                 store.update(table, lambda current: load_failed(current, message))

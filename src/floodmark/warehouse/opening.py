@@ -11,6 +11,7 @@ from floodmark.config.models import (
     PostgresConnection,
     RedshiftConnection,
     TableSettings,
+    too_long,
 )
 from floodmark.errors import ConfigError
 from floodmark.storage.memory import MemoryObjectStore
@@ -77,11 +78,13 @@ def import_kind(connection: Connection) -> None:
 
 def system_columns(connection: Connection, names: Iterable[str]) -> list[str]:
     """Those names that no column can have in a target."""
+    kept: set[str] = set()
     if isinstance(connection, PostgresConnection):
-        return [name for name in names if name in _SYSTEM_COLUMNS]
+        kept = _SYSTEM_COLUMNS
     if isinstance(connection, RedshiftConnection):
-        return [name for name in names if name.lower() in _REDSHIFT_COLUMNS]
-    return []
+        names, kept = list(names), _REDSHIFT_COLUMNS
+        kept = {name for name in names if name.lower() in kept}
+    return [name for name in names if name in kept or too_long(connection, name)]
 
 
 def surely_missing(connection: Connection) -> bool:

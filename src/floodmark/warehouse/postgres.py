@@ -24,7 +24,7 @@ from floodmark.warehouse.postgres_misfits import postgres_misfits
 from floodmark.warehouse.postgres_reading import READ_OPTIONS, read_rows, read_value
 from floodmark.warehouse.postgres_types import can_be_copied, staging_type
 from floodmark.warehouse.sql import SqlTarget
-from floodmark.warehouse.target import SchemaConflict, Unrepresentable
+from floodmark.warehouse.target import NameTooLong, Unrepresentable
 
 _LONGEST_NAME = 63  # bytes; PostgreSQL cuts what is longer
 
@@ -246,10 +246,10 @@ class PostgresTarget(SqlTarget):
     def _named(self, table: TargetTable) -> TargetTable:
         for name in (table.name, *(column.name for column in table.columns)):
             if len(name.encode()) > _LONGEST_NAME:
-                raise SchemaConflict(
+                raise NameTooLong(
                     f"the name {name!r} is longer than the {_LONGEST_NAME} bytes that PostgreSQL"
                     " tells apart",
-                    hint="give the table a shorter 'target_name', or the column a shorter name",
+                    name,
                 )
         return table
 

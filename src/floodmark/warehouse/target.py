@@ -22,6 +22,14 @@ class SchemaConflict(FloodmarkError):
     """The target's table does not fit the source's, and no safe change makes it fit."""
 
 
+class NameTooLong(SchemaConflict):
+    """The target would cut the name of a column."""
+
+    def __init__(self, message: str, column: str) -> None:
+        super().__init__(message)
+        self.column = column
+
+
 class TargetTaken(FloodmarkError):
     """The target's table belongs to another source table, or this one's rows are in another."""
 
