@@ -601,3 +601,29 @@ def test_default_that_the_target_cannot_hold(
     else:
         assert held == [1, 2, 3, 4, 5]
     assert synced.it.call("watermark", "validate").code == 0
+
+
+DEPENDANTS = [
+    ("postgres", "VIEW", "CREATE VIEW {schema}.other AS SELECT amount FROM {schema}.t"),
+    ("duckdb", "INDEX", "CREATE INDEX other ON {schema}.t (amount)"),
+]
+
+
+@pytest.mark.enough_on("mysql")
+@pytest.mark.parametrize(("target", "kind", "create"), DEPENDANTS)
+def test_column_that_something_in_the_target_depends_on(
+    new_table: NewTable, target: str, kind: str, create: str
+) -> None:
+    synced = new_table(target)
+    synced.add(1, 3, day=1)
+    assert synced.sync().code == 0
+    synced.warehouse.query(create)
+    synced.change("ALTER TABLE t MODIFY amount DECIMAL(12,2)")
+    synced.add(4, 5, day=2)
+    ended = synced.sync()
+    assert ended.code == 1
+    assert "hint: if a view or an index uses t, drop that" in " ".join(ended.err.split())
+    synced.warehouse.query(f"DROP {kind} {{schema}}.other")
+    assert synced.sync().code == 0
+    synced.warehouse.query(create)
+    synced.check_equal()

@@ -7,6 +7,7 @@ is not newer in the target → insert → ledger → commit
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from typing import TypeVar, final
 
@@ -65,7 +66,8 @@ class SqlTarget(LedgerTable, ConvertingBackend):
         else:
             held = held_as(table, found)
             self._refuse_conflicts(held, found)
-            done += self._adapt(held, found)
+            with _telling_of_dependants(table.name):
+                done += self._adapt(held, found)
         self._check_fit(table, self._columns_of(table.name))
         return done
 
@@ -324,6 +326,20 @@ def unknown(batch: LoadBatch, known: Mapping[Head, LedgerEntry]) -> list[LoadChu
                 f"manifest {chunk.head} of {batch.table_name} is not the one that was loaded",
             )
     return [chunk for chunk in batch.chunks if chunk.head not in known]
+
+
+@contextmanager
+def _telling_of_dependants(name: str) -> Iterator[None]:
+    """Say what helps if a table cannot be changed, unless the error knows better."""
+    try:
+        yield
+    except PassingConflict:
+        raise
+    except FloodmarkError as error:
+        error.hint = error.hint or (
+            f"if a view or an index uses {name}, drop that in the target, sync, and create it again"
+        )
+        raise
 
 
 def _names(columns: Sequence[str]) -> str:
