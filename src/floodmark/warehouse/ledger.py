@@ -10,7 +10,7 @@ Entries of earlier versions name no target table. They count as loaded into the 
 the next load fills that in.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import count
 from typing import final
 
