@@ -471,6 +471,20 @@ def test_values_that_changed_unseen(
     assert ended.code == 0, ended
 
 
+@pytest.mark.enough_on("mariadb")
+@pytest.mark.parametrize(("letters", "hints"), [(100, 1), (50, 0)])
+def test_text_is_cut_between_characters(new_table: NewTable, letters: int, hints: int) -> None:
+    synced = new_table(columns=f"{COLUMNS}, w TEXT")
+    synced.add(1, 3, day=1)
+    synced.change(f"UPDATE t SET w = CONCAT(id, REPEAT('日', {letters}))")
+    assert synced.sync().code == 0
+    # 253 bytes are left of 301, as the next character would take three.
+    synced.change("SET sql_mode = ''", "ALTER TABLE t MODIFY w TINYTEXT CHARACTER SET utf8mb4")
+    synced.add(4, 5, day=2)
+    assert synced.settle() == hints
+    synced.check_equal()
+
+
 # JSON and dates, in verification
 
 
