@@ -407,7 +407,7 @@ def test_a_planning_query_is_not_waited_for(pipeline: New) -> None:
 def test_an_interrupted_run_ends_within_seconds(pipeline: New, strategy: str) -> None:
     it = pipeline(
         dict.fromkeys(["t", "u"], "{cursor: [update_at, id]}"),
-        settings="extraction: {window_rows: 2000, windows_per_chunk: 2}",
+        settings="extraction: {window_rows: 500, windows_per_chunk: 2}",
     )
     for name in ("t", "u"):
         create(it, 60_000, name=name)

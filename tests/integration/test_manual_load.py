@@ -266,7 +266,7 @@ def test_rows_of_another_key_are_refused(
     table.extract(open_store(warehouse.lake.open()), chunk_rows=5)
     with pytest.raises(FloodmarkError, match=shown) as caught:
         load(warehouse, table, batch_bytes=TOGETHER)
-    assert "watermark reset -t A:shop.composite'" in str(caught.value.hint)
+    assert "watermark reset -t A:shop.composite --force'" in str(caught.value.hint)
     assert len(warehouse.rows(table.target)) == 5
     steering.reset(open_store(warehouse.lake.open()), table.name, ["load"])
     with pytest.raises(FloodmarkError, match=shown):  # both are to be loaded now

@@ -64,9 +64,11 @@ def find_fills(
     for column in plan.columns:
         name = column.name.lower()
         before = known.get(name, [None])
+        if column.hashed:  # rows that have it in clear are reported already
+            before = [one for one in before if one is None or one.source is not None]
         changes = {value_change(one, now[name]) for one in before}
-        if column.hashed and all(one and one.source is None for one in before):
-            continue  # rows that have it in clear are reported already
+        if not before:
+            continue
         if changes != {"same"} or name in moved:
             with source.session() as session:
                 question = _Question(session, watermark, plan, column, zero_dates, keyed=keyed)
