@@ -1,4 +1,4 @@
-"""`floodmark doctor`: check what can be checked, and say how to mend what is wrong."""
+"""`floodmark doctor`: check the set-up and suggest fixes."""
 
 import os
 from collections.abc import Iterator

@@ -44,7 +44,7 @@ class Program(LazyGroup):
         "init": ("floodmark.cli.init:init", "Write a commented configuration."),
         "completion": ("floodmark.cli.completion:completion", "Print a script for the shell."),
         "demo": ("floodmark.cli.demo:demo", "Tell the story on embedded parts, in a minute."),
-        "doctor": ("floodmark.cli.doctor:doctor", "Check everything, and say how to mend it."),
+        "doctor": ("floodmark.cli.doctor:doctor", "Check the set-up and suggest fixes."),
     },
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Exit codes: " + ", ".join(f"{code:d} {code.meaning}" for code in ExitCode) + ".",

@@ -56,7 +56,7 @@ def prune(app: App, keep_days: str, *, dry_run: bool) -> None:
 
 @click.command()
 @table_option(required=False)
-@click.option("--repair", is_flag=True, help="Mend the tracking; never touches data.")
+@click.option("--repair", is_flag=True, help="Repair the tracking; never touches data.")
 @click.option("--lake-only", is_flag=True, help="Do not look at the warehouse.")
 @click.option("--data", is_flag=True, help="Compare all synced rows with those of the source.")
 @command_options

@@ -52,7 +52,7 @@ class DataFile(Struct, frozen=True):
     last: Position
     """The position of its last row."""
     origin: str | None = None
-    """The older system's file that this was made of, if it had to be written anew."""
+    """The older system's file that this was made of, if it had to be rewritten."""
 
 
 class Chunk(Struct, frozen=True, kw_only=True, tag_field="kind", tag="chunk"):

@@ -131,7 +131,7 @@ class Standing(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     eligible_from_epoch: Number = 1
     """The oldest epoch whose chunks may be loaded."""
     load_epoch: Number = 1
-    """The epoch in which loading began anew; part of the ledger's key."""
+    """The epoch in which loading began again; part of the ledger's key."""
 
     @property
     def head(self) -> Head:

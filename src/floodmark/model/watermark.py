@@ -42,7 +42,7 @@ class RedshiftState(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     eligible_from_epoch: Number = 1
     """The oldest epoch whose chunks may be loaded."""
     load_epoch: Number = 1
-    """The epoch in which loading began anew; part of the ledger's key."""
+    """The epoch in which loading began again; part of the ledger's key."""
     target: str | None = None
     """The target's table that was found to hold all this: kind, address and name."""
     error: str | None = None
