@@ -14,7 +14,7 @@ from floodmark.model.load import LedgerEntry, LoadBatch
 from floodmark.model.manifest import Change, Chunk, Column, DataFile, Manifest, Reset, Set
 from floodmark.model.position import Position
 from floodmark.model.standing import Head, Standing
-from floodmark.planning.loads import batches_of, pending_manifests
+from floodmark.planning.loads import batches_of, pending_manifests, target_table, wins
 
 ID = Column("id", "bigint", False, "int64")
 NOTE = Column("note", "text", True, "string")
@@ -120,6 +120,25 @@ def test_a_batch_ends_where_the_schema_changes() -> None:
     found = batches(log(chunk(), chunk(), wider, wider, keyless))
     assert numbers(found) == [[1, 2], [3, 4], [5]]
     assert [len(batch.table.columns) for batch in found] == [1, 2, 1]
+
+
+def test_what_is_read_after_a_move_wins() -> None:
+    before = Column("at", "timestamp", False, "timestamp[us, UTC]")
+    now = structs.replace(before, type="datetime", arrow="timestamp[us]")
+    (first,) = log(structs.replace(chunk(), columns=(before,), version="at"))
+    assert isinstance(first.change, Chunk)
+    same = target_table("t", first.change)
+    assert not wins(first, same)
+    assert wins(structs.replace(first, epoch=2), same)
+    moved = structs.replace(first.standing.mysql_state, steered=True)
+    standing = structs.replace(first.standing, mysql_state=moved)
+    assert wins(structs.replace(first, standing=standing), same)
+    # Versions of two types do not compare.
+    assert wins(first, structs.replace(same, columns=(now,)))
+    # Without a version, the later row counts anyway; and older manifests name no columns.
+    assert not wins(structs.replace(first, change=chunk()), same)
+    bare = structs.replace(first.change, columns=())
+    assert not wins(structs.replace(first, change=bare), target_table("t", bare))
 
 
 def test_a_batch_ends_at_its_size_but_holds_one_at_least() -> None:

@@ -122,8 +122,9 @@ def wins(manifest: Manifest, wanted: TargetTable) -> bool:
         return False
     steered = manifest.epoch > 1 or manifest.standing.mysql_state.steered
     types = {column.name.lower(): (column.type, column.arrow) for column in wanted.columns}
-    own = next((c.type, c.arrow) for c in change.columns if c.name == change.version)
-    return steered or types.get(change.version.lower(), own) != own
+    own = {c.name.lower(): (c.type, c.arrow) for c in change.columns}
+    version = change.version.lower()
+    return steered or own.get(version) != types.get(version)
 
 
 def fills_of(manifests: Iterable[Manifest], left_out: Iterable[Manifest]) -> dict[Head, Fills]:
