@@ -114,7 +114,11 @@ def spark(spark_log: Path) -> Iterator[Any]:
         with pytest.MonkeyPatch.context() as patched:
             use_test_keys(patched)  # the workers inherit them
             start = spark_session(
-                master="local[2,4]", memory="1g", options=events, log_file=str(spark_log)
+                master="local[2,4]",
+                memory="1g",
+                options=events,
+                log_file=str(spark_log),
+                fast_start="off" not in os.environ.get("FLOODMARK_SPARK", ""),
             )
             session = running.enter_context(start)
         yield session

@@ -335,12 +335,12 @@ def test_the_class_archive_is_kept_only_when_it_is_whole(tmp_path: Path) -> None
     assert f"ArchiveClassesAtExit={archive.unfinished}" in archive.options
     archive.keep()  # Java wrote nothing
     assert not archive.exists
-    assert archive.words is None
+    assert archive.jvm_args is None
     Path(archive.unfinished).write_bytes(b"classes")
     archive.keep()
     archive.note(["-cp", "here"])
     assert f"SharedArchiveFile={archive.path}" in archive.options
-    assert archive.words == ["-cp", "here"]
+    assert archive.jvm_args == ["-cp", "here"]
     other = find_archive(java, {"XDG_CACHE_HOME": str(tmp_path)})
     assert other is not None
     assert (other.path, other.unfinished == archive.unfinished) == (archive.path, False)

@@ -174,7 +174,7 @@ def test_what_java_runs_is_kept_where_nobody_else_can_write(tmp_path: Path) -> N
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert {stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir()} == {0o600}
     assert archive.exists
-    assert archive.words == ["-cp", "here"]
+    assert archive.jvm_args == ["-cp", "here"]
 
 
 @pytest.mark.parametrize("planted", ["another owner", "others may write", "a link"])
@@ -194,7 +194,7 @@ def test_what_somebody_else_left_is_not_run(tmp_path: Path, planted: str) -> Non
             file.rename(tmp_path / file.name)
             file.symlink_to(tmp_path / file.name)
     assert not archive.exists
-    assert archive.words is None
+    assert archive.jvm_args is None
 
 
 def test_a_folder_of_somebody_else_is_not_used(tmp_path: Path) -> None:

@@ -3,30 +3,36 @@
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import pytest
-
-from floodmark.engine.java import StartingJava, is_plain
-from floodmark.errors import FloodmarkError
+from floodmark.engine.java import is_plain
 from pipelines import wait_until
 
 START = """
 import os
 from pathlib import Path
 from pyspark import SparkContext
+from floodmark.engine import java
 from floodmark.engine.session import spark_session
 
-with spark_session(log_file=os.environ.get("LOG", "spark.log"), options=%s) as spark:
+java._PATIENCE_SECONDS = float(os.environ.get("patience", "60"))
+log = os.environ.get("LOG", "spark.log")
+with spark_session(log_file=log, options=%s, fast_start="slow" not in os.environ) as spark:
     java = SparkContext._gateway.proc.pid
     print(Path(f"/proc/{java}/cmdline").read_text().replace("\\0", " "))
     print(spark.run("test", lambda number: str(number * 2), 3, None))
     print("sockets:", SparkContext._active_spark_context.getConf().get(
         "spark.python.unix.domain.socket.dir", "none"))
+    print("daemon:", SparkContext._active_spark_context.getConf().get(
+        "spark.python.daemon.module", "none"))
+    print("tries:", spark.tries)
+    try:
+        spark.run("test", lambda _: {}["the cause"], 1, None)
+    except Exception as error:
+        print("failure:", error)
     print("tunables:", spark.run("test", lambda _: os.environ.get("GLIBC_TUNABLES"), 1, None))
 """
 BY_SCRIPT, DIRECTLY = "org.apache.spark.deploy.SparkSubmit", "PythonGatewayServer"
@@ -55,6 +61,8 @@ def test_java_is_started_without_scripts_once_it_is_known_how(tmp_path: Path) ->
     assert DIRECTLY in second
     assert BY_SCRIPT not in second
     assert "SharedArchiveFile" in second
+    assert "failure: KeyError: 'the cause'" in second
+    assert "tries: 4" in second
     assert "NOP_FallbackServiceProvider" not in second
     assert "NOP_FallbackServiceProvider" in start(tmp_path, LOG=os.devnull)
     # Whoever has wishes of his own gets what Spark's scripts make of them.
@@ -103,12 +111,30 @@ def test_a_killed_run_leaves_no_folder() -> None:
         wait_until(lambda: not os.listdir(folder))
 
 
-def test_a_java_that_does_not_answer_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("floodmark.engine.java._PATIENCE_SECONDS", 0.2)
-    java = StartingJava("/bin/sh", ["-c", "exec sleep 60"], None)
-    with pytest.raises(FloodmarkError, match="does not answer"):
-        java.reach()
-    assert java._process.returncode == -signal.SIGKILL
+def test_pyspark_starts_spark_if_our_jvm_does_not_answer(tmp_path: Path) -> None:
+    start(tmp_path)
+    (args,) = (tmp_path / "floodmark").glob("*.json")
+    # A JVM that runs for ever without a word, instead of Spark's gateway.
+    sleeper = tmp_path / "Sleeper.java"
+    sleeper.write_text(
+        "class Sleeper { public static void main(String[] a) throws Exception {"
+        " Thread.sleep(600000); } }"
+    )
+    args.write_text(json.dumps(["-Dnever.answers=1", str(sleeper)]))
+    said = start(tmp_path, patience="0.5")
+    assert BY_SCRIPT in said
+    assert "never.answers" not in said
+
+
+def test_fast_start_can_be_turned_off(tmp_path: Path) -> None:
+    for _ in range(2):  # also the second time, when fast starts reuse what the first one left
+        said = start(tmp_path, slow="1")
+        assert BY_SCRIPT in said
+        assert "sockets: none" in said
+        assert "daemon: none" in said
+        assert "SharedArchiveFile" not in said
+        assert "ArchiveClassesAtExit" not in said
+    assert not (tmp_path / "floodmark").exists()
 
 
 def test_what_is_said_while_spark_starts_is_heard(tmp_path: Path) -> None:

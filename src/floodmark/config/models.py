@@ -302,6 +302,9 @@ class SparkSettings(Struct, frozen=True, kw_only=True):
     """Of the driver if local, of each executor elsewhere."""
     options: dict[str, str] = {}
     """Any options of Spark, as `spark.name: value`."""
+    fast_start: Literal["auto", "off"] = "auto"
+    """`auto` starts a local Spark in half the time, by relying on details of PySpark and Java;
+    `off` leaves the start to PySpark."""
     allow_insecure: bool = False
     """Use a cluster whose processes do not authenticate and encrypt, or a Spark Connect server
     elsewhere without TLS: others in that network can read passwords and rows."""

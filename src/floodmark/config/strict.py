@@ -90,6 +90,8 @@ def _build_leaf(kind: Any, raw: Any, path: str) -> Any:
         _refuse_unspeakable(text, path)
     if raw is None and get_origin(kind) is Literal and "null" in get_args(kind):
         return "null"  # written without quotes, as the documentation has it
+    if raw is False and get_origin(kind) is Literal and "off" in get_args(kind):
+        return "off"  # YAML's other word for false
     try:
         return msgspec.convert(raw, kind, strict=not isinstance(raw, str))
     except msgspec.ValidationError as error:

@@ -1,8 +1,8 @@
 """A class-data archive: Spark's thousands of classes, ready to be mapped instead of loaded.
 
 With it Spark starts in less than half the time. The Java process that runs Spark writes it when it
-ends; a later one that finds it unfit (another Java, other jars) ignores it. Beside it lie the words
-that this Java was started with.
+ends; a later one that finds it unfit (another Java, other jars) ignores it. Beside it lie the
+arguments that this JVM was started with.
 
 Java runs what it finds there. So both are read only where nobody else can have written them: the
 folder and the files must be our own, and no link may lead elsewhere. Else Spark starts without.
@@ -46,11 +46,11 @@ class ClassArchive(Struct, frozen=True):
         return f"-XX:ArchiveClassesAtExit={self.unfinished} {_QUIET}"
 
     @property
-    def words(self) -> list[str] | None:
-        """What the Java was told that left the archive, if that is known."""
-        if not _is_ours(self._words_path):
+    def jvm_args(self) -> list[str] | None:
+        """Return the arguments of the JVM that left the archive, if they are known."""
+        if not _is_ours(self._args_path):
             return None
-        with suppress(OSError, DecodeError), open(self._words_path, "rb") as file:
+        with suppress(OSError, DecodeError), open(self._args_path, "rb") as file:
             return json.decode(file.read(), type=list[str])
         return None
 
@@ -60,16 +60,16 @@ class ClassArchive(Struct, frozen=True):
             os.chmod(self.unfinished, _OWN_FILE)
             os.replace(self.unfinished, self.path)
 
-    def note(self, words: list[str]) -> None:
-        """Remember what a Java was told."""
+    def note(self, args: list[str]) -> None:
+        """Remember the arguments of a JVM."""
         with suppress(OSError):
             fresh = os.open(self.unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _OWN_FILE)
             with open(fresh, "wb") as file:
-                file.write(json.encode(words))
-            os.replace(self.unfinished, self._words_path)
+                file.write(json.encode(args))
+            os.replace(self.unfinished, self._args_path)
 
     @property
-    def _words_path(self) -> str:
+    def _args_path(self) -> str:
         return f"{self.path.removesuffix('.jsa')}.json"
 
     def discard(self) -> None:

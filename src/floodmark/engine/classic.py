@@ -10,64 +10,60 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from secrets import token_hex
 
+from py4j.java_gateway import JavaGateway
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 
-from floodmark.engine.archive import ClassArchive
-from floodmark.engine.java import StartingJava, words_of
+from floodmark.engine.fast_start import FastStart, remove_with_jvm
+from floodmark.engine.java import StartingJava
 from floodmark.engine.security import is_secret
-from floodmark.engine.tasks import Progress, SparkFailure, cannot_start
+from floodmark.engine.tasks import Progress, SparkFailure, cannot_start, task_error, tries_of
 
 _ARCHIVING_SECONDS = 60.0
 _ENDING_SECONDS = 5.0
 _POLL_SECONDS = 0.5
-_WORKERS_WORDS = "Traceback (most recent call last):"
-_JAVAS_WORDS = "\n\tat "
 
 
 @contextmanager
 def classic_spark(
     settings: Mapping[str, str],
-    starting: StartingJava | None,
-    archive: ClassArchive | None,
+    start: FastStart | None,
+    launched: StartingJava | None,
     *,
-    plain: bool,
-    folder: str,
     log: int | None,
 ) -> Iterator["ClassicSpark"]:
-    """Start Spark in a Java that is already starting, or in one that PySpark starts; and stop it.
+    """Start Spark in a JVM that was launched already, or in one that PySpark starts; and stop it.
 
-    If no `archive` of classes is there yet, its Java leaves one; and if it was started in a `plain`
-    way, the words for that. The temporary `folder` goes with Java, at the latest. What Java and the
-    workers write to stderr goes to `log`.
+    With a fast `start`, its JVM leaves what makes the next start fast. What the JVM and the workers
+    write to stderr goes to `log`.
     """
-    wanted = SparkConf().setAll(list(settings.items()))
     try:
         gateway = SparkContext._gateway  # noqa: SLF001
         if gateway is None:
-            gateway = starting.reach() if starting else None
-            if gateway is None:
-                # It becomes a command line, which everybody on this machine can read.
-                shown = {name: value for name, value in settings.items() if not is_secret(name)}
-                conf = SparkConf().setAll(list(shown.items()))
-                gateway = launch_gateway(conf, {"stderr": log})  # type: ignore[no-untyped-call]
+            gateway = (launched.reach() if launched else None) or _launch(settings, log)
             SparkContext._gateway, SparkContext._jvm = gateway, gateway.jvm  # noqa: SLF001
-        context = SparkContext.getOrCreate(wanted)
+        context = SparkContext.getOrCreate(SparkConf().setAll(list(settings.items())))
     except Py4JJavaError as error:
         raise cannot_start(reason(error)) from error
     except (Py4JError, PySparkException, OSError) as error:
         raise cannot_start(str(error).strip() or type(error).__name__) from error
-    with suppress(Py4JError):  # if we are killed, Java still ends in order
-        hooks = gateway.jvm.org.apache.spark.util.ShutdownHookManager
-        hooks.registerShutdownDeleteDir(gateway.jvm.java.io.File(folder))
-    # It would write a traceback when Java dies, which whoever waits for Spark hears of anyway.
-    context._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]  # noqa: SLF001
+    remove_with_jvm(gateway, settings)
+    with suppress(AttributeError):
+        # It would write a traceback when the JVM dies, which is reported as an error anyway.
+        context._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]  # noqa: SLF001
     try:
         yield ClassicSpark(context)
     finally:
-        _stop(context, archive, plain=plain)
+        _stop(context, start)
+
+
+def _launch(settings: Mapping[str, str], log: int | None) -> JavaGateway:
+    # Settings become a command line, which every user of this machine can read.
+    shown = {name: value for name, value in settings.items() if not is_secret(name)}
+    conf = SparkConf().setAll(list(shown.items()))
+    return launch_gateway(conf, {"stderr": log})  # type: ignore[no-untyped-call]
 
 
 class ClassicSpark:
@@ -98,6 +94,11 @@ class ClassicSpark:
         """The value of an option that is in force."""
         return self._context.getConf().get(name)
 
+    @property
+    def tries(self) -> int:
+        """How often Spark tries a task."""
+        return tries_of(self._context.master, self.option("spark.task.maxFailures"))
+
     def is_alive(self) -> bool:
         """Whether its Java answers, and has not stopped Spark."""
         try:
@@ -107,11 +108,8 @@ class ClassicSpark:
 
 
 def reason(error: Py4JJavaError) -> str:
-    """The last line of a worker's traceback, the first of anything else."""
-    message = str(error.java_exception.getMessage() or error.java_exception)
-    words, _, _ = message.partition(_JAVAS_WORDS)
-    lines = [line for line in words.splitlines() if line.strip()]
-    return lines[-1 if _WORKERS_WORDS in words else 0]
+    """What a task raised, or the first line of anything else."""
+    return task_error(str(error.java_exception.getMessage() or error.java_exception))
 
 
 @contextmanager
@@ -138,38 +136,43 @@ def _watch(context: SparkContext, group: str, progress: Progress, over: threadin
             progress(sum(stage.numCompletedTasks for stage in stages if stage))
 
 
-def _close_accumulators(context: SparkContext) -> None:
-    with suppress(OSError):  # its socket may be gone already
-        context._accumulatorServer.shutdown()  # noqa: SLF001
-
-
-def _stop(context: SparkContext, archive: ClassArchive | None, *, plain: bool) -> None:
-    """Stop Spark and end its Java, so that a later start begins from nothing."""
+def _stop(context: SparkContext, start: FastStart | None) -> None:
+    """Stop Spark and end its JVM, so that a later start begins from nothing."""
     gateway = SparkContext._gateway  # noqa: SLF001
     process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
     if gateway is None or process is None or process.stdin is None:
         context.stop()
-        return  # its Java is not ours
-    archiving = archive is not None and not archive.exists
-    words: list[str] = []
-    with suppress(Exception):  # a Java that is gone cannot be stopped in order
-        words = words_of(gateway) if plain and archive and archive.words is None else []
-        context._jsc.stop()  # noqa: SLF001
+        return  # the JVM is not ours
+    args: list[str] = []
+    archiving = start is not None and start.is_archiving
+    with suppress(Exception):  # a JVM that is gone cannot be stopped in order
+        args = start.jvm_args(gateway) if start else []
+    _stop_context(context, fast=start is not None)
     with suppress(Exception):
         gateway.shutdown()
     process.stdin.close()
-    # It would have us wait for a second, until it looks whether anything came.
-    threading.Thread(target=_close_accumulators, args=[context], daemon=True).start()
     SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None  # noqa: SLF001
     try:
         process.wait(_ARCHIVING_SECONDS if archiving else _ENDING_SECONDS)
+        exited = True
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-        if archive and archiving:
-            archive.discard()
-    else:
-        if archive and archiving:  # it is written when Java ends
-            archive.keep()
-        if archive and words:
-            archive.note(words)
+        exited = False
+    if start:
+        start.finish(args, exited=exited, archiving=archiving)
+
+
+def _stop_context(context: SparkContext, *, fast: bool) -> None:
+    with suppress(Exception):
+        if not fast:
+            context.stop()
+            return
+        context._jsc.stop()  # noqa: SLF001
+        # PySpark would wait up to a second for the server that collects accumulators.
+        threading.Thread(target=_close_accumulators, args=[context], daemon=True).start()
+
+
+def _close_accumulators(context: SparkContext) -> None:
+    with suppress(OSError):  # its socket may be gone already
+        context._accumulatorServer.shutdown()  # noqa: SLF001

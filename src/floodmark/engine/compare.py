@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 import msgspec
+from msgspec import structs
 
 from floodmark.engine.comparison import Compared, VerificationJob, run_comparison
 from floodmark.engine.tasks import Attempt, Spark, run_tasks
@@ -21,6 +22,7 @@ def compare(
 
     If any window cannot be compared, FloodmarkError says why.
     """
+    job = structs.replace(job, source=structs.replace(job.source, tries=spark.tries))
 
     def run(number: int, attempt: Attempt) -> bytes:
         return msgspec.json.encode(run_comparison(job, pairs[number], failures=attempt.failures))

@@ -7,11 +7,11 @@ from secrets import token_hex
 from urllib.parse import urlsplit
 
 import pyarrow as pa
-from pyspark.errors import PySparkException, PythonException
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.functions import arrow_udf
 
-from floodmark.engine.tasks import Progress, SparkFailure, cannot_start
+from floodmark.engine.tasks import Progress, SparkFailure, cannot_start, task_error, tries_of
 from floodmark.errors import FloodmarkError
 
 _PORT = 15002
@@ -60,6 +60,12 @@ class ConnectedSpark:
             except PySparkException as error:
                 raise SparkFailure(_reason(error)) from error
 
+    @property
+    def tries(self) -> int:
+        """How often the server's Spark tries a task."""
+        option = self._session.conf.get
+        return tries_of(option("spark.master", None), option("spark.task.maxFailures", None))
+
     def is_alive(self) -> bool:
         """Whether the session goes on."""
         return not self._session.is_stopped  # type: ignore[attr-defined]
@@ -93,6 +99,5 @@ def _check_answers(remote: str) -> None:
 
 
 def _reason(error: PySparkException) -> str:
-    """The last line of a worker's traceback, the first of anything else."""
-    lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-    return lines[-1 if isinstance(error, PythonException) else 0]
+    """What a task raised, or the first line of anything else."""
+    return task_error(str(error).strip() or type(error).__name__)

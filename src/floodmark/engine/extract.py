@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 import msgspec
+from msgspec import structs
 
 from floodmark.engine.job import ExtractionJob
 from floodmark.engine.task import Outcome, run_window
@@ -25,7 +26,7 @@ def extract(
     """
     if not windows:
         return []
-    parts = tuple(windows)
+    parts, job = tuple(windows), structs.replace(job, tries=spark.tries)
 
     def run(number: int, attempt: Attempt) -> bytes:
         outcome = run_window(job, parts[number], attempt_id=attempt.id, failures=attempt.failures)

@@ -1,9 +1,10 @@
-"""The Java of a Spark on this machine, started without Spark's own scripts.
+"""Launch the JVM of a local Spark without Spark's own scripts.
 
-`spark-submit` starts Java twice, and then prepares for clusters and packages. Once it has started
-the Java that left the class archive, the words that it had for it are known, and take its place.
+`spark-submit` starts Java twice, and then prepares for clusters and packages. Later starts reuse
+the JVM arguments that it computed once, for the JVM that left the class archive.
 """
 
+import logging
 import os
 import shutil
 import subprocess
@@ -14,8 +15,6 @@ from contextlib import contextmanager
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from floodmark.engine.tasks import cannot_start
-
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway
 
@@ -25,7 +24,9 @@ _PORT, _SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
 _SERVER = "org.apache.spark.api.python.PythonGatewayServer"
 _OURS = {"PYSPARK_PYTHON", "SPARK_LOCAL_IP"}
 _POLL_SECONDS = 0.01
-_PATIENCE_SECONDS = 120.0
+_PATIENCE_SECONDS = 60.0
+
+_LOG = logging.getLogger(__name__)
 
 
 def find_java(environment: Mapping[str, str]) -> str | None:
@@ -49,8 +50,8 @@ def runs_already() -> bool:
     return context is not None and context.SparkContext._gateway is not None  # noqa: SLF001
 
 
-def words_of(gateway: "JavaGateway") -> list[str]:
-    """What a Java was told that runs Spark, and what the next one is to be told as well."""
+def jvm_args_of(gateway: "JavaGateway") -> list[str]:
+    """Return the arguments of a JVM that runs Spark, as the next one needs them."""
     jvm = gateway.jvm
     modules = jvm.org.apache.spark.launcher.JavaModuleOptions.defaultModuleOptionArray()
     return ["-cp", jvm.System.getProperty("java.class.path"), *modules]
@@ -62,11 +63,11 @@ class StartingJava:
     It ends with us: its stdin is a pipe. Ctrl-C is not for it, so it has a group of its own.
     """
 
-    def __init__(self, java: str, words: Sequence[str], log: int | None) -> None:
+    def __init__(self, java: str, args: Sequence[str], log: int | None) -> None:
         self._folder = TemporaryDirectory()
         self._info = os.path.join(self._folder.name, "info")
         self._process = subprocess.Popen(  # noqa: S603 - Java, and what Spark told it
-            [java, *words, _SERVER],
+            [java, *args, _SERVER],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=log,
@@ -75,22 +76,29 @@ class StartingJava:
         )
 
     def reach(self) -> "JavaGateway | None":
-        """Wait until it answers; None if it has ended, FloodmarkError if it does neither."""
+        """Wait until it answers; None if it exited, or does not answer as expected."""
+        try:
+            with self._folder:
+                return self._gateway()
+        except Exception:  # noqa: BLE001 - whatever is wrong, PySpark can still start Spark
+            with self._process:
+                self._process.kill()
+            _LOG.warning("the JVM does not answer; PySpark starts another", exc_info=True)
+            return None
+
+    def _gateway(self) -> "JavaGateway | None":
         from pyspark.java_gateway import launch_gateway
 
-        with self._folder:
-            began = time.monotonic()
-            while not os.path.exists(self._info):
-                if self._process.poll() is not None:
-                    return None
-                if time.monotonic() - began > _PATIENCE_SECONDS:
-                    with self._process:
-                        self._process.kill()
-                    raise cannot_start("Java runs, but does not answer")
-                time.sleep(_POLL_SECONDS)
-            with open(self._info, "rb") as file:
-                port = int.from_bytes(file.read(4))
-                secret = file.read(int.from_bytes(file.read(4))).decode()
+        began = time.monotonic()
+        while not os.path.exists(self._info):
+            if self._process.poll() is not None:
+                return None
+            if time.monotonic() - began > _PATIENCE_SECONDS:
+                raise TimeoutError(f"no answer within {_PATIENCE_SECONDS:.0f} s")
+            time.sleep(_POLL_SECONDS)
+        with open(self._info, "rb") as file:
+            port = int.from_bytes(file.read(4))
+            secret = file.read(int.from_bytes(file.read(4))).decode()
         with _environment({_PORT: str(port), _SECRET: secret}):
             gateway = launch_gateway()  # type: ignore[no-untyped-call]
         gateway.proc = self._process

@@ -20,6 +20,7 @@ def probe(settings: SparkSettings) -> str:
         options=settings.options,
         log_file=os.devnull,
         allow_insecure=settings.allow_insecure,
+        fast_start=settings.fast_start == "auto",
     ) as spark:
         try:
             (theirs,) = spark.run("doctor", _answer, 1, None)

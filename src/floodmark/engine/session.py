@@ -3,12 +3,11 @@
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from tempfile import TemporaryDirectory
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
-from floodmark.engine.archive import find_archive
-from floodmark.engine.java import StartingJava, find_java, is_plain, runs_already
+from floodmark.engine.fast_start import fast_start as prepare_fast_start
+from floodmark.engine.java import find_java
 from floodmark.engine.security import check_cluster, check_server
 from floodmark.engine.tasks import Spark
 from floodmark.errors import FloodmarkError
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
 
 LOCAL_MASTER = "local[*,4]"
 _LOOPBACK = "127.0.0.1"
-_DRIVER_MEMORY = "1g"  # as Spark has it
 # connectorx makes a string of each text it reads, and unless told to, a thread keeps no more than
 # seven of a size ready. It starts threads anew for each window; with an arena each, and blocks that
 # are large among small ones, memory would creep up from window to window.
@@ -28,11 +26,6 @@ _ALLOCATION = {
     ":glibc.malloc.mmap_threshold=4194304:glibc.malloc.trim_threshold=4194304",
     "ARROW_DEFAULT_MEMORY_POOL": "jemalloc",
 }
-_LONGEST_FOLDER = 60  # a socket's name has 42 characters more, and its path at most 103
-# No rows ever pass through it, and nobody watches its loggers.
-_SMALL_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dlog4j2.disable.jmx=true"
-# It takes a quarter of a second to make ready to log.
-_SILENT_JAVA = f"{_SMALL_JAVA} -Dslf4j.provider=org.slf4j.helpers.NOP_FallbackServiceProvider"
 
 
 @contextmanager
@@ -45,12 +38,13 @@ def spark_session(
     log_file: str | None = None,
     name: str = "floodmark",
     allow_insecure: bool = False,
+    fast_start: bool = True,
 ) -> Iterator[Spark]:
     """Run Spark: on this machine, on a cluster (`master`), or one that runs already (`remote`).
 
     `options` are Spark's own and win over ours. What Java and the workers write to stderr goes to
     `log_file`, if there is one. FloodmarkError if others could read what passes through it, unless
-    `allow_insecure`.
+    `allow_insecure`. Without `fast_start`, PySpark starts a local Spark its own way.
     """
     options = options or {}
     if remote := options.get("spark.remote", remote):
@@ -62,7 +56,8 @@ def spark_session(
             yield connected
     else:
         master = options.get("spark.master", master)
-        with _own(master, memory, options, log_file, name) as own:
+        fast = fast_start and _is_local(master)
+        with _own(master, memory, options, log_file, name, fast=fast) as own:
             if not allow_insecure and not _is_one_process(master):
                 check_cluster(own.option)
             yield own
@@ -70,9 +65,15 @@ def spark_session(
 
 @contextmanager
 def _own(
-    master: str, memory: str | None, options: Mapping[str, str], log_file: str | None, name: str
+    master: str,
+    memory: str | None,
+    options: Mapping[str, str],
+    log_file: str | None,
+    name: str,
+    *,
+    fast: bool,
 ) -> Iterator["ClassicSpark"]:
-    """Spark in a Java of our own; PySpark is imported while that starts."""
+    """Run Spark in a JVM of our own; PySpark is imported while that starts."""
     environment = dict(os.environ)
     java = find_java(environment)
     if java is None:
@@ -80,35 +81,24 @@ def _own(
             "Spark needs Java, and there is none",
             hint="install Java 17 (Debian: apt install openjdk-17-jre-headless), or set JAVA_HOME",
         )
-    local = _is_local(master)
-    archive = find_archive(java, environment) if local and not runs_already() else None
-    silent = local and log_file == os.devnull
-    java_options = (_SILENT_JAVA if silent else _SMALL_JAVA).split()
-    java_options += archive.options.split() if archive else []
-    settings = _settings(memory, java_options, local=local, silent=silent)
+    silent = fast and log_file == os.devnull
+    settings = _settings(memory, local=_is_local(master), silent=silent)
+    if _is_one_process(master):
+        # Spark makes up a secret: without it, every user of this machine could fetch the job.
+        settings["spark.authenticate"] = "true"
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    if local:
+    if _is_local(master):
         os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
-    plain = not options and is_plain(environment)
-    with (
-        _opened(log_file) as log,
-        TemporaryDirectory(prefix="floodmark-", ignore_cleanup_errors=True) as folder,
-    ):
-        if local:
-            settings |= _talking_through(folder)
-        if _is_one_process(master):
-            # Spark makes up a secret: without it, every user of this machine could fetch the job.
-            settings["spark.authenticate"] = "true"
-        starting = None
-        if plain and archive and archive.words:
-            words = (*archive.words, *java_options, f"-Xmx{memory or _DRIVER_MEMORY}")
-            starting = StartingJava(java, words, log)
+    with _opened(log_file) as log, ExitStack() as stack:
+        start = launched = None
+        if fast:
+            start = stack.enter_context(prepare_fast_start(java, environment, plain=not options))
+            settings |= start.settings(silent=silent)
+            launched = start.launch(memory, log, silent=silent)
         from floodmark.engine.classic import classic_spark
 
         settings |= {**options, "spark.app.name": name, "spark.master": master}
-        with classic_spark(
-            settings, starting, archive, plain=plain, folder=folder, log=log
-        ) as spark:
+        with classic_spark(settings, start, launched, log=log) as spark:
             yield spark
 
 
@@ -120,13 +110,10 @@ def _is_one_process(master: str) -> bool:
     return _is_local(master) and not master.startswith("local-cluster")
 
 
-def _settings(
-    memory: str | None, java_options: list[str], *, local: bool, silent: bool
-) -> dict[str, str]:
+def _settings(memory: str | None, *, local: bool, silent: bool) -> dict[str, str]:
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.python.daemon.module": "floodmark.engine.daemon",
         # A session may run for days, and nobody looks back at what it did.
         "spark.ui.retainedJobs": "10",
         "spark.ui.retainedStages": "10",
@@ -139,25 +126,11 @@ def _settings(
     }
     if memory:
         settings["spark.driver.memory" if local else "spark.executor.memory"] = memory
-    if not silent:  # to be told so, the one that does not log would begin to
+    if not silent:  # setting a level would initialise the logging that is turned off
         settings["spark.log.level"] = "ERROR"
     if local:
         settings["spark.driver.host"] = settings["spark.driver.bindAddress"] = _LOOPBACK
-        settings["spark.driver.defaultJavaOptions"] = " ".join(java_options)
     return settings
-
-
-def _talking_through(folder: str) -> dict[str, str]:
-    """Have Java and its workers talk through files that only we can open, if their names permit.
-
-    On TCP each of their small packets waits for the one before it to be acknowledged.
-    """
-    if len(folder) > _LONGEST_FOLDER or not folder.isascii():
-        return {}
-    return {
-        "spark.python.unix.domain.socket.enabled": "true",
-        "spark.python.unix.domain.socket.dir": folder,
-    }
 
 
 @contextmanager

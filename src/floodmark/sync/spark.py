@@ -172,6 +172,7 @@ class SparkEngine:
                         options=settings.options,
                         log_file=log_file,
                         allow_insecure=settings.allow_insecure,
+                        fast_start=settings.fast_start == "auto",
                     )
                 )
             return self._session
