@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from msgspec import structs
 
+from floodmark.config.models import DuckdbConnection, PostgresConnection, RedshiftConnection
 from floodmark.engine.arrow import arrow_type
 from floodmark.engine.comparison import fitted
 from floodmark.errors import CorruptLog, FloodmarkError
@@ -21,10 +22,11 @@ from floodmark.model.manifest import Column
 from floodmark.model.standing import Head
 from floodmark.model.verification import Extent
 from floodmark.warehouse.backend import LEDGER, PassingConflict
+from floodmark.warehouse.duckdb import DuckdbTarget
 from floodmark.warehouse.quarantine import load_what_fits
 from floodmark.warehouse.sql import SqlTarget
 from floodmark.warehouse.target import SchemaConflict, Unrepresentable
-from warehouses import Loads, Warehouse, lake_value, plain, single
+from warehouses import Loads, Warehouse, lake_value, plain, quoted, single
 
 ID = Column("id", "bigint", False, "int64")
 NOTE = Column("note", "varchar(50)", True, "string")
@@ -312,6 +314,70 @@ def test_a_file_that_is_missing_or_damaged_stops_the_load(
     assert orders.rows() == []
     assert ledger(orders) == {}
     assert orders.load(good) == 1
+
+
+_SWALLOW = """CREATE FUNCTION {schema}.swallow() RETURNS trigger LANGUAGE plpgsql
+  AS 'BEGIN RETURN CASE WHEN NEW.note = ''lost'' THEN NULL ELSE NEW END; END'"""
+
+
+def lose_rows(
+    warehouse: Warehouse,
+    table: str,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Let a table drop every row whose note is 'lost' when it is written."""
+    match warehouse.connection:
+        case DuckdbConnection():  # which has no triggers
+            execute = DuckdbTarget._execute
+
+            def leave_out(target: DuckdbTarget, sql: str, values: Sequence[object] = ()) -> int:
+                lost = " WHERE note <> 'lost'" if sql.startswith(f'INSERT INTO "{table}"') else ""
+                return execute(target, sql + lost, values)
+
+            monkeypatch.setattr(DuckdbTarget, "_execute", leave_out)
+            return
+        case RedshiftConnection(ssl=False, schema=schema):
+            run = request.getfixturevalue("redshift").look  # past its refusals
+        case PostgresConnection(schema=schema):
+            run = warehouse.query
+        case _:
+            pytest.skip("there are no triggers")
+    name = quoted(schema)
+    run(_SWALLOW.replace("{schema}", name))
+    run(
+        f"CREATE TRIGGER swallow BEFORE INSERT OR UPDATE ON {name}.{table}"
+        f" FOR EACH ROW EXECUTE FUNCTION {name}.swallow()"
+    )
+
+
+@pytest.mark.parametrize(
+    ("table", "options"),
+    [(ORDERS, {}), (ORDERS, {"gives_way": True}), (ORDERS, {"reload": True}), (EVENTS, {})],
+    ids=["with a key", "giving way", "reload", "without"],
+)
+def test_a_row_that_the_target_does_not_write_stops_the_load(
+    warehouse: Warehouse,
+    table: TargetTable,
+    options: dict[str, bool],
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loads = Loads(warehouse, table)
+    with_key = bool(table.primary_key)
+    first = [order(1, 5), order(2, 5)] if with_key else [event("a")]
+    loads.load(loads.chunk(first))
+    lose_rows(warehouse, table.name, request, monkeypatch)
+    # One row is older than what is there, and one key comes twice.
+    good = [order(1, 1), order(2, 7)] if with_key else [event("b")]
+    if with_key and not options.get("reload"):
+        good.append(order(2, 6, "older"))
+    lost = order(3, 5, "lost") if with_key else event("lost")
+    with pytest.raises(FloodmarkError, match="rows; nothing was loaded"):
+        loads.load(loads.chunk([*good, lost]), **options)
+    assert loads.rows() == first
+    assert list(ledger(loads)) == [Head(1, 1)]
+    assert loads.load(loads.chunk(good, head=Head(1, 2))) == len(good)
 
 
 STEPS = ("_begin", "_lock_ledger", "_stage", "_execute", "_commit")

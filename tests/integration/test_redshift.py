@@ -185,7 +185,7 @@ def test_keys_that_differ_by_trailing_blanks_stay_apart(people: Loads) -> None:
 def test_keys_that_pass_for_one_are_counted(people: Loads, monkeypatch: pytest.MonkeyPatch) -> None:
     codes = Loads(people.warehouse, CODES)
     monkeypatch.setattr(RedshiftTarget, "_key_parts", SqlTarget._key_parts)
-    with pytest.raises(FloodmarkError, match="Redshift takes 2 keys for 1; nothing was loaded"):
+    with pytest.raises(FloodmarkError, match="the target takes 2 keys for 1; nothing was loaded"):
         codes.load(codes.chunk([code("a"), code("a ")]))
     assert codes.rows() == []
 

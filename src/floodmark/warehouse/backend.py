@@ -85,8 +85,9 @@ class SqlBackend(Target):
         """What of a key's column is compared, so that no two values of the source are one."""
         return [f"{place}{quote(column.name)}"]
 
-    def _check_newest(self, table: TargetTable) -> None:
-        """See that every key that is staged is in NEWEST, where keys may pass for one another."""
+    def _counted_parts(self, column: Column) -> list[str]:
+        """What of a key's column tells values apart when keys are counted."""
+        return self._key_parts(column)
 
     def _count_newest(self) -> None:
         """Let the target see how large NEWEST is, where its plans depend on it."""
@@ -132,8 +133,11 @@ class SqlBackend(Target):
         """Run a statement that defines something, outside of any data transaction."""
 
     @abstractmethod
-    def _execute(self, statement: str, values: Sequence[object] = ()) -> None:
-        """Run a statement; `$1`, `$2` … stand for the values."""
+    def _execute(self, statement: str, values: Sequence[object] = ()) -> int:
+        """Run a statement; `$1`, `$2` … stand for the values.
+
+        Returns how many rows it wrote, -1 if the target does not say.
+        """
 
     @abstractmethod
     def _query(self, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
@@ -150,6 +154,16 @@ class SqlBackend(Target):
     @abstractmethod
     def _rollback(self) -> None:
         """Undo it; no error if it is over already, or the connection is gone."""
+
+
+def check_written(table: str, expected: int, written: int) -> None:
+    """FloodmarkError, so that the transaction is undone, unless all rows were written."""
+    if written != expected:
+        raise FloodmarkError(
+            f"{table}: the target wrote {written:,} of {expected:,} rows; nothing was loaded",
+            hint="look for what changes or drops rows of this table in the target, such as a"
+            " trigger or a rule",
+        )
 
 
 def free_name(name: str, taken: Iterable[str]) -> str:

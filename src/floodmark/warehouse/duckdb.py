@@ -99,7 +99,7 @@ class DuckdbTarget(SqlTarget):
         names = [column.name for column in table.columns]
         for path in paths:
             self._stage_file(path, names)
-        return int(self._query(f"SELECT COUNT(*) FROM {STAGING}")[0][0])  # noqa: S608
+        return self._count_rows(STAGING)
 
     def _stage_file(self, path: str, names: Sequence[str]) -> None:
         insert = f"INSERT INTO {STAGING} BY NAME SELECT * FROM"
@@ -144,9 +144,10 @@ class DuckdbTarget(SqlTarget):
     def _create(self, statement: str) -> None:
         self._execute(statement)
 
-    def _execute(self, statement: str, values: Sequence[object] = ()) -> None:
+    def _execute(self, statement: str, values: Sequence[object] = ()) -> int:
         with _translated():
-            self._database.execute(statement, values or None)
+            answer = self._database.execute(statement, values or None).fetchone()
+            return int(answer[0]) if answer else -1
 
     def _query(self, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         with _translated():

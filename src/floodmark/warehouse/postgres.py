@@ -15,7 +15,14 @@ from floodmark.errors import FloodmarkError
 from floodmark.model.load import LoadBatch, LoadChunk, TargetTable
 from floodmark.model.manifest import Column
 from floodmark.warehouse import postgres_types
-from floodmark.warehouse.backend import LEDGER, NEWEST, STAGING, PassingConflict, quote
+from floodmark.warehouse.backend import (
+    LEDGER,
+    NEWEST,
+    STAGING,
+    PassingConflict,
+    check_written,
+    quote,
+)
 from floodmark.warehouse.conversion import held_as
 from floodmark.warehouse.files import LakeFiles
 from floodmark.warehouse.misfits import Misfit
@@ -179,27 +186,47 @@ class PostgresTarget(SqlTarget):
         """Copy data files into a table whose columns are of these types."""
         names = [column.name for column in table.columns]
         statement = f"COPY {into} ({', '.join(map(quote, names))}) FROM STDIN {COPY_OPTIONS}"
-        batches = (batch for path in paths for batch in self._files.batches(path, names))
+        rows = 0
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            nonlocal rows
+            for path in paths:
+                for batch in self._files.batches(path, names):
+                    rows += batch.num_rows
+                    yield batch
+
         with self._translated(), self._connection.cursor() as cursor:
             with cursor.copy(statement.encode()) as copy:
-                for data in copy_bytes(batches, table, kinds):
+                for data in copy_bytes(batches(), table, kinds):
                     copy.write(data)
-            return cursor.rowcount
+            check_written(table.name, rows, cursor.rowcount)
+        return rows
 
-    def _insert_staged(self, batch: LoadBatch, found: dict[str, str]) -> None:
+    def _insert_staged(self, batch: LoadBatch, found: dict[str, str], rows: int) -> None:
         """In one statement, where the target's table has the key: a third of the work."""
         table = batch.table
         if batch.reload or not table.primary_key or self._key_of(table.name) is None:
-            super()._insert_staged(batch, found)
+            super()._insert_staged(batch, found, rows)
             return
         columns = ", ".join(quote(column.name) for column in table.columns)
         keys = ", ".join(map(quote, table.primary_key))
         newest = f", {quote(table.version)} DESC NULLS LAST" if table.version else ""
-        self._execute(
-            f"INSERT INTO {self._name(table.name)} AS t ({columns})"  # noqa: S608
-            f" SELECT DISTINCT ON ({keys}) {columns} FROM {STAGING} ORDER BY {keys}{newest}"
-            f" ON CONFLICT ({keys}) DO {_replacement(batch, found)}"
+        staged = f"SELECT DISTINCT ON ({keys}) {columns} FROM {STAGING} ORDER BY {keys}{newest}"  # noqa: S608
+        update, stays = _replacement(batch, found)
+        kept_back = (
+            f"{self._name(table.name)} AS t JOIN ({staged}) AS excluded USING ({keys})"
+            f" WHERE {stays}"
         )
+        # Once rows are written, those that are no older no longer tell which were there before.
+        early = update == "NOTHING" or batch.gives_way
+        before = self._count_rows(kept_back) if early else 0
+        written = self._execute(
+            f"INSERT INTO {self._name(table.name)} AS t ({columns}) {staged}"  # noqa: S608
+            f" ON CONFLICT ({keys}) DO {update}"
+        )
+        if written != rows:  # a key came twice, or a row was kept back
+            after = self._count_rows(kept_back) if stays and not early else 0
+            check_written(table.name, self._count_keys(table) - before - after, written)
 
     def _read_value(self, column: Column, held: str) -> str:
         return read_value(column, quote(column.name), held)
@@ -273,8 +300,8 @@ class PostgresTarget(SqlTarget):
         if not self._query(f"SELECT 1 FROM pg_namespace WHERE nspname = {name}"):  # noqa: S608
             self._execute(f"CREATE SCHEMA {quote(self._schema)}")
 
-    def _execute(self, statement: str, values: Sequence[object] = ()) -> None:
-        self._run(statement, values)
+    def _execute(self, statement: str, values: Sequence[object] = ()) -> int:
+        return self._run(statement, values).rowcount
 
     def _query(self, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         with self._translated():
@@ -323,8 +350,8 @@ def staging_columns(table: TargetTable) -> str:
     return ", ".join(f"{quote(column.name)} {staging_type(column)}" for column in table.columns)
 
 
-def _replacement(batch: LoadBatch, found: Iterable[str]) -> str:
-    """What happens to a row of the target when one of the same key is staged.
+def _replacement(batch: LoadBatch, found: Iterable[str]) -> tuple[str, str]:
+    """What happens to a row of the target when one of the same key is staged, and which rows stay.
 
     Of a column that the staged row does not have, nothing is left.
     """
@@ -332,15 +359,14 @@ def _replacement(batch: LoadBatch, found: Iterable[str]) -> str:
     names = [column.name for column in table.columns]
     values = [f"{quote(n)} = excluded.{quote(n)}" for n in names if n not in table.primary_key]
     values += [f"{quote(name)} = DEFAULT" for name in found if name not in names]
-    if not values:
-        return "NOTHING"
     update = f"UPDATE SET {', '.join(values)}"
-    if not table.version:
-        return "NOTHING" if gives_way else update
-    if batch.wins and not gives_way:
-        return update
+    if not values or not table.version and gives_way:
+        return "NOTHING", "TRUE"
+    if not table.version or batch.wins and not gives_way:
+        return update, ""
     version, newer = quote(table.version), ">" if gives_way else ">="
-    return f"{update} WHERE t.{version} IS NULL OR excluded.{version} {newer} t.{version}"
+    replaced = f"t.{version} IS NULL OR excluded.{version} {newer} t.{version}"
+    return f"{update} WHERE {replaced}", f"({replaced}) IS NOT TRUE"
 
 
 def _is_refusal(error: Exception) -> bool:

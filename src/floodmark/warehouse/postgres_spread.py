@@ -204,8 +204,8 @@ class SpreadPostgresTarget(PostgresTarget):
             self._shared = None
             self._execute(f"DROP VIEW pg_temp.{STAGING}")
 
-    def _insert_staged(self, batch: LoadBatch, found: dict[str, str]) -> None:
-        super()._insert_staged(batch, found)
+    def _insert_staged(self, batch: LoadBatch, found: dict[str, str], rows: int) -> None:
+        super()._insert_staged(batch, found, rows)
         if self._shared is not None:
             self._execute(f"DROP VIEW pg_temp.{STAGING}")
 

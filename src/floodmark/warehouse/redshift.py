@@ -129,20 +129,9 @@ class RedshiftTarget(SqlTarget):
         # Trailing blanks do not count when text is compared; in some databases, case does not.
         return [name, f"MD5({name})"] if column.arrow == "string" else [name]
 
-    def _check_newest(self, table: TargetTable) -> None:
-        texts = [quote(name) for name in table.primary_key if table.column(name).arrow == "string"]
-        if not texts:
-            return
-        keys = ", ".join([*map(quote, table.primary_key), *(f"LENGTH({name})" for name in texts)])
-        ((kept,),) = self._query(f"SELECT COUNT(*) FROM {NEWEST}")  # noqa: S608
-        ((found,),) = self._query(
-            f"SELECT COUNT(*) FROM (SELECT DISTINCT {keys} FROM {STAGING}) AS keys"  # noqa: S608
-        )
-        if kept < found:
-            raise FloodmarkError(
-                f"{table.name}: Redshift takes {found:,} keys for {kept:,}; nothing was loaded",
-                hint="report this with what SELECT version() says",
-            )
+    def _counted_parts(self, column: Column) -> list[str]:
+        parts = self._key_parts(column)
+        return [*parts, f"LENGTH({parts[0]})"] if column.arrow == "string" else parts
 
     def widens(self, old: str, new: str) -> bool:
         """Whether every value of the old type is one of the new."""
@@ -189,7 +178,7 @@ class RedshiftTarget(SqlTarget):
             name = _UNSAFE.sub("_", batch.table_name)
             files = [pair for c in chunks for pair in zip(c.paths, c.sizes, strict=True)]
             self._copy(STAGING, f"{_LOADS}{batch.session_id}/{name}/", files)
-        return int(self._query(f"SELECT COUNT(*) FROM {STAGING}")[0][0])  # noqa: S608
+        return self._count_rows(STAGING)
 
     def probe(self) -> TargetFacts:
         """Have it read a file of the lake, too: only a real COPY shows role, region and codec."""
@@ -375,8 +364,8 @@ class RedshiftTarget(SqlTarget):
             if error.code not in _EXISTS:
                 raise
 
-    def _execute(self, statement: str, values: Sequence[object] = ()) -> None:
-        self._session.run(statement, values)
+    def _execute(self, statement: str, values: Sequence[object] = ()) -> int:
+        return self._session.execute(statement, values)
 
     def _query(self, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         return self._session.run(statement, values)

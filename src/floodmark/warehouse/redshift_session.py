@@ -93,6 +93,15 @@ class RedshiftSession:
 
         PassingConflict if another transaction was in the way, StatementFailed if Redshift refuses.
         """
+        return self._run(statement, values)[0]
+
+    def execute(self, statement: str, values: Sequence[object] = ()) -> int:
+        """Run a statement and return how many rows it wrote, -1 if Redshift does not say."""
+        return self._run(statement, values)[1]
+
+    def _run(
+        self, statement: str, values: Sequence[object]
+    ) -> tuple[list[tuple[Any, ...]], int]:
         try:
             cursor = self._connection.cursor()
             if values:
@@ -100,7 +109,8 @@ class RedshiftSession:
                 cursor.execute(statement, tuple(values))
             else:
                 cursor.execute(statement)
-            return [tuple(row) for row in cursor.fetchall()] if cursor.description else []
+            rows = [tuple(row) for row in cursor.fetchall()] if cursor.description else []
+            return rows, int(cursor.rowcount)
         except _LOST as error:
             if (failure := self._failure(error)) is not None:
                 raise failure from error

@@ -1,7 +1,7 @@
 """Loading in SQL: the same steps for every target, in one transaction.
 
 lock the ledger → what does it lack? → stage → keep the newest row of each key → replace what
-is not newer in the target → insert → ledger → commit
+is not newer in the target → insert → were all rows written? → ledger → commit
 """
 
 import secrets
@@ -20,7 +20,15 @@ from floodmark.model.notice import Notice
 from floodmark.model.standing import Head
 from floodmark.model.timestamps import as_utc
 from floodmark.model.verification import Extent
-from floodmark.warehouse.backend import LEDGER, NEWEST, STAGING, PassingConflict, free_name, quote
+from floodmark.warehouse.backend import (
+    LEDGER,
+    NEWEST,
+    STAGING,
+    PassingConflict,
+    check_written,
+    free_name,
+    quote,
+)
 from floodmark.warehouse.conversion import ConvertingBackend, held_as
 from floodmark.warehouse.ledger import LedgerTable
 from floodmark.warehouse.misfits import Misfit, may_be_null, open_keys
@@ -238,25 +246,35 @@ class SqlTarget(LedgerTable, ConvertingBackend):
         if inserted is None:
             batch = structs.replace(batch, table=self._fit_staging(table, found_columns))
             self._refuse_open_keys(batch.table)
-            self._insert_staged(batch, found_columns)
+            self._insert_staged(batch, found_columns, rows)
         self._note(batch, chunks)
 
     def _insert_at_once(self, batch: LoadBatch, chunks: Sequence[LoadChunk]) -> int | None:  # noqa: ARG002
         """Insert rows without staging, where a target can and nothing is to be replaced."""
         return None
 
-    def _insert_staged(self, batch: LoadBatch, found: dict[str, str]) -> None:
-        """Bring what is staged into the target, in place of what it replaces there."""
+    def _insert_staged(self, batch: LoadBatch, found: dict[str, str], rows: int) -> None:
+        """Bring the rows that are staged into the target, in place of what they replace there."""
         table = batch.table
         columns = ", ".join(quote(column.name) for column in table.columns)
         source = STAGING
         if table.primary_key and not batch.reload:
-            self._merge(batch, columns)
+            rows = self._merge(batch, columns, rows)
             source = NEWEST
         values = ", ".join(self._inserted(column, found[column.name]) for column in table.columns)
-        self._execute(
+        written = self._execute(
             f"INSERT INTO {self._name(table.name)} ({columns}) SELECT {values} FROM {source}"  # noqa: S608
         )
+        check_written(table.name, rows, written)
+
+    def _count_keys(self, table: TargetTable) -> int:
+        """Count the keys that are staged."""
+        key = [table.column(name) for name in table.primary_key]
+        parts = ", ".join(part for column in key for part in self._counted_parts(column))
+        return self._count_rows(f"(SELECT DISTINCT {parts} FROM {STAGING}) AS keys")  # noqa: S608
+
+    def _count_rows(self, source: str) -> int:
+        return int(self._query(f"SELECT COUNT(*) FROM {source}")[0][0])  # noqa: S608
 
     def _refuse_open_keys(self, table: TargetTable) -> None:
         """Unrepresentable if a row lacks its key: it would be there again with every load.
@@ -270,8 +288,11 @@ class SqlTarget(LedgerTable, ConvertingBackend):
         if self._query(f"SELECT COUNT(*) FROM {STAGING} WHERE {condition}")[0][0]:  # noqa: S608
             raise Unrepresentable(f"{table.name} has rows without a primary key")
 
-    def _merge(self, batch: LoadBatch, columns: str) -> None:
-        """Leave in NEWEST what is to be inserted, and remove from the target what it replaces."""
+    def _merge(self, batch: LoadBatch, columns: str, rows: int) -> int:
+        """Leave in NEWEST what is to be inserted, and remove from the target what it replaces.
+
+        Returns how many rows are to be inserted.
+        """
         table, gives_way = batch.table, batch.gives_way
         target = self._name(table.name)
         key = [table.column(name) for name in table.primary_key]
@@ -283,7 +304,14 @@ class SqlTarget(LedgerTable, ConvertingBackend):
             f"SELECT {columns}, ROW_NUMBER() OVER (PARTITION BY {keys} ORDER BY {order}) AS {rank}"
             f" FROM {STAGING}) AS ranked WHERE {rank} = 1"
         )
-        self._check_newest(table)
+        kept = self._count_rows(NEWEST)
+        # Without a key that comes twice there is no need to count keys.
+        if kept != rows and kept != (keys_staged := self._count_keys(table)):
+            raise FloodmarkError(
+                f"{table.name}: the target takes {keys_staged:,} keys for {kept:,}; nothing was"
+                " loaded",
+                hint="report this with what SELECT version() says",
+            )
         self._count_newest()
         # Redshift takes no alias for the table that rows are deleted from.
         t = quote(table.name)
@@ -300,16 +328,17 @@ class SqlTarget(LedgerTable, ConvertingBackend):
             version = quote(table.version)
             # Of two versions that are the same, the one that came later counts.
             later = ">=" if gives_way else ">"
-            self._execute(
+            kept -= self._execute(
                 f"DELETE FROM {NEWEST} USING {target}"  # noqa: S608
                 f" WHERE {match} AND ({t}.{version} {later} {NEWEST}.{version}"
                 f" OR {t}.{version} IS NOT NULL AND {NEWEST}.{version} IS NULL)"
             )
         elif gives_way:
-            self._execute(f"DELETE FROM {NEWEST} USING {target} WHERE {match}")  # noqa: S608
+            kept -= self._execute(f"DELETE FROM {NEWEST} USING {target} WHERE {match}")  # noqa: S608
         self._execute(
             f"DELETE FROM {target} USING {NEWEST} WHERE {match}"  # noqa: S608
         )
+        return kept
 
     def _create_statement(self, table: TargetTable) -> str:
         columns = ", ".join(map(self._column_definition, table.columns))
