@@ -380,7 +380,7 @@ def test_a_row_that_the_target_does_not_write_stops_the_load(
     assert loads.load(loads.chunk(good, head=Head(1, 2))) == len(good)
 
 
-STEPS = ("_begin", "_lock_ledger", "_stage", "_execute", "_commit")
+STEPS = ("_begin", "_lock_table", "_stage", "_execute", "_commit")
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
@@ -474,6 +474,66 @@ def test_four_loaders_at_once_load_once(warehouse: Warehouse, table: TargetTable
     with ThreadPoolExecutor(4) as pool:
         assert sorted(pool.map(load, range(4))) == [0, 0, 0, 3000]
     assert loads.rows() == sorted(rows, key=repr)
+
+
+WRITERS = """SELECT c.relname, l.pid FROM pg_locks AS l JOIN pg_class AS c ON c.oid = l.relation
+  JOIN pg_namespace AS n ON n.oid = c.relnamespace
+  WHERE l.granted AND l.mode LIKE '%RowExclusiveLock' AND c.relname IN ('orders', 'events')"""
+
+
+def test_tables_are_loaded_at_the_same_time(
+    warehouse: Warehouse, orders: Loads, events: Loads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One load is done and committed within the transaction of another."""
+    if isinstance(warehouse.connection, DuckdbConnection):
+        pytest.skip("one at a time writes to the file")
+    for loads in (orders, events):
+        loads.load(loads.chunk([{**order(1), **event("a")}]))
+    writers: dict[str, set[int]] = {"orders": set(), "events": set()}
+    with warehouse.open() as outer, warehouse.open() as inner:
+        inner._execute("SET lock_timeout TO 10000")
+
+        def look(*_: object) -> None:
+            for name, pid in warehouse.query(WRITERS):
+                writers[str(name)].add(int(pid))
+
+        def load_events(*_: object) -> None:
+            assert inner.load(events.batch(events.chunk([event("b")]))) == 1
+
+        before(inner, "_lock_entries", look, monkeypatch)
+        before(outer, "_lock_entries", load_events, monkeypatch)
+        began = count_calls(outer, "_begin", monkeypatch)
+        assert outer.load(orders.batch(orders.chunk([order(2)]))) == 1
+    assert len(writers["orders"]) == len(writers["events"]) == 1
+    assert writers["orders"] != writers["events"]
+    assert len(began) == 1  # nothing was in the way
+    assert len(orders.rows()) == len(events.rows()) == 2
+
+
+def before(
+    target: SqlTarget, name: str, first: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Do something the first time that a step of a target is about to be done."""
+    step, pending = getattr(target, name), [first]
+
+    def both(*arguments: Any) -> Any:
+        while pending:
+            pending.pop()(*arguments)
+        return step(*arguments)
+
+    monkeypatch.setattr(target, name, both)
+
+
+def count_calls(target: SqlTarget, name: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Note each call of a step."""
+    step, calls = getattr(target, name), list[str]()
+
+    def counted(*arguments: Any) -> Any:
+        calls.append(name)
+        return step(*arguments)
+
+    monkeypatch.setattr(target, name, counted)
+    return calls
 
 
 # Schemas

@@ -29,7 +29,7 @@ from spreading import ALWAYS
 from warehouses import Warehouse, new_warehouse
 
 WORKER_STEPS = ("_copy", "_commit")
-STEPS = ("_begin", "_lock_ledger", "_stage", "_execute", "_create", "_commit")
+STEPS = ("_begin", "_lock_table", "_stage", "_execute", "_create", "_commit")
 ALONE = 1  # every manifest in a transaction of its own
 TOGETHER = 10**9
 
@@ -137,7 +137,7 @@ def lose_at(step: int, lose: Callable[[SqlTarget], None]) -> tuple[Callable[...,
 
             return taken
 
-        for name in ("_begin", "_lock_ledger", "_stage", "_execute", "_query", "_commit"):
+        for name in ("_begin", "_lock_table", "_stage", "_execute", "_query", "_commit"):
             setattr(target, name, around(name, getattr(target, name)))
 
     return arm, steps

@@ -23,7 +23,7 @@ from warehouses import Warehouse
 
 ROUNDS = int(os.environ.get("FLOODMARK_STORM_ROUNDS", "10"))
 SEED = os.environ.get("FLOODMARK_STORM_SEED", "")
-STEPS = ("_begin", "_lock_ledger", "_stage", "_execute", "_query", "_create", "_commit")
+STEPS = ("_begin", "_lock_table", "_stage", "_execute", "_query", "_create", "_commit")
 BATCHES = (1, 4000, 10**9)
 
 

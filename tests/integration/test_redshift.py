@@ -4,7 +4,7 @@ import gc
 import json
 import re
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,13 @@ from floodmark.config.models import LakeSettings, RedshiftConnection, TableSetti
 from floodmark.config.secret import Secret
 from floodmark.embedded.process import free_ports
 from floodmark.errors import ConfigError, FloodmarkError
-from floodmark.model.load import TargetTable
+from floodmark.model.load import LoadBatch, TargetTable
 from floodmark.model.manifest import Column
 from floodmark.model.notice import Notice
 from floodmark.storage.memory import MemoryObjectStore
 from floodmark.warehouse.quarantine import load_what_fits
 from floodmark.warehouse.redshift import RedshiftTarget
+from floodmark.warehouse.redshift_locks import LockingTarget, lock_name
 from floodmark.warehouse.redshift_session import literal
 from floodmark.warehouse.redshift_types import redshift_type, shown_type, widens
 from floodmark.warehouse.sql import SqlTarget
@@ -83,6 +84,55 @@ def test_who_reads_the_ledger_keeps_no_load_out(redshift: RedshiftStandIn, peopl
         assert reader._query(ledger) == [(1,)]
         reader._rollback()
         assert reader._query(ledger) == [(2,)]
+
+
+class EarlierTarget(RedshiftTarget):
+    """Locks as the version before did: one table for all loads, from beginning to end."""
+
+    def _lock_table(self, batch: LoadBatch) -> None:
+        self._lock_ledger()
+
+    def _lock_entries(self, batch: LoadBatch) -> None:
+        pass
+
+    def _look(self, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        return self._query(statement, values)
+
+
+@pytest.mark.parametrize("same", [True, False], ids=["the same manifest", "another"])
+def test_a_load_of_the_version_before_loads_nothing_twice(
+    people: Loads, monkeypatch: pytest.MonkeyPatch, same: bool
+) -> None:
+    """It loads while one of this version has just begun with the same table."""
+    unkeyed = structs.replace(PEOPLE, primary_key=())
+    loads = Loads(people.warehouse, unkeyed)
+    loads.load(loads.chunk([row(1)]))
+    chunk = loads.chunk([row(2)])
+    theirs = chunk if same else loads.chunk([row(3)])
+    settings = people.warehouse.connection
+    assert isinstance(settings, RedshiftConnection)
+    with (
+        people.warehouse.open() as target,
+        EarlierTarget(settings, people.warehouse.lake.open(), lake_of(people.warehouse)) as earlier,
+    ):
+        entries, pending = LockingTarget._entries, [loads.batch(theirs)]
+
+        def load_first(self: LockingTarget, batch: LoadBatch) -> Any:
+            found = entries(self, batch)
+            while pending:
+                assert earlier.load(pending.pop()) == 1
+            return found
+
+        monkeypatch.setattr(LockingTarget, "_entries", load_first)
+        assert target.load(loads.batch(chunk)) == (0 if same else 1)
+    assert loads.rows(unkeyed) == ([row(1), row(2)] if same else [row(1), row(2), row(3)])
+
+
+def test_a_lock_that_is_gone_is_made_again(people: Loads) -> None:
+    people.load(people.chunk([row(1)]))
+    for name in ("floodmark_lock", lock_name("people")):
+        people.warehouse.query(f"DROP TABLE {{schema}}.{name}")
+        assert people.load(people.chunk([row(2)])) == 1
 
 
 def test_a_batch_is_noted_by_one_statement(redshift: RedshiftStandIn, people: Loads) -> None:

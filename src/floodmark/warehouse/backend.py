@@ -122,7 +122,21 @@ class SqlBackend(Target):
 
     @abstractmethod
     def _lock_ledger(self) -> None:
-        """Keep other loaders out until the transaction ends."""
+        """Keep all other loads out until the transaction ends."""
+
+    def _lock_table(self, batch: LoadBatch) -> None:  # noqa: ARG002
+        """Keep other loads of a source table, and into its target table, out until then."""
+        self._lock_ledger()
+
+    def _lock_entries(self, batch: LoadBatch) -> None:
+        """See, just before it is written, that the ledger still says what it said of a table.
+
+        PassingConflict if it does not. Nothing to do where `_lock_table` sees to it.
+        """
+
+    def _look(self, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """Query the ledger as it is committed by now, whatever the transaction has seen before."""
+        return self._query(statement, values)
 
     @abstractmethod
     def _widen(self, table: str, column: str, kind: str) -> None:

@@ -3,8 +3,10 @@
 The ledger also says whose a target table is. A table that exists belongs to the source table whose
 entries name it, and the rows of one load epoch are all in one table. Whatever would break that is
 refused before anything is written: first without a lock, so that nothing is created or read in
-vain, then again in the load's transaction, where the lock on the ledger lets one source table be
-the first. A table that is gone belongs to nobody: its entries go when a new one is created.
+vain, then again in the load's transaction, where a lock lets one source table be the first. A table
+that is gone belongs to nobody: its entries go when a new one is created.
+
+Tables are loaded at the same time, so a load's transaction writes to the ledger only at its end.
 
 Entries of earlier versions name no target table. They count as loaded into the configured one, and
 the next load fills that in.
@@ -57,7 +59,7 @@ class LedgerTable(SqlBackend):
         if not (columns := self._columns_of(LEDGER)):
             return []
         quarantined = "quarantined_rows" if "quarantined_rows" in columns else "NULL"
-        rows = self._query(
+        rows = self._look(
             f"SELECT epoch, sequence, digest, row_count, loaded_at, {quarantined}"  # noqa: S608
             f" FROM {self._name(LEDGER)} WHERE table_name = $1 AND load_epoch = $2",
             (table_name, load_epoch),
@@ -80,7 +82,7 @@ class LedgerTable(SqlBackend):
             self._refuse_unnamed(table_name, name)
             return
         mine = self._ledger_name(name)
-        elsewhere = self._query(
+        elsewhere = self._look(
             f"SELECT target_table, MAX(loaded_at) FROM {self._name(LEDGER)}"  # noqa: S608
             " WHERE table_name = $1 AND load_epoch = $2 AND target_table <> $3"
             " GROUP BY target_table ORDER BY 2 DESC",
@@ -93,7 +95,7 @@ class LedgerTable(SqlBackend):
                 hint=f"set 'target_name' back to {elsewhere[0][0]}; or 'floodmark watermark reset"
                 f" -t {table_name} --load-only', then sync, loads all of it into {name}",
             )
-        others = self._query(
+        others = self._look(
             f"SELECT table_name, MAX(loaded_at) FROM {self._name(LEDGER)}"  # noqa: S608
             " WHERE table_name <> $1 AND target_table = $2 GROUP BY table_name ORDER BY 2 DESC",
             (table_name, mine),
@@ -164,7 +166,7 @@ class LedgerTable(SqlBackend):
         if not columns or not self._columns_of(name):
             return
         unnamed = "target_table IS NULL" if "target_table" in columns else "1 = 1"
-        rows = self._query(
+        rows = self._look(
             f"SELECT DISTINCT table_name FROM {self._name(LEDGER)}"  # noqa: S608
             f" WHERE {unnamed} OR table_name = $1",
             (table_name,),
@@ -209,21 +211,22 @@ class LedgerTable(SqlBackend):
             self._rollback()
             raise
 
-    def _own(self, batch: LoadBatch) -> None:
-        """Refuse a table of another owner, with the ledger locked, and fill in what had none."""
-        self.check_owner(batch.table_name, batch.load_epoch, batch.table.name)
-        self._execute(
-            f"UPDATE {self._name(LEDGER)} SET target_table = $1"  # noqa: S608
-            " WHERE table_name = $2 AND target_table IS NULL",
-            (self._ledger_name(batch.table.name), batch.table_name),
-        )
+    def _fill_in_targets(self, batch: LoadBatch) -> None:
+        """Name the target table in entries that have none."""
+        entries = "table_name = $1 AND target_table IS NULL"
+        ledger = self._name(LEDGER)
+        if self._look(f"SELECT 1 FROM {ledger} WHERE {entries} LIMIT 1", (batch.table_name,)):  # noqa: S608
+            self._execute(
+                f"UPDATE {ledger} SET target_table = $2 WHERE {entries}",  # noqa: S608
+                (batch.table_name, self._ledger_name(batch.table.name)),
+            )
 
     def _begins_again(self, batch: LoadBatch) -> bool:
         """Whether this is the first load since loading was reset.
 
         Without a key, what was loaded before then cannot be told from what comes again.
         """
-        rows = self._query(
+        rows = self._look(
             f"SELECT DISTINCT load_epoch, target_table FROM {self._name(LEDGER)}"  # noqa: S608
             " WHERE table_name = $1",
             (batch.table_name,),
@@ -250,8 +253,14 @@ class LedgerTable(SqlBackend):
             (batch.table_name, self._ledger_name(batch.table.name)),
         )
 
-    def _note(self, batch: LoadBatch, chunks: Sequence[LoadChunk]) -> None:
-        """Write down that manifests are loaded, many in one statement: each takes its time."""
+    def _note(self, batch: LoadBatch, chunks: Sequence[LoadChunk], *, again: bool) -> None:
+        """Write down that manifests are loaded, many in one statement: each takes its time.
+
+        With `again`, what was loaded before is no longer there.
+        """
+        self._fill_in_targets(batch)
+        if again:
+            self._forget_loaded(batch)
         for begin in range(0, len(chunks), _NOTED_AT_ONCE):
             entries = [self._entry(batch, c) for c in chunks[begin : begin + _NOTED_AT_ONCE]]
             names, numbers = list(entries[0]), count(1)

@@ -1,8 +1,4 @@
-"""Amazon Redshift: reads the lake itself, by one COPY a load.
-
-Nothing in Redshift keeps a row from being there twice: keys are declared, never enforced. So the
-ledger is read behind a lock, on a table of its own, that is the transaction's first statement.
-"""
+"""Amazon Redshift: reads the lake itself, by one COPY a load."""
 
 import json
 import re
@@ -25,6 +21,7 @@ from floodmark.storage.objects import ObjectStore
 from floodmark.warehouse.backend import NEWEST, STAGING, free_name, quote
 from floodmark.warehouse.misfits import Misfit
 from floodmark.warehouse.reading import bytes_of
+from floodmark.warehouse.redshift_locks import LockingTarget
 from floodmark.warehouse.redshift_misfits import redshift_misfits
 from floodmark.warehouse.redshift_session import (
     DataRefused,
@@ -51,7 +48,6 @@ from floodmark.warehouse.redshift_widening import (
     roles_query,
     views_query,
 )
-from floodmark.warehouse.sql import SqlTarget
 from floodmark.warehouse.target import SchemaConflict, TargetFacts, Unrepresentable
 
 _LOADS = "loads/"
@@ -62,13 +58,12 @@ _FETCH_ROWS = 1000  # more at once is not for clusters of a single node
 
 # Another loader defined it at the same moment: schema, table, column, or its catalog entry.
 _EXISTS = {"42P06", "42P07", "42701", "42710", "23505"}
-_NO_SCHEMA, _NO_TABLE = "3F000", "42P01"
-_LOCK = "floodmark_lock"  # an empty table: whoever has locked it loads
+_NO_SCHEMA = "3F000"
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]")
 _UPPER = {ord(letter): letter.lower() for letter in ascii_uppercase}
 
 
-class RedshiftTarget(SqlTarget):
+class RedshiftTarget(LockingTarget):
     """A Redshift cluster or workgroup, with the lake in S3."""
 
     now = "SYSDATE"  # CURRENT_TIMESTAMP works on the leader node only
@@ -89,11 +84,8 @@ class RedshiftTarget(SqlTarget):
         self._authorization = _authorization(connection)
         self._settings = settings
         self._json = connection.json
+        self._connection = connection
         self._session = RedshiftSession(connection)
-
-    def close(self) -> None:
-        """Hang up."""
-        self._session.close()
 
     def column_type(self, column: Column) -> str:
         """Redshift's type for a column."""
@@ -298,20 +290,7 @@ class RedshiftTarget(SqlTarget):
         return f"{definition} ENCODE {encoding.upper()}" if encoding else definition
 
     def _ledger_key(self, columns: Sequence[str]) -> str:  # noqa: ARG002
-        return ""  # it would not be enforced: the lock keeps the ledger right
-
-    def _lock_ledger(self) -> None:
-        # A lock keeps readers out, too, and readers of the ledger would keep loads out.
-        lock = f"LOCK TABLE {self._name(_LOCK)}"
-        try:
-            self._execute(lock)
-        except StatementFailed as error:
-            if error.code != _NO_TABLE:
-                raise
-            self._rollback()
-            self._create(f"CREATE TABLE IF NOT EXISTS {self._name(_LOCK)} (locked INTEGER)")
-            self._begin()
-            self._execute(lock)
+        return ""  # it would not be enforced: locks keep the ledger right
 
     def _widen(self, table: str, column: str, kind: str) -> None:
         columns = self._columns_of(table)

@@ -88,6 +88,11 @@ class RedshiftSession:
             self.close()
             raise
 
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open."""
+        return bool(self._connection.in_transaction)
+
     def run(self, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """Run a statement and return its rows; `$1`, `$2` … stand for the values.
 

@@ -1,13 +1,13 @@
 """Loading in SQL: the same steps for every target, in one transaction.
 
-lock the ledger → what does it lack? → stage → keep the newest row of each key → replace what
+lock the table → what does the ledger lack? → stage → keep the newest row of each key → replace what
 is not newer in the target → insert → were all rows written? → ledger → commit
 """
 
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from typing import TypeVar, final
 
@@ -48,7 +48,7 @@ class SqlTarget(LedgerTable, ConvertingBackend):
     """How to wait between tries; tests do not."""
 
     silent_seconds = 5.0
-    """How long to wait for the ledger before that is told."""
+    """How long to wait for a lock before that is told."""
 
     @final
     def count(self, table: TargetTable) -> int | None:
@@ -199,16 +199,11 @@ class SqlTarget(LedgerTable, ConvertingBackend):
         return work()
 
     def _load_once(self, batch: LoadBatch) -> int:
-        message = (
-            f"{batch.table_name}: waiting for {LEDGER} in the target, which another load or session"
-            " has locked"
-        )
-        notice = Notice("info", message, "waiting", batch.table_name)
         self._begin()
         try:
-            with telling_of_a_wait(self.report, notice, self.silent_seconds):
-                self._lock_ledger()
-            self._own(batch)
+            with self._telling_of_a_lock(batch):
+                self._lock_table(batch)
+            self.check_owner(batch.table_name, batch.load_epoch, batch.table.name)
             known = self._in_ledger(batch)
             chunks = unknown(batch, known)
             rows = sum(chunk.fitting_rows for chunk in chunks)
@@ -222,6 +217,14 @@ class SqlTarget(LedgerTable, ConvertingBackend):
             raise
         return rows
 
+    def _telling_of_a_lock(self, batch: LoadBatch) -> AbstractContextManager[None]:
+        message = (
+            f"{batch.table_name}: waiting for {LEDGER} in the target, which another load or session"
+            " has locked"
+        )
+        notice = Notice("info", message, "waiting", batch.table_name)
+        return telling_of_a_wait(self.report, notice, self.silent_seconds)
+
     def _in_ledger(self, batch: LoadBatch) -> dict[Head, LedgerEntry]:
         """What the ledger has of a batch's table."""
         return {entry.head: entry for entry in self.ledger(batch.table_name, batch.load_epoch)}
@@ -230,11 +233,10 @@ class SqlTarget(LedgerTable, ConvertingBackend):
         table = batch.table
         found_columns = self._columns_of(table.name)
         self._check_fit(table, found_columns)
-        if batch.reload:
+        keeps = batch.reload or table.primary_key or batch.goes_on
+        again = not keeps and self._begins_again(batch)
+        if batch.reload or again:
             self._execute(f"DELETE FROM {self._name(table.name)}")  # noqa: S608
-        elif not table.primary_key and not batch.goes_on and self._begins_again(batch):
-            self._execute(f"DELETE FROM {self._name(table.name)}")  # noqa: S608
-            self._forget_loaded(batch)
         self._fill_in(batch, found_columns)
         inserted = self._insert_at_once(batch, chunks)
         found = self._stage_chunks(batch, chunks) if inserted is None else inserted
@@ -247,7 +249,9 @@ class SqlTarget(LedgerTable, ConvertingBackend):
             batch = structs.replace(batch, table=self._fit_staging(table, found_columns))
             self._refuse_open_keys(batch.table)
             self._insert_staged(batch, found_columns, rows)
-        self._note(batch, chunks)
+        with self._telling_of_a_lock(batch):
+            self._lock_entries(batch)
+        self._note(batch, chunks, again=again)
 
     def _insert_at_once(self, batch: LoadBatch, chunks: Sequence[LoadChunk]) -> int | None:  # noqa: ARG002
         """Insert rows without staging, where a target can and nothing is to be replaced."""
