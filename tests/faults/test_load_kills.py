@@ -194,7 +194,8 @@ def test_the_connection_to_redshift_is_lost_around_a_statement(
     warehouse, (single, *_, keyless) = new_warehouse("redshift", request, tmp_path), source_tables()
     random = Random(1)
     for kind in ("SET", "BEGIN", "LOCK", "CREATE", "COPY", "SELECT", "INSERT", "COMMIT"):
-        for table in (single, keyless):
+        # Without a key, nothing is staged once the table is there.
+        for table in (single,) if kind == "CREATE" else (single, keyless):
             grow(warehouse, table, random)
             redshift.plan = first(1, kind, fault)
             with pytest.raises(FloodmarkError, match="connection to Redshift"):
