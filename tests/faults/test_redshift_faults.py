@@ -1,18 +1,26 @@
 """Redshift goes away in the middle of a load, or has something in between: exactly once anyway."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
+from floodmark.config.models import RedshiftConnection
 from floodmark.errors import FloodmarkError
 from floodmark.model.load import TargetTable
 from floodmark.model.manifest import Column
+from floodmark.model.notice import Notice
 from floodmark.model.standing import Head
 from floodmark.warehouse.backend import PassingConflict
 from floodmark.warehouse.files import LakeFiles
+from floodmark.warehouse.redshift import RedshiftTarget
+from floodmark.warehouse.redshift_locks import lock_name
 from floodmark.warehouse.sql import TRIES
 from scenarios import new_lake, use_test_keys
+from servers.dropping import CommitDropper
 from servers.redshift import RedshiftStandIn
 from servers.redshift.faults import (
     CANCELLED,
@@ -23,12 +31,13 @@ from servers.redshift.faults import (
     SERIALIZATION_VIOLATION,
     DropAfter,
     DropBefore,
+    Execution,
     Fail,
     Fault,
     at,
     first,
 )
-from warehouses import Loads, new_redshift
+from warehouses import Loads, Warehouse, new_redshift
 
 ID = Column("id", "bigint", False, "int64")
 NAME = Column("name", "varchar(10)", True, "string")
@@ -147,6 +156,55 @@ def test_what_is_not_about_data_reads_nothing_of_the_lake(
 
 def unwanted(*_: object) -> None:
     raise AssertionError("nothing is wrong with the rows")
+
+
+@pytest.mark.parametrize("said", [b"LOCK TABLE", b"COPY ", b"COMMIT"])
+def test_a_connection_that_is_dropped_in_silence_does_not_hang(
+    redshift: RedshiftStandIn, loads: Loads, said: bytes
+) -> None:
+    chunk = loads.chunk([row(3)])
+    with CommitDropper(redshift.port) as device:
+        direct = loads.warehouse.connection
+        assert isinstance(direct, RedshiftConnection)
+        settings = structs.replace(direct, port=device.port)
+        with Warehouse(settings, loads.warehouse.lake).open() as target:
+            assert isinstance(target, RedshiftTarget)
+            target.quiet_seconds = 0.1
+            device.forget_at = said
+            with pytest.raises(FloodmarkError, match="no longer knows the session") as caught:
+                target.load(loads.batch(chunk))
+    assert "run it again" in str(caught.value.hint)
+    assert loads.load(chunk) == 1
+    assert loads.rows() == [row(1), row(2), row(3)]
+
+
+def test_who_waits_for_long_is_asked_about_and_left_alone(
+    redshift: RedshiftStandIn, loads: Loads
+) -> None:
+    """The load waits for a lock, and nobody can tell what became of its session."""
+    notices: list[Notice] = []
+    refused = threading.Event()
+
+    def refuse(execution: Execution) -> Fault | None:
+        return DENIED if "stv_sessions" in execution.sql else None
+
+    def hear(notice: Notice) -> None:
+        notices.append(notice)
+        refused.set()
+
+    redshift.plan = refuse
+    chunk = loads.chunk([row(3)])
+    with loads.warehouse.open() as holder, loads.warehouse.open() as target:
+        assert isinstance(target, RedshiftTarget)
+        target.quiet_seconds, target.report = 0.1, hear
+        holder._begin()
+        holder._execute(f"LOCK TABLE {holder._name(lock_name(loads.table.name))}")
+        with ThreadPoolExecutor(1) as pool:
+            loading = pool.submit(target.load, loads.batch(chunk))
+            assert refused.wait(30)
+            holder._rollback()
+            assert loading.result() == 1
+    assert "no way to ask why" in notices[0].message
 
 
 def test_another_error_is_not_tried_again(redshift: RedshiftStandIn, loads: Loads) -> None:

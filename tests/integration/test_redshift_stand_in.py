@@ -655,6 +655,13 @@ def test_who_writes_keeps_other_writers_out(
     session("ROLLBACK")
 
 
+def test_sessions_are_listed_while_they_last(stand_in: RedshiftStandIn, session: Asking) -> None:
+    with Asking(connect(stand_in, max_prepared_statements=0)) as other:
+        ((pid,),) = other("SELECT pg_backend_pid()")
+        listed = f"SELECT process FROM stv_sessions WHERE process = {pid}"
+        assert session(listed) == [(pid,)]
+
+
 @pytest.mark.parametrize("fault", [*NOT_SERIALIZABLE, CANCELLED, S3_FORBIDDEN, DENIED])
 def test_it_fails_as_redshift_fails(
     stand_in: RedshiftStandIn, session: Asking, table: str, fault: Fail

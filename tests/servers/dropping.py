@@ -1,4 +1,4 @@
-"""A TCP proxy in front of PostgreSQL that loses the connection around a COMMIT."""
+"""A TCP proxy in front of a server that loses connections: around a COMMIT, or in silence."""
 
 import socket
 import threading
@@ -17,6 +17,9 @@ _MUCH = 1 << 16
 class CommitDropper:
     """Passes bytes on to a server. With `drop` set, the next COMMIT is lost with its connection:
     before the server sees it, or once the server has answered. Then `drop` is unset.
+
+    With `forget_at` set, a connection on which these bytes are said is forgotten: the server's side
+    ends, and the client never hears of it. Then `forget_at` is unset.
     """
 
     def __init__(self, port: int) -> None:
@@ -24,6 +27,7 @@ class CommitDropper:
         self._listener = socket.create_server((LOOPBACK, 0))
         self.port: int = self._listener.getsockname()[1]
         self.drop: Moment | None = None
+        self.forget_at: bytes | None = None
 
     def __enter__(self) -> Self:
         _in_background(self._accept)
@@ -62,6 +66,12 @@ class _Conversation:
 
     def _pass_on(self, data: bytes) -> bool:
         """Send to the server; false if the connection is to end."""
+        if (said := self._proxy.forget_at) and said in data:
+            self._proxy.forget_at = None
+            self._server.shutdown(socket.SHUT_RDWR)
+            while self._client.recv(_MUCH):  # until it gives up
+                pass
+            return False
         if not data.endswith(_COMMIT) or (moment := self._proxy.drop) is None:
             self._server.sendall(data)
             return True

@@ -36,6 +36,7 @@ from floodmark.config.models import RedshiftConnection
 from floodmark.model.load import LoadBatch
 from floodmark.warehouse.backend import LEDGER, PassingConflict
 from floodmark.warehouse.redshift_session import RedshiftSession, StatementFailed
+from floodmark.warehouse.redshift_watchdog import Watchdog
 from floodmark.warehouse.sql import SqlTarget
 
 _LOCK = "floodmark_lock"
@@ -46,6 +47,9 @@ _FRESH_SECONDS = 60.0  # a session that was idle for longer may be gone without 
 
 class LockingTarget(SqlTarget):
     """Locks tables for a load, and looks at the ledger beside it."""
+
+    quiet_seconds = 600.0
+    """How long a statement may go without an answer before another session asks why."""
 
     _session: RedshiftSession
     _connection: RedshiftConnection
@@ -58,6 +62,10 @@ class LockingTarget(SqlTarget):
         self._session.close()
         if self._beside is not None:
             self._beside.close()
+
+    def _load_once(self, batch: LoadBatch) -> int:
+        with Watchdog(self._session, self._connection, self.report, self.quiet_seconds):
+            return super()._load_once(batch)
 
     def _lock_table(self, batch: LoadBatch) -> None:
         self._lock(lock_name(batch.table.name), _LOCK)

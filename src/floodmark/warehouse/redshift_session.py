@@ -1,6 +1,8 @@
 """A session with Redshift: statements, and errors translated by their code."""
 
+import socket
 import struct
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
@@ -78,8 +80,12 @@ class RedshiftSession:
         self._connection.autocommit = True
         # In hexadecimal digits, as they come; the driver would take the bytes for text in UTF-8.
         self._connection.redshift_types[RedshiftOID.VARBYTE] = (FC_TEXT, text_recv)
+        self.busy_since: float | None = None
+        """When the statement began that is not answered yet."""
+        self._given_up = ""
         try:
             self.run("SET timezone TO 'UTC'")
+            self.pid = int(self.run("SELECT pg_backend_pid()")[0][0])
             if connection.query_group:
                 self.run(f"SET query_group TO {literal(connection.query_group)}")
             if connection.statement_timeout:
@@ -107,6 +113,7 @@ class RedshiftSession:
     def _run(
         self, statement: str, values: Sequence[object]
     ) -> tuple[list[tuple[Any, ...]], int]:
+        self.busy_since = time.monotonic()
         try:
             cursor = self._connection.cursor()
             if values:
@@ -120,11 +127,19 @@ class RedshiftSession:
             if (failure := self._failure(error)) is not None:
                 raise failure from error
             raise FloodmarkError(
-                f"the connection to {self._place} was lost",
+                f"the connection to {self._place} was lost{self._given_up}",
                 hint="run it again: what was committed is in the ledger, and is not loaded twice",
             ) from error
         except Error as error:
             raise self._failure(error) or FloodmarkError(self._redacted(str(error))) from error
+        finally:
+            self.busy_since = None
+
+    def give_up(self, reason: str) -> None:
+        """End a statement that another thread runs, as if the connection had been lost."""
+        self._given_up = f": {reason}"
+        with suppress(OSError):
+            self._connection._usock.shutdown(socket.SHUT_RDWR)  # noqa: SLF001
 
     def roll_back(self) -> None:
         """Undo the transaction, if there is one and the connection still stands."""

@@ -141,6 +141,10 @@ CREATE VIEW redshift.svv_redshift_columns AS
 
 CREATE FUNCTION redshift.format_type(oid, integer) RETURNS text LANGUAGE sql STABLE AS
   $$ SELECT replace(replace(pg_catalog.format_type($1, $2), 'redshift.', ''), '"', '') $$;
+CREATE VIEW redshift.stv_sessions AS
+  SELECT (backend_start AT TIME ZONE 'UTC')::timestamp AS starttime, pid AS process,
+    usename::character(50) AS user_name, datname::character(50) AS db_name, 0 AS timeout_sec
+  FROM pg_catalog.pg_stat_activity WHERE usename = current_user;
 CREATE FUNCTION redshift.pg_last_copy_count() RETURNS bigint LANGUAGE sql STABLE AS
   $$ SELECT coalesce(nullif(current_setting('redshift.copy_count', true), ''), '0')::bigint $$;
 CREATE TABLE redshift.sys_load_error_detail (
