@@ -305,7 +305,7 @@ def test_a_wait_for_the_ledger_is_told_of_once(loads: Loads, postgres: PrivatePo
             other.execute("COMMIT")
             assert load.result() == 1
     (notice,) = notices
-    assert f"waiting for {LEDGER} in the target, which another load or session" in notice.message
+    assert f"or for a session that has locked {LEDGER} in the target" in notice.message
 
 
 @pytest.mark.parametrize(

@@ -222,7 +222,7 @@ class PostgresTarget(SqlTarget):
         early = update == "NOTHING" or batch.gives_way
         before = self._count_rows(kept_back) if early else 0
         written = self._execute(
-            f"INSERT INTO {self._name(table.name)} AS t ({columns}) {staged}"  # noqa: S608
+            f"INSERT INTO {self._name(table.name)} AS t ({columns}) {staged}"
             f" ON CONFLICT ({keys}) DO {update}"
         )
         if written != rows:  # a key came twice, or a row was kept back
@@ -372,9 +372,9 @@ def _replacement(batch: LoadBatch, found: Iterable[str]) -> tuple[str, str]:
     values = [f"{quote(n)} = excluded.{quote(n)}" for n in names if n not in table.primary_key]
     values += [f"{quote(name)} = DEFAULT" for name in found if name not in names]
     update = f"UPDATE SET {', '.join(values)}"
-    if not values or not table.version and gives_way:
+    if not values or (not table.version and gives_way):
         return "NOTHING", "TRUE"
-    if not table.version or batch.wins and not gives_way:
+    if not table.version or (batch.wins and not gives_way):
         return update, ""
     version, newer = quote(table.version), ">" if gives_way else ">="
     replaced = f"t.{version} IS NULL OR excluded.{version} {newer} t.{version}"

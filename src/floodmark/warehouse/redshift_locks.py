@@ -6,11 +6,11 @@ empty tables that nobody reads: one for each target table, and one for the ledge
 
 | step of the load's transaction | a crash right after it leaves |
 | --- | --- |
-| LOCK the target table's lock: what is seen from now on includes what its last holder committed | nothing |
+| LOCK the target table's lock: from now on, what its last holder committed is seen | nothing |
 | another session: what does the ledger say? | nothing |
 | COPY, merge | nothing |
 | LOCK the ledger's lock, `floodmark_lock` | nothing |
-| another session: does the ledger still say the same of the table? if not, all over again | nothing |
+| another session: does the ledger still say the same? if not, all over again | nothing |
 | ledger, COMMIT | all of it |
 
 A lock ends with its session, however that ends. Loads of different tables meet only in the last

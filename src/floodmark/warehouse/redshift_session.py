@@ -110,9 +110,7 @@ class RedshiftSession:
         """Run a statement and return how many rows it wrote, -1 if Redshift does not say."""
         return self._run(statement, values)[1]
 
-    def _run(
-        self, statement: str, values: Sequence[object]
-    ) -> tuple[list[tuple[Any, ...]], int]:
+    def _run(self, statement: str, values: Sequence[object]) -> tuple[list[tuple[Any, ...]], int]:
         self.busy_since = time.monotonic()
         try:
             cursor = self._connection.cursor()

@@ -1,7 +1,7 @@
 """Ends the wait for an answer that Redshift will never send.
 
-A device on the way may forget a connection and tell neither side. Keepalive finds that out, unless a
-proxy or a tunnel on the way answers it. So if a statement has had no answer for long, another
+A device on the way may forget a connection and tell neither side. Keepalive finds that out, unless
+a proxy or a tunnel on the way answers it. So if a statement has had no answer for long, another
 session asks whether the first one is still there. Only if Redshift shows the session that asks, and
 not the one that waits, is the connection given up: a COPY, or the wait for a lock, may take long.
 """
