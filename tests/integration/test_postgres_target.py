@@ -296,8 +296,8 @@ def test_a_wait_for_the_ledger_is_told_of_once(loads: Loads, postgres: PrivatePo
         assert target.load(loads.batch(loads.chunk([row(2, "nobody else is there")]))) == 1
         assert notices == []
         target.silent_seconds = 0.05
-        other.execute("BEGIN")
-        other.execute(f'LOCK TABLE "{schema}".{LEDGER} IN ROW EXCLUSIVE MODE')
+        other.execute("BEGIN")  # and the lock that loads of the version before held
+        other.execute(f'LOCK TABLE "{schema}".{LEDGER} IN EXCLUSIVE MODE')
         with ThreadPoolExecutor() as pool:
             load = pool.submit(target.load, loads.batch(loads.chunk([row(3, "after")])))
             wait_until(lambda: notices)
