@@ -469,7 +469,7 @@ def test_encodings(redshift: RedshiftStandIn, people: Loads) -> None:
         redshift.forget()
         opened.prepare(PEOPLE)
     made = [e.sql for e in redshift.executed if e.kind == "CREATE" and "people" in e.sql]
-    assert made[-1].endswith('("id" BIGINT, "name" VARCHAR(40) ENCODE ZSTD)')
+    assert '"name" VARCHAR(40) ENCODE ZSTD,' in made[-1]
     wrong = TableSettings(encode={"nmae": "raw"})
     with target(people.warehouse, wrong) as opened, pytest.raises(ConfigError, match="'nmae'"):
         opened.prepare(structs.replace(PEOPLE, name="others"))

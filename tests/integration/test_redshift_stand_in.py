@@ -519,6 +519,36 @@ def test_what_is_in_the_way_of_a_change_can_be_removed(session: Asking, arranged
     ) == [("d", "none", False, 2), ("e", "zstd", False, 1), ("v", "lzo", True, 0)]
 
 
+def test_a_primary_key_takes_no_null_and_can_be_dropped(session: Asking, arranged: str) -> None:
+    assert session.refused(f"INSERT INTO {arranged} (d) VALUES (1)")["C"] == "23502"
+    shown = (
+        "SELECT conname, pg_get_constraintdef(k.oid) FROM pg_constraint k"
+        f" JOIN pg_class c ON c.oid = conrelid WHERE contype = 'p' AND relname = '{arranged}'"
+    )
+    assert session(shown) == [(f"{arranged}_pkey", "PRIMARY KEY (k)")]
+    session.refused(f"ALTER TABLE {arranged} DROP CONSTRAINT other")
+    session.refused(f"ALTER TABLE {arranged} ALTER COLUMN k DROP NOT NULL")
+    session(f"ALTER TABLE {arranged} DROP CONSTRAINT {arranged}_pkey")
+    assert session(shown) == []
+    session(f"ALTER TABLE {arranged} DROP COLUMN k")
+
+
+@pytest.mark.parametrize(
+    "style", ["DISTSTYLE ALL DISTKEY (id)", "DISTSTYLE KEY", "DISTSTYLE ODD", "DISTSTYLE"]
+)
+def test_distribution_styles_that_contradict(session: Asking, style: str) -> None:
+    assert session.refused(f"CREATE TABLE t (id INTEGER) {style}")["C"] == "42601"
+
+
+def test_the_catalog_knows_how_a_table_is_distributed(session: Asking, arranged: str) -> None:
+    shown = f"SELECT diststyle FROM svv_table_info WHERE \"table\" = '{arranged}'"
+    assert session(shown) == [("KEY(d)",)]
+    session(f"ALTER TABLE {arranged} ALTER DISTSTYLE ALL")
+    assert session(shown) == [("ALL",)]
+    session(f"ALTER TABLE {arranged} ALTER DISTKEY d")
+    assert session(shown) == [("KEY(d)",)]
+
+
 def test_a_table_that_is_there_keeps_its_keys(session: Asking, arranged: str) -> None:
     session(f"CREATE TABLE IF NOT EXISTS {arranged} (d INTEGER, s INTEGER) DISTKEY (s)")
     keys = (

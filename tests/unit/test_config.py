@@ -347,6 +347,20 @@ def test_names_that_yaml_reads_otherwise(refused: Refused, setting: str, names: 
     assert error.hint == "put it in quotes"
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ("diststyle: key", "'diststyle: key' needs a column"),
+        ("diststyle: all, distkey: id", "'diststyle: all' and 'distkey' exclude each other"),
+        ("diststyle: auto, distkey: id", "'diststyle: auto' and 'distkey' exclude each other"),
+    ],
+)
+def test_distributions_that_contradict(refused: Refused, settings: str, message: str) -> None:
+    error = refused(PIPELINE % f"a.b: {{{settings}}}")
+    assert message in error.message
+    assert "distkey" in str(error.hint)
+
+
 def test_encryption_is_wanted_or_not_but_never_left_open(load: Load, refused: Refused) -> None:
     text = "lake: ./l\nconnections: {A: {type: mysql, user: u, tls: %s}}"
     assert "connections.A.tls" in refused(text % "").message

@@ -292,6 +292,7 @@ def _tables(settings: Config) -> dict[TableName, tuple[str, TableSettings]]:
                     hint="both would move the same watermark; keep it in one pipeline",
                 )
             _refuse_repeated_columns(table, table_settings)
+            _check_distribution(table, table_settings)
             tables[table] = (name, table_settings)
     return tables
 
@@ -310,6 +311,19 @@ def _refuse_repeated_columns(table: TableName, settings: TableSettings) -> None:
             raise ConfigError(
                 f"{table}: its '{key}' names a column twice", hint="name each column once"
             )
+
+
+def _check_distribution(table: TableName, settings: TableSettings) -> None:
+    """ConfigError unless 'diststyle' and 'distkey' fit together, as Redshift demands."""
+    if settings.diststyle == "key" and settings.distkey is None:
+        raise ConfigError(
+            f"{table}: 'diststyle: key' needs a column", hint="name it with 'distkey'"
+        )
+    if settings.distkey is not None and settings.diststyle not in (None, "key"):
+        raise ConfigError(
+            f"{table}: 'diststyle: {settings.diststyle}' and 'distkey' exclude each other",
+            hint="leave one of them out; a distkey goes with 'diststyle: key' or none",
+        )
 
 
 def _table_name(source: str, text: str, path: str) -> TableName:

@@ -238,6 +238,9 @@ class TableSettings(Struct, frozen=True, kw_only=True):
     """The table's name in the warehouse, if not its own."""
     distkey: Column | None = None
     """The column by which Redshift distributes the table, when it is created."""
+    diststyle: Literal["all", "even", "key", "auto"] | None = None
+    """How Redshift distributes the table, when it is created: `key` needs a `distkey`, which goes
+    with nothing else. Redshift's default is `auto`."""
     sortkey: Column | Annotated[list[Column], Meta(min_length=1)] | None = None
     """The column or columns by which Redshift sorts the table, when it is created."""
     encode: dict[Column, Encoding] = {}

@@ -29,7 +29,7 @@ class SqlBackend(Target):
     version = "version()"
     """Name and version, in SQL."""
 
-    def _column_definition(self, column: Column) -> str:
+    def _column_definition(self, table: TargetTable, column: Column) -> str:  # noqa: ARG002
         """A column, where its table is created."""
         return f"{quote(column.name)} {self.column_type(column)}"
 
@@ -57,7 +57,7 @@ class SqlBackend(Target):
         """What follows the ledger's columns so that it holds no manifest twice."""
         return f", PRIMARY KEY ({', '.join(columns)})"
 
-    def _table_key(self, columns: Sequence[str]) -> str:  # noqa: ARG002
+    def _table_key(self, table: TargetTable) -> str:  # noqa: ARG002
         """What follows a table's columns to declare its key, if a target gains by that."""
         return ""
 

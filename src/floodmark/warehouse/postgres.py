@@ -268,8 +268,8 @@ class PostgresTarget(SqlTarget):
     def _name(self, table: str) -> str:
         return f"{quote(self._schema)}.{quote(table)}"
 
-    def _table_key(self, columns: Sequence[str]) -> str:
-        return f", PRIMARY KEY ({', '.join(map(quote, columns))})"
+    def _table_key(self, table: TargetTable) -> str:
+        return f", PRIMARY KEY ({', '.join(map(quote, table.primary_key))})"
 
     def _named(self, table: TargetTable) -> TargetTable:
         for name in (table.name, *(column.name for column in table.columns)):

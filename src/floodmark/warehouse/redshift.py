@@ -22,6 +22,15 @@ from floodmark.warehouse.backend import NEWEST, STAGING, free_name, quote
 from floodmark.warehouse.misfits import Misfit, may_be_null
 from floodmark.warehouse.reading import bytes_of
 from floodmark.warehouse.redshift_locks import LockingTarget
+from floodmark.warehouse.redshift_keys import (
+    declared_key,
+    dropping_key,
+    key_columns,
+    key_query,
+    never_null,
+    not_null_query,
+    stays_true,
+)
 from floodmark.warehouse.redshift_misfits import redshift_misfits
 from floodmark.warehouse.redshift_session import (
     DataRefused,
@@ -319,16 +328,24 @@ class RedshiftTarget(LockingTarget):
                 hint="Redshift distributes by no VARBYTE: name another column, or none",
             )
         statement = super()._create_statement(table)
+        if settings.diststyle:
+            statement += f" DISTSTYLE {settings.diststyle.upper()}"
         for key in ("distkey", "sortkey"):
             if columns := ", ".join(quote(_folded(column)) for column in named[key]):
                 statement += f" {key.upper()} ({columns})"
         return statement
 
-    def _column_definition(self, column: Column) -> str:
+    def _table_key(self, table: TargetTable) -> str:
+        key = declared_key(table)
+        return f", PRIMARY KEY ({', '.join(map(quote, key))})" if key else ""
+
+    def _column_definition(self, table: TargetTable, column: Column) -> str:
         encodings = {_folded(name): how for name, how in self._settings.encode.items()}
         encoding = encodings.get(column.name)
-        definition = super()._column_definition(column)
-        return f"{definition} ENCODE {encoding.upper()}" if encoding else definition
+        definition = super()._column_definition(table, column)
+        if encoding:
+            definition += f" ENCODE {encoding.upper()}"
+        return f"{definition} NOT NULL" if column.name in never_null(table) else definition
 
     def _ledger_key(self, columns: Sequence[str]) -> str:  # noqa: ARG002
         return ""  # it would not be enforced: locks keep the ledger right
@@ -339,19 +356,59 @@ class RedshiftTarget(LockingTarget):
         role = self._role(table, column)
         check_widening(name, column, old, kind, role)
         if grows_in_place(old, kind, role):
+            if role.constraint:
+                self._drop_key(table, role.constraint, f"{column} could not become {kind} with it")
             self._execute(f"ALTER TABLE {name} ALTER COLUMN {quote(column)} TYPE {kind}")
             return
-        wider = free_name("floodmark_wider", columns)
         message = f"{table}.{column} becomes {kind}: every row of the table is rewritten for that"
+        self._rewrite(table, column, kind, role, message)
+
+    def _rewrite(self, table: str, column: str, kind: str, role: Role, message: str) -> None:
+        """Replace a column by another one that holds its values."""
+        if role.constraint:
+            message += ", and its PRIMARY KEY is no longer declared"
         self.report(Notice("info", message, "widening"))
+        columns = self._columns_of(table)
+        wider = free_name("floodmark_wider", columns)
         self._begin()
         try:
-            for step in rewriting(name, column, wider, old, kind, role):
+            for step in rewriting(self._name(table), column, wider, columns[column], kind, role):
                 self._execute(step)
             self._commit()
         except BaseException:
             self._rollback()
             raise
+
+    def _adapt(self, table: TargetTable, found: dict[str, str]) -> list[str]:
+        done = []
+        constraint, declared = self._declared_key(table.name)
+        if declared and not stays_true(declared, table.primary_key):
+            self._drop_key(table.name, constraint, "rows are not loaded by it")
+            done.append(f"dropped the primary key of {table.name}")
+        rows = self._query(not_null_query(self._schema, table.name))
+        strict = {name for (name,) in rows}
+        for column in table.columns:
+            if column.name in strict and column.nullable:
+                self._allow_null(table.name, column.name, found[column.name])
+                done.append(f"let {table.name}.{column.name} be NULL")
+        return done + super()._adapt(table, found)
+
+    def _allow_null(self, table: str, column: str, kind: str) -> None:
+        role = self._role(table, column)
+        check_widening(self._name(table), column, kind, f"{kind} NULL", role, in_place=False)
+        message = f"{table}.{column} may be NULL now: every row of the table is rewritten for that"
+        self._rewrite(table, column, kind, role, message)
+
+    def _declared_key(self, table: str) -> tuple[str, tuple[str, ...]]:
+        """The name and the columns of a table's primary key; empty if it declares none."""
+        for constraint, definition in self._query(key_query(self._schema, table)):
+            return str(constraint), key_columns(str(definition))
+        return "", ()
+
+    def _drop_key(self, table: str, constraint: str, why: str) -> None:
+        message = f"{table}: its PRIMARY KEY is no longer declared in Redshift: {why}"
+        self.report(Notice("warning", message, "key"))
+        self._execute(dropping_key(self._name(table), constraint))
 
     def _role(self, table: str, column: str) -> Role:
         views = [str(name) for (name,) in self._query(views_query(self._schema, table, column))]
@@ -361,7 +418,8 @@ class RedshiftTarget(LockingTarget):
                 f"{table}.{column} is to be widened, and svv_redshift_columns does not show it",
                 hint="let the user own the table",
             )
-        return role
+        constraint, key = self._declared_key(table)
+        return structs.replace(role, constraint=constraint) if column in key else role
 
     def _create(self, statement: str) -> None:
         try:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from floodmark.warehouse.backend import quote
+from floodmark.warehouse.redshift_keys import dropping_key
 from floodmark.warehouse.redshift_session import literal
 from floodmark.warehouse.redshift_types import can_grow
 from floodmark.warehouse.target import SchemaConflict
@@ -20,6 +21,8 @@ class Role(Struct, frozen=True, kw_only=True):
     distkey: bool
     sortkey: tuple[str, ...]
     views: tuple[str, ...]
+    constraint: str = ""
+    """Name of the primary key that the column is part of."""
 
     @property
     def keys(self) -> list[str]:
@@ -72,7 +75,9 @@ def grows_in_place(old: str, new: str, role: Role) -> bool:
     return can_grow(old, new) and role.encoding not in _FIXED_ENCODINGS
 
 
-def check_widening(place: str, column: str, old: str, new: str, role: Role) -> None:
+def check_widening(
+    place: str, column: str, old: str, new: str, role: Role, *, in_place: bool = True
+) -> None:
     """SchemaConflict, with the statements that help, if Redshift would refuse to widen a column.
 
     `place` is the table's full name, quoted.
@@ -85,7 +90,7 @@ def check_widening(place: str, column: str, old: str, new: str, role: Role) -> N
             hint="drop these views, sync, and create them again; those WITH NO SCHEMA BINDING are"
             " not in the way",
         )
-    if grows_in_place(old, new, role):
+    if in_place and grows_in_place(old, new, role):
         return
     if role.keys:
         undo, redo = _rearrangements(place, column, role)
@@ -110,10 +115,14 @@ def _rearrangements(place: str, column: str, role: Role) -> tuple[Sequence[str],
 
 
 def rewriting(place: str, column: str, wider: str, old: str, new: str, role: Role) -> Sequence[str]:
-    """The statements that give a column a wider type by way of another one, `wider`."""
+    """The statements that give a column a wider type by way of another one, `wider`.
+
+    The new column may be NULL, so a primary key that the old one was part of is gone.
+    """
     wider = quote(wider)
-    encode = f" ENCODE {role.encoding.upper()}" if can_grow(old, new) else ""
+    encode = f" ENCODE {role.encoding.upper()}" if old == new or can_grow(old, new) else ""
     return (
+        *([dropping_key(place, role.constraint)] if role.constraint else ()),
         f"ALTER TABLE {place} ADD COLUMN {wider} {new}{encode}",
         f"UPDATE {place} SET {wider} = CAST({quote(column)} AS {new})",  # noqa: S608
         f"ALTER TABLE {place} DROP COLUMN {quote(column)}",

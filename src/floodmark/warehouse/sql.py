@@ -345,8 +345,8 @@ class SqlTarget(LedgerTable, ConvertingBackend):
         return kept
 
     def _create_statement(self, table: TargetTable) -> str:
-        columns = ", ".join(map(self._column_definition, table.columns))
-        key = self._table_key(table.primary_key) if table.primary_key else ""
+        columns = ", ".join(self._column_definition(table, column) for column in table.columns)
+        key = self._table_key(table) if table.primary_key else ""
         return f"CREATE TABLE IF NOT EXISTS {self._name(table.name)} ({columns}{key})"
 
 

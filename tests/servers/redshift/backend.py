@@ -101,6 +101,10 @@ class Backend:
         text = literal(json.dumps(attributes))
         self.rows(f'COMMENT ON COLUMN {table}."{name}" IS {text}')
 
+    def keep_style(self, table: str, style: str) -> None:
+        """Keep how a table is distributed."""
+        self.rows(f"COMMENT ON TABLE {table} IS {literal(style)}")
+
     def _replies(self) -> list[Message]:
         answer = [self._translated(self.peer.read())]
         while answer[-1].kind != wire.READY:

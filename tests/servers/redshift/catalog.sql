@@ -139,6 +139,27 @@ CREATE VIEW redshift.svv_redshift_columns AS
   WHERE a.attnum > 0 AND NOT a.attisdropped AND c.relkind = 'r'
     AND n.nspname NOT IN ('pg_catalog', 'information_schema');
 
+-- Primary keys, which are not enforced. A constraint has its table's number here.
+CREATE VIEW redshift.pg_constraint AS
+  SELECT c.oid, c.relname || '_pkey' AS conname, c.relnamespace AS connamespace, 'p'::"char" AS contype,
+    c.oid AS conrelid
+  FROM pg_catalog.pg_class AS c WHERE EXISTS (
+    SELECT 1 FROM pg_catalog.pg_attribute AS a
+    WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+    AND c.relkind = 'r' AND col_description(c.oid, a.attnum) LIKE '%"primary"%');
+CREATE FUNCTION redshift.pg_get_constraintdef(oid) RETURNS text LANGUAGE sql STABLE AS $$
+  SELECT 'PRIMARY KEY (' || string_agg(quote_ident(a.attname), ', '
+    ORDER BY col_description($1, a.attnum)::jsonb -> 'primary') || ')'
+  FROM pg_catalog.pg_attribute AS a WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdropped
+    AND col_description($1, a.attnum) LIKE '%"primary"%' $$;
+
+-- How tables are distributed, which is kept in the table's comment.
+CREATE VIEW redshift.svv_table_info AS
+  SELECT current_database() AS database, n.nspname AS schema, c.oid AS table_id,
+    c.relname AS "table", obj_description(c.oid, 'pg_class') AS diststyle
+  FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+  WHERE c.relkind = 'r' AND n.nspname NOT IN ('pg_catalog', 'information_schema');
+
 CREATE FUNCTION redshift.format_type(oid, integer) RETURNS text LANGUAGE sql STABLE AS
   $$ SELECT replace(replace(pg_catalog.format_type($1, $2), 'redshift.', ''), '"', '') $$;
 CREATE VIEW redshift.stv_sessions AS

@@ -39,6 +39,7 @@ class Definition:
     varbytes: tuple[int, ...] = ()
     table: str = ""
     attributes: dict[str, dict[str, Any]] = field(default_factory=dict)
+    diststyle: str = ""
 
 
 @dataclass(frozen=True)
@@ -61,19 +62,24 @@ def create_table(tokens: Tokens) -> Definition:
     inside, attributes = bracketed(rest)
     columns: dict[str, _Column] = {}
     keys: list[str] = []
+    primary: list[str] = []
     for part in split(inside):
         if part[0] in _TABLE_CONSTRAINTS:
-            keys += _constraint_columns(part)  # declared, never enforced
+            keys += (named := _constraint_columns(part))  # declared, never enforced
+            primary += named if "PRIMARY" in part else []
         else:
             columns[plain(part[0])] = _column(part)
     for key in keys:
         _of(columns, key).attributes["key"] = True
-    _note_attributes(attributes, columns)
+    for place, key in enumerate(primary, 1):
+        _be_primary(_of(columns, key), place)
+    diststyle = _note_attributes(attributes, columns)
     return Definition(
         f"{render(head)} {render(name)} ({', '.join(c.text for c in columns.values())})",
         tuple(size for column in columns.values() for size in column.varbytes),
         render(name),
         {name: column.attributes for name, column in columns.items() if column.attributes},
+        diststyle,
     )
 
 
@@ -96,6 +102,10 @@ def alter_table(tokens: Tokens, *, in_transaction: bool) -> Definition:
         return Alteration(
             render(tokens), table=render(name), column=plain(action[2]), action="drop"
         )
+    if starts(action, "DROP", "CONSTRAINT") and len(action) == 3:
+        return Alteration(
+            "DO $$ BEGIN END $$", table=render(name), column=plain(action[2]), action="drop key"
+        )
     if starts(action, "RENAME"):
         return Definition(render(tokens))
     if changed := _rearranged(render(name), action):
@@ -111,10 +121,12 @@ def _rearranged(table: str, action: Tokens) -> Alteration | None:
             nothing, (), table, {plain(action[2]): {"encoding": action[4].lower()}}, action="encode"
         )
     if starts(action, "ALTER", "DISTSTYLE") and action[2] in ("EVEN", "ALL", "AUTO"):
-        return Alteration(nothing, table=table, action="distkey")
+        style = action[2] if action[2] != "AUTO" else "AUTO(ALL)"
+        return Alteration(nothing, table=table, action="distkey", diststyle=style)
     if starts(action, "ALTER", "DISTKEY") and len(action) == 3:
         kept = {plain(action[2]): {"distkey": True}}
-        return Alteration(nothing, (), table, kept, action="distkey")
+        style = f"KEY({plain(action[2])})"
+        return Alteration(nothing, (), table, kept, action="distkey", diststyle=style)
     if starts(action, "ALTER", "SORTKEY") and action[2] in ("NONE", "AUTO"):
         return Alteration(nothing, table=table, action="sortkey")
     if starts(action, "ALTER", "SORTKEY", "("):
@@ -152,6 +164,7 @@ def _column(tokens: Tokens) -> _Column:
     kind, rest, varbytes = column_type(tokens[1:], column=tokens[0])
     made = _Column("", kind, varbytes, {})
     kept: list[str] = []
+    primary = False
     while rest:
         if starts(rest, "NOT", "NULL"):
             kept += rest[:2]
@@ -160,7 +173,8 @@ def _column(tokens: Tokens) -> _Column:
             rest = rest[1:]
         elif rest[0] == "UNIQUE" or starts(rest, "PRIMARY", "KEY"):
             made.attributes["key"] = True
-            rest = rest[1 + (rest[0] == "PRIMARY") :]
+            primary = rest[0] == "PRIMARY"
+            rest = rest[1 + primary :]
         elif rest[0] in ("DISTKEY", "SORTKEY"):
             _note_keys(rest[0], [plain(tokens[0])], {plain(tokens[0]): made})
             rest = rest[1:]
@@ -174,7 +188,16 @@ def _column(tokens: Tokens) -> _Column:
         else:
             raise syntax_error(rest[0])
     made.text = render((tokens[0], kind, *kept))
+    if primary:
+        _be_primary(made, 1)
     return made
+
+
+def _be_primary(column: _Column, place: int) -> None:
+    """A column of a primary key takes no NULL, which is enforced."""
+    column.attributes["primary"] = place
+    if "NOT NULL" not in column.text:
+        column.text += " NOT NULL"
 
 
 def _constraint_columns(tokens: Tokens) -> list[str]:
@@ -182,19 +205,35 @@ def _constraint_columns(tokens: Tokens) -> list[str]:
     return [plain(part[0]) for part in split(inside) if part]
 
 
-def _note_attributes(tokens: Tokens, columns: dict[str, _Column]) -> None:
-    """Read what follows the columns: it has no meaning in PostgreSQL, and is kept."""
+def _note_attributes(tokens: Tokens, columns: dict[str, _Column]) -> str:
+    """Read what follows the columns: it has no meaning in PostgreSQL, and is kept.
+
+    Returns the distribution style as svv_table_info shows it.
+    """
+    style = ""
     while tokens:
         word, tokens = tokens[0], tokens[1:]
         if word in ("COMPOUND", "INTERLEAVED") and tokens[:1] == ("SORTKEY",):
             continue
-        if word in ("DISTSTYLE", "BACKUP", "ENCODE"):
+        if word == "DISTSTYLE":
+            style, tokens = (tokens[0], tokens[1:]) if tokens else ("", ())
+            if style not in ("AUTO", "EVEN", "KEY", "ALL"):
+                raise syntax_error(style or "end of input")
+        elif word in ("BACKUP", "ENCODE"):
             tokens = tokens[1:]
         elif word in ("DISTKEY", "SORTKEY") and tokens[:1] == ("(",):
             inside, tokens = bracketed(tokens)
             _note_keys(word, [plain(part[0]) for part in split(inside)], columns)
         else:
             raise syntax_error(word)
+    distkeys = [name for name, column in columns.items() if column.attributes.get("distkey")]
+    if distkeys and style not in ("", "KEY"):
+        raise Refused(f"DISTSTYLE {style} is incompatible with column DISTKEY", "42601")
+    if style == "KEY" and not distkeys:
+        raise Refused("DISTSTYLE KEY requires a DISTKEY column", "42601")
+    if distkeys:
+        return f"KEY({distkeys[0]})"
+    return style if style not in ("", "AUTO") else "AUTO(ALL)"
 
 
 def _note_keys(word: str, names: list[str], columns: dict[str, _Column]) -> None:

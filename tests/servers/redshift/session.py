@@ -162,7 +162,7 @@ class Session:
             return False
         self._lock_written(statement)
         made = statement.definition
-        existed = statement.kind == "CREATE" and made.attributes and self._exists(made.table)
+        existed = statement.kind == "CREATE" and made.table and self._exists(made.table)
         answer = self._copy(statement.copy) if statement.copy else self._backend.ask(*messages)
         if not existed and not any(message.kind == wire.ERROR for message in answer):
             keep_attributes(self._backend, made)

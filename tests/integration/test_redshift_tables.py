@@ -1,0 +1,191 @@
+"""How tables of Redshift are made: distribution, keys, grants, statistics."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from floodmark.config.models import LakeSettings, RedshiftConnection, TableSettings
+from floodmark.model.load import TargetTable
+from floodmark.model.manifest import Column
+from floodmark.model.notice import Notice
+from floodmark.warehouse.redshift import RedshiftTarget
+from floodmark.warehouse.redshift_keys import key_columns
+from floodmark.warehouse.redshift_session import literal
+from floodmark.warehouse.target import SchemaConflict
+from scenarios import BUCKET, new_lake, use_test_keys
+from servers.redshift import RedshiftStandIn
+from warehouses import Loads, Warehouse, new_redshift
+
+pytestmark = pytest.mark.enough_on("mysql")  # it is about the target
+
+ID = Column("id", "bigint", False, "int64")
+SMALL_ID = Column("id", "int", False, "int32")
+NAME = Column("name", "varchar(10)", True, "string")
+CODE = Column("code", "varchar(10)", False, "string")
+DAY = Column("day", "date", False, "date32")
+PEOPLE = TargetTable(name="people", columns=(ID, NAME), primary_key=("id",), version=None)
+
+
+@pytest.fixture
+def people(
+    redshift: RedshiftStandIn,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Loads:
+    use_test_keys(monkeypatch)
+    return Loads(new_redshift(redshift, new_lake("ministack", request, tmp_path)), PEOPLE)
+
+
+def target(
+    warehouse: Warehouse, settings: TableSettings | None = None, **changes: Any
+) -> RedshiftTarget:
+    assert isinstance(warehouse.connection, RedshiftConnection)
+    connection = structs.replace(warehouse.connection, **changes)
+    lake = LakeSettings(url=f"s3://{BUCKET}/{warehouse.lake.prefix}")
+    return RedshiftTarget(connection, warehouse.lake.open(), lake, settings or TableSettings())
+
+
+def row(number: int | None, name: str = "somebody") -> dict[str, Any]:
+    return {"id": number, "name": name}
+
+
+# Distribution
+
+
+@pytest.mark.parametrize(
+    ("settings", "shown"),
+    [
+        ({"diststyle": "all"}, "ALL"),
+        ({"diststyle": "even"}, "EVEN"),
+        ({"diststyle": "auto"}, "AUTO(ALL)"),
+        ({}, "AUTO(ALL)"),
+        ({"diststyle": "key", "distkey": "id"}, "KEY(id)"),
+        ({"distkey": "id"}, "KEY(id)"),
+    ],
+)
+def test_how_a_table_is_distributed(people: Loads, settings: dict[str, Any], shown: str) -> None:
+    with target(people.warehouse, TableSettings(**settings)) as opened:
+        opened.prepare(PEOPLE)
+        schema = literal(opened._schema)
+        found = f"SELECT diststyle FROM svv_table_info WHERE schema = {schema}"
+        assert opened._query(f"{found} AND \"table\" = 'people'") == [(shown,)]
+
+
+# Keys
+
+
+def made(opened: RedshiftTarget, table: TargetTable) -> tuple[tuple[str, ...], set[str]]:
+    """The key that a table declares, and its columns that take no NULL."""
+    schema = literal(opened._schema)
+    rows = opened._query(
+        "SELECT attname FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace"
+        f" n ON n.oid = c.relnamespace WHERE nspname = {schema} AND relname = {literal(table.name)}"
+        " AND attnotnull AND attnum > 0"
+    )
+    return opened._declared_key(table.name)[1], {name for (name,) in rows}
+
+
+@pytest.mark.parametrize(
+    ("columns", "key", "declared", "strict"),
+    [
+        ((ID, NAME), ("id",), ("id",), {"id"}),
+        ((SMALL_ID, ID, NAME), (), (), set()),
+        ((ID, CODE), ("code", "id"), (), {"code", "id"}),
+        ((ID, DAY), ("day", "id"), (), {"id"}),
+        ((Column("a, b", "int", False, "int32"), ID), ("id", "a, b"), ("id", "a, b"), None),
+    ],
+    ids=["number", "none", "text", "zero dates", "odd name"],
+)
+def test_a_key_is_declared_where_it_is_surely_true(
+    people: Loads,
+    columns: tuple[Column, ...],
+    key: tuple[str, ...],
+    declared: tuple[str, ...],
+    strict: set[str] | None,
+) -> None:
+    names = {column.name: column for column in columns}
+    table = structs.replace(PEOPLE, columns=tuple(names.values()), primary_key=key)
+    with target(people.warehouse) as opened:
+        opened.prepare(table)
+        assert made(opened, table) == (declared, set(key) if strict is None else strict)
+        assert opened.prepare(table) == []
+
+
+def test_a_table_without_the_key_is_left_as_it_is(people: Loads) -> None:
+    with target(people.warehouse) as opened:
+        opened.prepare(structs.replace(PEOPLE, name="ledger_first"))
+        opened._execute(f"CREATE TABLE {opened._name('people')} (id BIGINT, name VARCHAR(40))")
+        assert opened.prepare(PEOPLE) == []
+        assert made(opened, PEOPLE) == ((), set())
+    assert people.load(people.chunk([row(1)])) == 1
+
+
+def test_a_declared_column_can_still_be_widened(people: Loads) -> None:
+    small = structs.replace(PEOPLE, columns=(SMALL_ID, NAME))
+    said: list[Notice] = []
+    with target(people.warehouse) as opened:
+        opened.report = said.append
+        opened.prepare(small)
+        opened.load(people.batch(people.chunk([row(1)], table=small), table=small))
+        assert opened.prepare(PEOPLE) == ["widened people.id to BIGINT"]
+        assert made(opened, PEOPLE) == ((), set())
+    assert [notice.message for notice in said] == [
+        "people.id becomes BIGINT: every row of the table is rewritten for that, and its PRIMARY"
+        " KEY is no longer declared"
+    ]
+    assert people.load(people.chunk([row(2)])) == 1
+    assert people.rows() == [row(1), row(2)]
+
+
+def test_a_key_by_which_rows_are_not_loaded_is_dropped(people: Loads) -> None:
+    """Rows would be there twice by it, and Redshift would not look."""
+    other = structs.replace(PEOPLE, primary_key=())
+    said: list[Notice] = []
+    with target(people.warehouse) as opened:
+        opened.report = said.append
+        opened.prepare(PEOPLE)
+        assert opened.prepare(other) == ["dropped the primary key of people"]
+        assert made(opened, PEOPLE)[0] == ()
+    assert [notice.level for notice in said] == ["warning"]
+    surely = structs.replace(NAME, nullable=False)
+    more = structs.replace(PEOPLE, name="pairs", columns=(ID, surely))
+    with target(people.warehouse) as opened:
+        place = opened._name("pairs")
+        opened._execute(
+            f"CREATE TABLE {place} (id BIGINT, name VARCHAR(40), PRIMARY KEY (id, name))"
+        )
+        # What is unique by a part of it is unique by all of it.
+        assert opened.prepare(more) == []
+        assert made(opened, more)[0] == ("id", "name")
+
+
+@pytest.mark.parametrize("sortkey", [None, "id"])
+def test_a_key_that_may_become_null(people: Loads, sortkey: str | None) -> None:
+    open_id = structs.replace(ID, nullable=True)
+    keyless = structs.replace(PEOPLE, columns=(open_id, NAME), primary_key=())
+    with target(people.warehouse, TableSettings(sortkey=sortkey)) as opened:
+        opened.prepare(PEOPLE)
+        opened.load(people.batch(people.chunk([row(1)])))
+        if sortkey:
+            with pytest.raises(SchemaConflict, match="cannot become BIGINT NULL") as caught:
+                opened.prepare(keyless)
+            assert "ALTER SORTKEY NONE" in str(caught.value.hint)
+            return
+        assert opened.prepare(keyless) == [
+            "dropped the primary key of people",
+            "let people.id be NULL",
+        ]
+        assert opened.prepare(keyless) == []
+        place = opened._name("people")
+        opened._execute(f"INSERT INTO {place} VALUES ('x', NULL)")
+        assert opened._query(f"SELECT id, name FROM {place} ORDER BY 1") == [
+            (1, "somebody"),
+            (None, "x"),
+        ]
+
+
+def test_the_columns_of_a_declared_key() -> None:
+    assert key_columns('PRIMARY KEY (id, "a, b", "say ""x""")') == ("id", "a, b", 'say "x"')
