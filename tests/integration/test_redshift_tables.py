@@ -16,6 +16,7 @@ from floodmark.warehouse.redshift_session import literal
 from floodmark.warehouse.target import SchemaConflict
 from scenarios import BUCKET, new_lake, use_test_keys
 from servers.redshift import RedshiftStandIn
+from servers.redshift.faults import Fail, first
 from warehouses import Loads, Warehouse, new_redshift
 
 pytestmark = pytest.mark.enough_on("mysql")  # it is about the target
@@ -185,6 +186,29 @@ def test_a_key_that_may_become_null(people: Loads, sortkey: str | None) -> None:
             (1, "somebody"),
             (None, "x"),
         ]
+
+
+# Statistics
+
+
+def test_a_load_is_analyzed_if_asked_for(redshift: RedshiftStandIn, people: Loads) -> None:
+    said: list[Notice] = []
+    with target(people.warehouse, analyze=True) as opened:
+        opened.report = said.append
+        opened.prepare(PEOPLE)
+        redshift.forget()
+        opened.load(people.batch(people.chunk([row(1)])))
+        assert [execution.kind for execution in redshift.executed][-2:] == ["COMMIT", "ANALYZE"]
+        assert redshift.executed[-1].sql == f"ANALYZE {opened._name('people')}"
+        assert said == []
+        redshift.plan = first(1, "ANALYZE", Fail("only the owner can", "42501"))
+        assert opened.load(people.batch(people.chunk([row(2)]))) == 1
+    assert len(said) == 1
+    assert "people is loaded, but ANALYZE failed" in said[0].message
+    assert people.rows() == [row(1), row(2)]
+    redshift.forget()
+    people.load(people.chunk([row(3)]))
+    assert "ANALYZE" not in {execution.kind for execution in redshift.executed}
 
 
 def test_the_columns_of_a_declared_key() -> None:

@@ -293,6 +293,13 @@ def _tables(settings: Config) -> dict[TableName, tuple[str, TableSettings]]:
                 )
             _refuse_repeated_columns(table, table_settings)
             _check_distribution(table, table_settings)
+            if table_settings.grant and isinstance(
+                settings.connections[pipeline.target], DuckdbConnection
+            ):
+                raise ConfigError(
+                    f"{table}: DuckDB knows no users to 'grant' anything to",
+                    hint="leave 'grant' out",
+                )
             tables[table] = (name, table_settings)
     return tables
 

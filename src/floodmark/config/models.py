@@ -54,6 +54,19 @@ class LakeSettings(Struct, frozen=True, kw_only=True):
             )
 
 
+class GrantSettings(Struct, frozen=True, kw_only=True):
+    """Who gets a privilege: `analyst`, `group bi`, `role reporting`, or `public`."""
+
+    select: list[Text] = []
+    """Who may read."""
+    insert: list[Text] = []
+    """Who may insert rows."""
+    update: list[Text] = []
+    """Who may update rows."""
+    delete: list[Text] = []
+    """Who may delete rows."""
+
+
 class TunnelSettings(Struct, frozen=True, kw_only=True):
     """An SSH server through which another server is reached; its host key must be known."""
 
@@ -171,6 +184,8 @@ class PostgresConnection(Struct, frozen=True, kw_only=True, tag_field="type", ta
     """What JSON becomes in tables made from then on: `text` keeps it as it was written; `jsonb` can
     be indexed and searched, but keeps one of duplicate keys, and rewrites numbers (`1.0e2`, `-0`)
     and blanks."""
+    grant: GrantSettings = GrantSettings()
+    """Who gets which privilege on tables when they are created, such as `{select: [analyst]}`."""
 
 
 class RedshiftConnection(Struct, frozen=True, kw_only=True, tag_field="type", tag="redshift"):
@@ -209,6 +224,12 @@ class RedshiftConnection(Struct, frozen=True, kw_only=True, tag_field="type", ta
     """An SSH server in between."""
     json: Literal["varchar", "super"] = "varchar"
     """What JSON becomes: `varchar` keeps it as it was written, `super` can be navigated."""
+    analyze: bool = False
+    """Whether each load is followed by an ANALYZE of its table; Redshift skips it where fewer than
+    10% of the rows are new, and otherwise does it by itself when it finds the time."""
+    grant: GrantSettings = GrantSettings()
+    """Who gets which privilege on tables when they are created, such as `{select: [analyst, "group
+    bi", "role reporting"]}`."""
 
 
 Tunnelled = MysqlConnection | RedshiftConnection
@@ -246,6 +267,9 @@ class TableSettings(Struct, frozen=True, kw_only=True):
     encode: dict[Column, Encoding] = {}
     """How Redshift compresses columns, when the table is created: `{column: zstd}`. It decides by
     itself for a table of which none is named."""
+    grant: GrantSettings | None = None
+    """Who gets which privilege on the table when it is created, in place of what the connection
+    says: `{select: [analyst, "group bi"]}`, or `{}` for nobody."""
 
     @property
     def sort_columns(self) -> tuple[str, ...]:

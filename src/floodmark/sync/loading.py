@@ -44,7 +44,13 @@ from floodmark.state.lease import Lease
 from floodmark.state.watermarks import WatermarkStore
 from floodmark.sync.machine_clock import check_machine_clock
 from floodmark.sync.result import TableResult
-from floodmark.warehouse.target import NameTooLong, SchemaConflict, Target, TargetTaken
+from floodmark.warehouse.target import (
+    NameTooLong,
+    SchemaConflict,
+    Target,
+    TargetTaken,
+    UnknownGrantee,
+)
 
 
 class Loading(Struct, frozen=True, kw_only=True):
@@ -138,7 +144,7 @@ def load_table(loading: Loading, table: TableName) -> LoadResult:
 
 
 def check_target(loading: Loading, table: TableName) -> None:
-    """TargetTaken, before rows are read, if they could not be loaded into the configured table.
+    """TargetTaken or UnknownGrantee, before rows are read, if they could not be loaded.
 
     A target that cannot be reached now is no reason not to read: the load will find out.
     """
@@ -149,7 +155,8 @@ def check_target(loading: Loading, table: TableName) -> None:
     try:
         with loading.open_target() as target:
             target.check_owner(str(table), load_epoch, loading.target_name)
-    except TargetTaken:
+            target.check_grants(loading.target_name)
+    except (TargetTaken, UnknownGrantee):
         raise
     except FloodmarkError:
         return

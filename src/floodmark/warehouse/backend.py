@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from floodmark.config.models import GrantSettings
 from floodmark.errors import FloodmarkError
 from floodmark.model.load import LoadBatch, LoadChunk, TargetTable
 from floodmark.model.manifest import Column
@@ -28,6 +29,13 @@ class SqlBackend(Target):
 
     version = "version()"
     """Name and version, in SQL."""
+
+    grants = GrantSettings()
+    """Who gets which privilege on tables that are made."""
+
+    def _grants_on(self, table: str) -> Sequence[str]:  # noqa: ARG002
+        """The statements that give privileges on a table, where there are any."""
+        return ()
 
     def _column_definition(self, table: TargetTable, column: Column) -> str:  # noqa: ARG002
         """A column, where its table is created."""
@@ -89,6 +97,9 @@ class SqlBackend(Target):
         """What of a key's column tells values apart when keys are counted."""
         return self._key_parts(column)
 
+    def _after_load(self, table: TargetTable) -> None:
+        """Do what helps queries, once rows are committed; raises nothing."""
+
     def _count_newest(self) -> None:
         """Let the target see how large NEWEST is, where its plans depend on it."""
 
@@ -143,8 +154,8 @@ class SqlBackend(Target):
         """Give a column a wider type."""
 
     @abstractmethod
-    def _create(self, statement: str) -> None:
-        """Run a statement that defines something, outside of any data transaction."""
+    def _create(self, *statements: str) -> None:
+        """Run statements that define something, all or none, outside of any data transaction."""
 
     @abstractmethod
     def _execute(self, statement: str, values: Sequence[object] = ()) -> int:

@@ -141,8 +141,9 @@ class DuckdbTarget(SqlTarget):
     def _widen(self, table: str, column: str, kind: str) -> None:
         self._execute(f"ALTER TABLE {self._name(table)} ALTER {quote(column)} TYPE {kind}")
 
-    def _create(self, statement: str) -> None:
-        self._execute(statement)
+    def _create(self, *statements: str) -> None:
+        for statement in statements:
+            self._execute(statement)
 
     def _execute(self, statement: str, values: Sequence[object] = ()) -> int:
         with _translated():

@@ -51,10 +51,10 @@ def open_target(
 
         files = LakeFiles(objects, local_root)
         if spread is None:
-            return PostgresTarget(connection, files)
+            return PostgresTarget(connection, files, settings)
         from floodmark.warehouse.postgres_spread import SpreadPostgresTarget
 
-        return SpreadPostgresTarget(connection, files, lake, spread)
+        return SpreadPostgresTarget(connection, files, lake, spread, settings)
     if isinstance(connection, RedshiftConnection):
         from floodmark.warehouse.redshift import RedshiftTarget
 

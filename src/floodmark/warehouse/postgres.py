@@ -11,7 +11,7 @@ from msgspec import structs
 from psycopg import errors as postgres_errors
 
 from floodmark.config.logins import LOGINS
-from floodmark.config.models import PostgresConnection
+from floodmark.config.models import PostgresConnection, TableSettings
 from floodmark.errors import FloodmarkError
 from floodmark.model.load import LoadBatch, LoadChunk, TargetTable
 from floodmark.model.manifest import Column
@@ -26,6 +26,7 @@ from floodmark.warehouse.backend import (
 )
 from floodmark.warehouse.conversion import held_as
 from floodmark.warehouse.files import LakeFiles
+from floodmark.warehouse.grants import grantees, granting, grants_of, refuse_unknown
 from floodmark.warehouse.misfits import Misfit
 from floodmark.warehouse.postgres_copy import COPY_OPTIONS, copy_bytes
 from floodmark.warehouse.postgres_misfits import postgres_misfits
@@ -34,6 +35,7 @@ from floodmark.warehouse.postgres_types import can_be_copied, staging_type
 from floodmark.warehouse.sql import SqlTarget
 from floodmark.warehouse.target import NameTooLong, Unrepresentable
 
+NO_SETTINGS = TableSettings()
 _LONGEST_NAME = 63  # bytes; PostgreSQL cuts what is longer
 
 # Whatever server, database and role prefer: text is read as we write it.
@@ -68,8 +70,14 @@ _EXISTS = (
 class PostgresTarget(SqlTarget):
     """A schema of a PostgreSQL database; made when first needed."""
 
-    def __init__(self, settings: PostgresConnection, files: LakeFiles) -> None:
+    def __init__(
+        self,
+        settings: PostgresConnection,
+        files: LakeFiles,
+        table_settings: TableSettings = NO_SETTINGS,
+    ) -> None:
         self._files = files
+        self.grants = grants_of(settings, table_settings)
         self._schema = settings.schema
         self._json = settings.json
         self._place = f"{settings.host}:{settings.port}/{settings.database}"
@@ -294,14 +302,29 @@ class PostgresTarget(SqlTarget):
     def _widen(self, table: str, column: str, kind: str) -> None:
         self._execute(f"ALTER TABLE {self._name(table)} ALTER {quote(column)} TYPE {kind}")
 
-    def _create(self, statement: str) -> None:
+    def _create(self, *statements: str) -> None:
         with self._translated(), suppress(*_EXISTS):
             try:
-                self._connection.execute(statement.encode())
+                self._create_all(statements)
             except postgres_errors.InvalidSchemaName:
                 with suppress(*_EXISTS):
                     self._connection.execute(f"CREATE SCHEMA {quote(self._schema)}".encode())
+                self._create_all(statements)
+
+    def _create_all(self, statements: Sequence[str]) -> None:
+        with self._connection.transaction():
+            for statement in statements:
                 self._connection.execute(statement.encode())
+
+    def _grants_on(self, table: str) -> Sequence[str]:
+        return granting(self._name(table), self.grants, {})  # groups and users are roles
+
+    def check_grants(self, name: str) -> None:
+        """Look for the roles that the table will be granted to."""
+        wanted = {who.name for who in grantees(self.grants) if who.kind != "public"}
+        if wanted and not self._columns_of(name):
+            known = {role for (role,) in self._query("SELECT rolname FROM pg_roles")}
+            refuse_unknown("PostgreSQL", name, sorted(wanted - known))
 
     def _make_schema(self) -> None:
         name = self._text(self._schema)

@@ -25,13 +25,18 @@ import msgspec
 from msgspec import Struct
 from psycopg import errors as postgres_errors
 
-from floodmark.config.models import LakeSettings, PostgresConnection, RetrySettings
+from floodmark.config.models import (
+    LakeSettings,
+    PostgresConnection,
+    RetrySettings,
+    TableSettings,
+)
 from floodmark.errors import FloodmarkError
 from floodmark.model.load import LoadBatch, LoadChunk, TargetTable
 from floodmark.storage.opening import open_lake
 from floodmark.warehouse.backend import NEWEST, STAGING, quote
 from floodmark.warehouse.files import LakeFiles
-from floodmark.warehouse.postgres import PostgresTarget, staging_columns
+from floodmark.warehouse.postgres import NO_SETTINGS, PostgresTarget, staging_columns
 from floodmark.warehouse.postgres_types import staging_type
 from floodmark.warehouse.spread import Spread
 from floodmark.warehouse.sql import unknown
@@ -115,9 +120,14 @@ class SpreadPostgresTarget(PostgresTarget):
     """A schema of a PostgreSQL database, with workers to copy large batches."""
 
     def __init__(
-        self, settings: PostgresConnection, files: LakeFiles, lake: LakeSettings, spread: Spread
+        self,
+        settings: PostgresConnection,
+        files: LakeFiles,
+        lake: LakeSettings,
+        spread: Spread,
+        table_settings: TableSettings = NO_SETTINGS,
     ) -> None:
-        super().__init__(settings, files)
+        super().__init__(settings, files, table_settings)
         self._settings = settings
         self._lake = lake
         self._spread = spread

@@ -19,6 +19,7 @@ from floodmark.model.manifest import Column
 from floodmark.model.notice import Notice
 from floodmark.storage.objects import ObjectStore
 from floodmark.warehouse.backend import NEWEST, STAGING, free_name, quote
+from floodmark.warehouse.grants import grantees, granting, grants_of, refuse_unknown
 from floodmark.warehouse.misfits import Misfit, may_be_null
 from floodmark.warehouse.reading import bytes_of
 from floodmark.warehouse.redshift_locks import LockingTarget
@@ -92,8 +93,10 @@ class RedshiftTarget(LockingTarget):
         self._schema = _folded(connection.schema)
         self._authorization = _authorization(connection)
         self._settings = settings
+        self.grants = grants_of(connection, settings)
         self._json = connection.json
         self._connection = connection
+        self._analyze = connection.analyze
         self._session = RedshiftSession(connection)
 
     def column_type(self, column: Column) -> str:
@@ -263,6 +266,15 @@ class RedshiftTarget(LockingTarget):
         with suppress(StorageError):  # nobody needs it any more; it may as well stay
             self._objects.delete(key)
 
+    def _after_load(self, table: TargetTable) -> None:
+        if not self._analyze:
+            return
+        try:
+            self._execute(f"ANALYZE {self._name(table.name)}")
+        except FloodmarkError as error:
+            message = f"{table.name} is loaded, but ANALYZE failed: {error.message}"
+            self.report(Notice("warning", message, "analyze"))
+
     def _load_errors(self) -> list[str]:
         """What Redshift noted of this session's failed COPY; not of every failure it does."""
         with suppress(FloodmarkError):
@@ -370,14 +382,8 @@ class RedshiftTarget(LockingTarget):
         self.report(Notice("info", message, "widening"))
         columns = self._columns_of(table)
         wider = free_name("floodmark_wider", columns)
-        self._begin()
-        try:
-            for step in rewriting(self._name(table), column, wider, columns[column], kind, role):
-                self._execute(step)
-            self._commit()
-        except BaseException:
-            self._rollback()
-            raise
+        name, old = self._name(table), columns[column]
+        self._run_together(rewriting(name, column, wider, old, kind, role))
 
     def _adapt(self, table: TargetTable, found: dict[str, str]) -> list[str]:
         done = []
@@ -421,26 +427,52 @@ class RedshiftTarget(LockingTarget):
         constraint, key = self._declared_key(table)
         return structs.replace(role, constraint=constraint) if column in key else role
 
-    def _create(self, statement: str) -> None:
+    def _create(self, *statements: str) -> None:
         try:
-            self._define(statement)
+            self._define(*statements)
         except StatementFailed as error:
             if error.code != _NO_SCHEMA:
                 raise
             self._define(f"CREATE SCHEMA IF NOT EXISTS {quote(self._schema)}")
-            self._define(statement)
+            self._define(*statements)
+
+    def _grants_on(self, table: str) -> Sequence[str]:
+        return granting(self._name(table), self.grants, {"group": "GROUP", "role": "ROLE"})
+
+    def check_grants(self, name: str) -> None:
+        """Look for users and groups that the table will be granted to; roles may be hidden."""
+        wanted = [who for who in grantees(self.grants) if who.kind in ("user", "group")]
+        if wanted and not self._columns_of(_folded(name)):
+            known = {("user", user) for (user,) in self._query("SELECT usename FROM pg_user")}
+            known |= {("group", group) for (group,) in self._query("SELECT groname FROM pg_group")}
+            names = [who.name for who in wanted if (who.kind, _folded(who.name)) not in known]
+            refuse_unknown("Redshift", name, names)
 
     def _make_schema(self) -> None:
         name = self._text(self._schema)
         if not self._query(f"SELECT 1 FROM pg_namespace WHERE nspname = {name}"):  # noqa: S608
             self._execute(f"CREATE SCHEMA {quote(self._schema)}")
 
-    def _define(self, statement: str) -> None:
+    def _define(self, *statements: str) -> None:
         try:
-            self._execute(statement)
+            if len(statements) == 1:
+                self._execute(statements[0])
+            else:
+                self._run_together(statements)
         except StatementFailed as error:
             if error.code not in _EXISTS:
                 raise
+
+    def _run_together(self, statements: Sequence[str]) -> None:
+        """Run statements in one transaction."""
+        self._begin()
+        try:
+            for statement in statements:
+                self._execute(statement)
+            self._commit()
+        except BaseException:
+            self._rollback()
+            raise
 
     def _execute(self, statement: str, values: Sequence[object] = ()) -> int:
         return self._session.execute(statement, values)

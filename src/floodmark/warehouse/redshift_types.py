@@ -27,9 +27,10 @@ _TYPES = {
 }
 # By how much sign, point and leading zero lengthen a decimal's digits.
 _DECIMAL_MARKS = 3
-_TIME = "VARCHAR(17)"
 _BINARY_BYTES = {"tinyblob": 255, "blob": 65_535}
 _TEXT_CHARACTERS = {"tinytext": 255}
+# MariaDB's types that are shown in ASCII; an INET6 may end in an IPv4 address.
+_ASCII = {"time": 17, "uuid": 36, "inet4": 15, "inet6": 45}
 
 _SOURCE = re.compile(r"(\w+)\s*(?:\((.*)\))?", re.DOTALL)
 _MEMBER = re.compile(r"'((?:[^']|'')*)'")
@@ -135,8 +136,8 @@ def can_grow(old: str, new: str) -> bool:
 
 def _varchar(source: str) -> str:
     kind, argument = _source(source)
-    if kind == "time":
-        return _TIME
+    if kind in _ASCII:
+        return f"VARCHAR({_ASCII[kind]})"
     if kind == "decimal":
         return f"VARCHAR({int(argument.partition(',')[0]) + _DECIMAL_MARKS})"
     if kind in ("char", "varchar"):

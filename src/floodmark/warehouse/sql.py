@@ -69,7 +69,8 @@ class SqlTarget(LedgerTable, ConvertingBackend):
         found = self._columns_of(table.name)
         if not found:
             self._forget_lost(table.name)
-            self._create(self._create_statement(table))
+            self.check_grants(table.name)
+            self._create(self._create_statement(table), *self._grants_on(table.name))
             done.append(f"created {table.name}")
         else:
             held = held_as(table, found)
@@ -120,7 +121,10 @@ class SqlTarget(LedgerTable, ConvertingBackend):
     def load(self, batch: LoadBatch) -> int:
         """Load what the ledger lacks."""
         batch = structs.replace(batch, table=self._staged_as(self._named(batch.table)))
-        return self._tried_again(lambda: self._load_once(batch))
+        rows = self._tried_again(lambda: self._load_once(batch))
+        if rows:
+            self._after_load(batch.table)
+        return rows
 
     @final
     def clock(self) -> datetime:
@@ -131,11 +135,15 @@ class SqlTarget(LedgerTable, ConvertingBackend):
     def probe(self) -> TargetFacts:
         """Make and fill a table in a transaction that is rolled back."""
         version, now = str(self._query(f"SELECT {self.version}")[0][0]), self.clock()
-        table = self._name(f"floodmark_probe_{secrets.token_hex(4)}")
+        name = f"floodmark_probe_{secrets.token_hex(4)}"
+        table = self._name(name)
+        self.check_grants(name)
         self._begin()
         try:
             self._make_schema()
             self._execute(f"CREATE TABLE {table} (n BIGINT)")
+            for grant in self._grants_on(name):
+                self._execute(grant)
             self._execute(f"INSERT INTO {table} VALUES (1)")  # noqa: S608
             self._execute(f"DELETE FROM {table}")  # noqa: S608
         finally:

@@ -34,6 +34,10 @@ class TargetTaken(FloodmarkError):
     """The target's table belongs to another source table, or this one's rows are in another."""
 
 
+class UnknownGrantee(FloodmarkError):
+    """The configuration grants something to a user or group that the target does not have."""
+
+
 class Unrepresentable(FloodmarkError):
     """The target refused rows, perhaps for a value that it cannot hold."""
 
@@ -67,6 +71,9 @@ class Target(ABC):
         It may not if the table is there and belongs to another source table, nor if rows of this
         load epoch are in another table. `load` refuses the same; this changes nothing.
         """
+
+    def check_grants(self, name: str) -> None:  # noqa: B027
+        """UnknownGrantee if the table is still to be made, for somebody whom nobody knows."""
 
     @abstractmethod
     def check_rename(self, old: str, new: str) -> None:

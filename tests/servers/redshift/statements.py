@@ -12,12 +12,15 @@ from servers.redshift.refusals import Refused, syntax_error
 from servers.redshift.tokens import Tokens, has, render, split, starts, table_name, tokenize
 
 _TRANSACTIONS = ("BEGIN", "COMMIT", "ROLLBACK")
-_OTHERS = ("SELECT", "SET", "SHOW", "INSERT", "UPDATE", "DROP", "DECLARE", "FETCH")
+_OTHERS = ("SELECT", "SET", "SHOW", "INSERT", "UPDATE", "DROP", "DECLARE", "FETCH", "GRANT")
 
 # Functions that exist on the leader node only, and thus not where tables are.
 _LEADER_ONLY = ("CURRENT_TIMESTAMP", "NOW", "LOCALTIMESTAMP", "CURRENT_TIME")
 # Settings that PostgreSQL does not know.
 _SETTINGS = ("JSON_PARSE_DEDUP_ATTRIBUTES", "QUERY_GROUP")
+_PRIVILEGES = (
+    ("SELECT",), ("INSERT",), ("UPDATE",), ("DELETE",), ("DROP",), ("REFERENCES",), ("ALL",),
+)  # fmt: skip
 _NOT_IN_REDSHIFT = (
     ("ON", "CONFLICT"),
     ("RETURNING",),
@@ -83,6 +86,11 @@ def _definition(kind: str, tokens: Tokens, *, in_transaction: bool) -> Definitio
     elif kind == "TRUNCATE":
         if len(table_name(tokens[1 + (tokens[1:2] == ("TABLE",)) :])[1]):
             raise syntax_error(tokens[-1])
+    elif kind == "ANALYZE":
+        if table_name(tokens[1:])[1]:
+            raise syntax_error(tokens[-1])
+    elif kind == "GRANT":
+        return Definition(render(_granted(tokens)))
     elif kind not in _TRANSACTIONS and kind not in _OTHERS:
         raise syntax_error(kind)
     elif kind == "DROP" and tokens[1:2] not in (("TABLE",), ("SCHEMA",), ("VIEW",)):
@@ -152,6 +160,19 @@ def _check_delete(tokens: Tokens) -> None:
             rest = table_name(rest[1:])[1]
     if rest and rest[0] != "WHERE":
         raise syntax_error(rest[0].lower())
+
+
+def _granted(tokens: Tokens) -> Tokens:
+    """GRANT privilege, … ON [TABLE] table TO [GROUP | ROLE] name, …: PostgreSQL knows no ROLE."""
+    privileges, rest = tokens[1 : tokens.index("ON")], tokens[tokens.index("ON") + 1 :]
+    for part in split(privileges):
+        if part not in _PRIVILEGES:
+            raise syntax_error(render(part))
+    rest = table_name(rest[rest[:1] == ("TABLE",) :])[1]
+    if rest[:1] != ("TO",):
+        raise syntax_error(rest[0] if rest else "end of input")
+    start = len(tokens) - len(rest)
+    return (*tokens[:start], *(token for token in rest if token != "ROLE"))
 
 
 def _check_lock(tokens: Tokens) -> None:

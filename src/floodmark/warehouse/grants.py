@@ -1,0 +1,69 @@
+"""Privileges that users, groups and roles get on a table when it is created."""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, cast
+
+from msgspec import Struct, structs
+
+from floodmark.config.models import (
+    GrantSettings,
+    PostgresConnection,
+    RedshiftConnection,
+    TableSettings,
+)
+from floodmark.warehouse.backend import quote
+from floodmark.warehouse.target import UnknownGrantee
+
+Kind = Literal["user", "group", "role", "public"]
+
+
+class Grantee(Struct, frozen=True):
+    """Who gets a privilege."""
+
+    kind: Kind
+    name: str
+
+
+def grants_of(
+    connection: PostgresConnection | RedshiftConnection, settings: TableSettings
+) -> GrantSettings:
+    """What a table's settings grant, or else its connection's."""
+    return connection.grant if settings.grant is None else settings.grant
+
+
+def grantee(text: str) -> Grantee:
+    """Read `analyst`, `group bi`, `role reporting` or `public`."""
+    word, _, name = text.strip().partition(" ")
+    if name and word.lower() in ("user", "group", "role"):
+        return Grantee(cast("Kind", word.lower()), name.strip())
+    return Grantee("public" if text.lower() == "public" else "user", text)
+
+
+def grantees(grants: GrantSettings) -> list[Grantee]:
+    """Everyone who gets a privilege."""
+    return [grantee(text) for texts in structs.astuple(grants) for text in texts]
+
+
+def granting(place: str, grants: GrantSettings, keywords: Mapping[str, str]) -> list[str]:
+    """The statements for a table; `keywords` come before the names of groups and roles."""
+    return [
+        f"GRANT {privilege.upper()} ON TABLE {place} TO "
+        + ", ".join(_spelled(grantee(text), keywords) for text in texts)
+        for privilege, texts in structs.asdict(grants).items()
+        if texts
+    ]
+
+
+def refuse_unknown(target: str, table: str, names: Sequence[str]) -> None:
+    """UnknownGrantee if there are names that the target does not know."""
+    if names:
+        raise UnknownGrantee(
+            f"{table} is to be granted to {', '.join(names)}, unknown to {target}",
+            hint="create who is missing there, or change 'grant' in the configuration",
+        )
+
+
+def _spelled(who: Grantee, keywords: Mapping[str, str]) -> str:
+    if who.kind == "public":
+        return "PUBLIC"
+    return f"{keywords.get(who.kind, '')} {quote(who.name)}".strip()
