@@ -125,6 +125,10 @@ class Bucket:
         obstore.put(self._store, f"{self._prefix}/{name}", data)
         return f"s3://{BUCKET}/{self._prefix}/{name}"
 
+    def get(self, url: str) -> bytes:
+        key = url.removeprefix(f"s3://{BUCKET}/")
+        return bytes(obstore.get(self._store, key).bytes())
+
     def entry(self, rows: pa.Table, **options: Any) -> dict[str, Any]:
         """Write a Parquet file, and say how a manifest names it."""
         buffer = BytesIO()
@@ -464,6 +468,68 @@ def test_strings_in_json_are_no_longer_than_the_longest_text(session: Asking) ->
     parsed = 'SELECT JSON_PARSE(\'[{{"a": "{}"}}]\') IS NULL'
     assert session(parsed.format("x" * 65_535)) == [(False,)]
     assert "65535" in session.refused(parsed.format("x" * 65_536))["M"]
+
+
+# UNLOAD and cursors
+
+
+def unload(query: str, place: str, options: str = "FORMAT AS PARQUET MANIFEST") -> str:
+    return f"UNLOAD ('{query}') TO '{place}' IAM_ROLE '{ROLE}' {options}"
+
+
+def test_unload_writes_parquet_and_a_manifest(
+    stand_in: RedshiftStandIn, session: Asking, bucket: Bucket, table: str
+) -> None:
+    session(f"INSERT INTO {table} VALUES (1, 'a '), (2, NULL), (3, 'é')")
+    place = bucket.put("unloaded/", b"").removesuffix("/") + "_here/"
+    session(unload(f"SELECT id, name, ''x'' AS c FROM {table} ORDER BY id", place))
+    assert session("SELECT pg_last_unload_count()") == [(3,)]
+    entries = json.loads(bucket.get(f"{place}manifest"))["entries"]
+    assert len(entries) == 2
+    found = pa.concat_tables(pq.read_table(BytesIO(bucket.get(e["url"]))) for e in entries)
+    assert found.to_pylist() == [
+        {"id": 1, "name": "a ", "c": "x"},
+        {"id": 2, "name": None, "c": "x"},
+        {"id": 3, "name": "é", "c": "x"},
+    ]
+    again = unload(f"SELECT id FROM {table}", place)
+    assert "not empty" in session.refused(again)["M"]
+    session(f"{again} ALLOWOVERWRITE")
+    stand_in.may_unload = False
+    assert "Access Denied" in session.refused(f"{again} ALLOWOVERWRITE")["M"]
+
+
+@pytest.mark.parametrize(
+    ("query", "options"),
+    [
+        ("SELECT TO_VARBYTE(''00'', ''hex'') AS b", "PARQUET MANIFEST"),
+        ("SELECT 1 AS a LIMIT 1", "PARQUET MANIFEST"),
+        ("SELECT 1 AS a, 2 AS a", "PARQUET MANIFEST"),
+        ("DELETE FROM t", "PARQUET MANIFEST"),
+        ("SELECT 1 AS a", "PARQUET MANIFEST GZIP"),
+        ("SELECT 1 AS a", "PARQUET MANIFEST MAXFILESIZE 4 MB"),
+    ],
+)
+def test_what_cannot_be_unloaded(
+    session: Asking, bucket: Bucket, query: str, options: str
+) -> None:
+    session.refused(unload(query, bucket.put("refused", b"") + "/", options))
+
+
+def test_cursors_have_limits(stand_in: RedshiftStandIn, session: Asking, table: str) -> None:
+    session(f"INSERT INTO {table} VALUES (1, 'a'), (2, 'b')")
+    declare = f"DECLARE floodmark_c CURSOR FOR SELECT * FROM {table}"
+    for refused in ("FETCH ALL FROM c", "FETCH FORWARD ALL FROM c", "FETCH FORWARD 1001 FROM c"):
+        session.refused(refused)
+    session("BEGIN")
+    session(declare)
+    assert len(session("FETCH FORWARD 1000 FROM floodmark_c")) == 2
+    assert "one cursor" in session.refused(declare.replace("_c ", "_d "))["M"]
+    session("ROLLBACK")
+    stand_in.cursor_bytes = 5
+    session("BEGIN")
+    assert "maximum size" in session.refused(declare)["M"]
+    session("ROLLBACK")
 
 
 # What cannot be altered

@@ -158,6 +158,18 @@ def test_old_orphans_go(two_tables: Callable[[str], Pipeline]) -> None:
     assert it.files() == it.named_files()
 
 
+def test_what_a_killed_comparison_unloaded_goes_after_a_day(pipeline: New) -> None:
+    it = pipeline({"t": "{target_name: Tee}"})
+    old, new = (f"loads/unloads/tee/{name}/0000_part_00.parquet" for name in ("old", "new"))
+    for path in (old, new):
+        it.lake.open().put(path, b"PAR1")
+    os.utime(Path(it.lake.folder or "") / old, (0, 0))
+    assert listed(it) == {old: "orphan", new: "orphan"}
+    ended = clean(it)
+    assert (ended.code, "kept 1 file, as a run may still commit" in ended.err) == (0, True)
+    assert listed(it) == {new: "orphan"}
+
+
 def test_files_of_an_older_system_are_kept(two_tables: Callable[[str], Pipeline]) -> None:
     it = two_tables("local")
     path = f"incremental/{it.table().key}/year=2024/month=01/day=01/batch_000001.parquet"

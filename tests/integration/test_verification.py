@@ -13,6 +13,7 @@ from floodmark.engine.comparison import VerificationJob
 from floodmark.errors import FloodmarkError
 from floodmark.model.position import START
 from floodmark.model.verification import Comparison, WindowPair
+from floodmark.warehouse.redshift import RedshiftTarget
 from pipelines import DirectEngine, Ended, Pipeline, ask_once, numbers, warm_engine
 from warehouses import name_target, new_warehouse
 
@@ -500,14 +501,18 @@ TYPES = {
 }
 
 
-@pytest.mark.parametrize("kind", ["duckdb", "postgres", "redshift"])
+@pytest.mark.parametrize("kind", ["duckdb", "postgres", "redshift", "redshift, unloaded"])
 def test_every_type_in_every_target(
     pipeline: New,
     server: PrivateMariaDB,
     request: pytest.FixtureRequest,
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     kind: str,
 ) -> None:
+    kind, unloaded, _ = kind.partition(", unloaded")
+    if unloaded:
+        monkeypatch.setattr(RedshiftTarget, "unload_rows", 0)
     warehouse = new_warehouse(kind, request, tmp_path / "target")
     (tmp_path / "target").mkdir(exist_ok=True)
     lake = "ministack" if kind == "redshift" else "local"
@@ -529,6 +534,10 @@ def test_every_type_in_every_target(
         ended = verify(it)
         assert ended.code == 0, ended
         assert ended.table["verification"]["rows"] == 31
+        if unloaded:
+            stand_in = request.getfixturevalue("redshift")
+            assert "UNLOAD" in {execution.kind for execution in stand_in.executed}
+            assert not list(it.lake.open().list_objects("loads/"))
         expected = []
         for number, (name, (_, _, other)) in enumerate(TYPES.items(), start=1):
             new = (

@@ -42,6 +42,8 @@ def check_target(
         yield failed(subject, error)
     else:
         yield Check(subject=subject, finding=f"{facts.version}; tables can be made and filled")
+        for remark, hint in facts.remarks:
+            yield Check(subject=subject, state="note", finding=remark, hint=hint)
         if not isinstance(connection, DuckdbConnection):  # which goes by this machine's clock
             yield check_clock(subject, facts.now, before, after)
 

@@ -12,6 +12,7 @@ from floodmark.cli.words import counted, size
 from floodmark.errors import FloodmarkError
 from floodmark.lake.files import LakeFile, choose_removable, describe_files
 from floodmark.model.durations import parse_duration
+from floodmark.model.load import unload_folder
 from floodmark.model.manifest import Chunk
 from floodmark.model.notice import Notice
 from floodmark.model.table import TableName
@@ -102,6 +103,9 @@ def _files(app: App, table: TableName, *, mend: bool = True) -> list[LakeFile]:
     found = {info.key: info for info in objects.list_objects(layout.data_files(table))}
     for folder in layout.folders_elsewhere(table, named):
         found |= {info.key: info for info in objects.list_objects(folder) if info.key in named}
+    if table in app.config.tables:
+        scratch = unload_folder(app.config.target_of(table)[1])
+        found |= {info.key: info for info in objects.list_objects(scratch)}
     return describe_files(found.values(), manifests, watermark, now=now)
 
 

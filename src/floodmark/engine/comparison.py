@@ -25,6 +25,7 @@ from floodmark.engine.task import Refusal, is_final
 from floodmark.errors import FloodmarkError
 from floodmark.model.extraction import Window
 from floodmark.model.load import TargetTable
+from floodmark.model.notice import Report
 from floodmark.model.position import START
 from floodmark.model.timestamps import plain
 from floodmark.model.verification import (
@@ -58,6 +59,9 @@ class Reader(Protocol):
 
     def read(self, table: TargetTable, extents: Sequence[Extent]) -> Iterator[pa.RecordBatch]:
         """Read rows back."""
+
+    report: Report
+    """Where it says how it reads them."""
 
 
 class VerificationJob(Struct, frozen=True, kw_only=True):
@@ -118,6 +122,8 @@ def compare_window(job: VerificationJob, pair: WindowPair) -> Comparison:
         job.open_target() as target,
         Fingerprints(conversion.schema, job.table.primary_key, job.json_columns) as prints,
     ):
+        said: list[str] = []
+        target.report = lambda notice: said.append(notice.message)
 
         def from_target() -> Iterator[pa.RecordBatch]:
             for batch in target.read(job.table, pair.extents):
@@ -127,7 +133,10 @@ def compare_window(job: VerificationJob, pair: WindowPair) -> Comparison:
         undated = conversion.zero_dates[cursor] if cursor else 0
         quarantined = sum(aside)
         equal = structs.replace(
-            _comparison(pair, sums, began), undated=undated, quarantined=quarantined
+            _comparison(pair, sums, began),
+            undated=undated,
+            quarantined=quarantined,
+            remarks=tuple(said),
         )
         if sums[0] == sums[1]:
             return equal

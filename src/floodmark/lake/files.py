@@ -7,6 +7,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from floodmark.model.load import UNLOADS
 from floodmark.model.manifest import Chunk, Manifest
 from floodmark.model.standing import Head
 from floodmark.model.watermark import Watermark
@@ -104,6 +105,8 @@ def _protection(
 ) -> Protection | None:
     if state != "orphan":
         return "not loaded" if state == "pending" else None
+    if info.key.startswith(UNLOADS):  # left by a comparison that was killed, or written by one
+        return None if now - info.modified > PATIENCE else "perhaps being written"
     ours = _OUR_NAME.fullmatch(info.key.rpartition("/")[2])
     if ours is None:
         return "not ours"  # an older system's, perhaps: its rows may still be wanted

@@ -1,5 +1,6 @@
 """What is loaded into a target, and how the target remembers it."""
 
+import re
 from datetime import datetime
 
 from msgspec import Struct
@@ -7,6 +8,17 @@ from msgspec import Struct
 from floodmark.errors import CorruptLog
 from floodmark.model.manifest import Column
 from floodmark.model.standing import Count, Head
+
+
+UNLOADS = "loads/unloads/"
+"""Where in the lake a target writes rows that are compared; nothing there is needed later."""
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9_.-]")
+
+
+def unload_folder(target_name: str) -> str:
+    """The folder for what is unloaded of a target's table."""
+    return f"{UNLOADS}{_UNSAFE.sub('_', target_name.lower())}/"
 
 
 class TargetTable(Struct, frozen=True, kw_only=True):

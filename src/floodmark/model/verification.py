@@ -76,7 +76,7 @@ class Comparison(Struct, frozen=True, kw_only=True):
     `differences` counts rows by kind, `shown` are some of them. `moved` are rows that the source
     has changed since they were loaded: they are to come, and no difference. `quarantined` are rows
     that the target cannot hold. `undated` rows have a zero or partial date for their cursor, by
-    which no row of the target is found, and are not compared.
+    which no row of the target is found, and are not compared. `remarks` are on how it was read.
     """
 
     part: int
@@ -88,6 +88,7 @@ class Comparison(Struct, frozen=True, kw_only=True):
     quarantined: int = 0
     undated: int = 0
     seconds: float = 0.0
+    remarks: tuple[str, ...] = ()
 
     @property
     def agrees(self) -> bool:

@@ -311,7 +311,7 @@ class _Comparing:
         if result.undated:
             what = "row whose cursor is" if result.undated == 1 else "rows whose cursors are"
             remark = f"{result.undated:,} {what} a zero or partial date, and not compared"
-            result = structs.replace(result, remarks=(remark,))
+            result = structs.replace(result, remarks=(*result.remarks, remark))
         if result.differences:
             error = result.summary
             store.update(self._table, lambda w: differs(w, position, error, since=since, now=now))
@@ -353,6 +353,7 @@ class _Comparing:
         for comparison in comparisons:
             self._counts.update(comparison.differences)
         shown = (*result.shown, *(row for c in comparisons for row in c.shown))
+        remarks = [remark for c in comparisons for remark in c.remarks]
         self._result = structs.replace(
             result,
             rows=result.rows + sum(comparison.source.rows for comparison in comparisons),
@@ -361,6 +362,8 @@ class _Comparing:
             quarantined=result.quarantined + sum(c.quarantined for c in comparisons),
             undated=result.undated + sum(c.undated for c in comparisons),
             shown=shown[:MOST_SHOWN],
+            # Of what all windows say, one is enough: they are read in the same way.
+            remarks=result.remarks or tuple(remarks[:1]),
         )
 
     def _key_edges(self, session: MysqlSession, start: Position, end: Position) -> Iterator[Edge]:

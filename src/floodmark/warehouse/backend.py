@@ -120,8 +120,10 @@ class SqlBackend(Target):
         """Bring data files into the temporary table STAGING, and say how many rows they had."""
 
     @abstractmethod
-    def _batches(self, statement: str, columns: Sequence[Column]) -> Iterator[pa.RecordBatch]:
-        """Run a query whose rows are too many to hold at once."""
+    def _batches(
+        self, statement: str, table: TargetTable, kinds: Sequence[str]
+    ) -> Iterator[pa.RecordBatch]:
+        """Run a query whose rows are too many to hold at once; `kinds` are the target's types."""
 
     @abstractmethod
     def _columns_of(self, name: str) -> dict[str, str]:

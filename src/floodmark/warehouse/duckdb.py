@@ -112,7 +112,12 @@ class DuckdbTarget(SqlTarget):
             self._execute(f"{insert} floodmark_file")
             self._database.unregister("floodmark_file")
 
-    def _batches(self, statement: str, columns: Sequence[Column]) -> Iterator[pa.RecordBatch]:  # noqa: ARG002
+    def _batches(
+        self,
+        statement: str,
+        table: TargetTable,  # noqa: ARG002
+        kinds: Sequence[str],  # noqa: ARG002
+    ) -> Iterator[pa.RecordBatch]:
         with _translated():
             yield from self._database.sql(statement).to_arrow_reader(_BATCH_ROWS)
 

@@ -93,5 +93,9 @@ def surely_missing(connection: Connection) -> bool:
 
 
 def open_reader(connection: Connection, lake: LakeSettings) -> Target:
-    """Open a target that is only read from, which takes no lake."""
+    """Open a target that is only read from, which takes no lake until much is read."""
+    if isinstance(connection, RedshiftConnection):
+        from floodmark.warehouse.redshift import RedshiftTarget
+
+        return RedshiftTarget(connection, None, lake)
     return open_target(connection, MemoryObjectStore(), lake, read_only=True)

@@ -240,10 +240,15 @@ class PostgresTarget(SqlTarget):
     def _read_value(self, column: Column, held: str) -> str:
         return read_value(column, quote(column.name), held)
 
-    def _batches(self, statement: str, columns: Sequence[Column]) -> Iterator[pa.RecordBatch]:
+    def _batches(
+        self,
+        statement: str,
+        table: TargetTable,
+        kinds: Sequence[str],  # noqa: ARG002
+    ) -> Iterator[pa.RecordBatch]:
         copied = f"COPY ({statement}) TO STDOUT {READ_OPTIONS}".encode()
         with self._translated(), self._connection.cursor() as cursor, cursor.copy(copied) as copy:
-            yield from read_rows(copy, columns)
+            yield from read_rows(copy, table.columns)
 
     def _count_newest(self) -> None:
         self._execute(f"ANALYZE {NEWEST}")

@@ -5,6 +5,7 @@ import re
 import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import cached_property
 from string import ascii_uppercase
 from typing import Any
 
@@ -12,12 +13,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec import structs
 
-from floodmark.config.models import LakeSettings, RedshiftConnection, TableSettings
+from floodmark.config.models import (
+    LakeSettings,
+    RedshiftConnection,
+    RetrySettings,
+    TableSettings,
+)
 from floodmark.errors import ConfigError, FloodmarkError, StorageError
-from floodmark.model.load import LoadBatch, LoadChunk, TargetTable
+from floodmark.model.load import UNLOADS, LoadBatch, LoadChunk, TargetTable, unload_folder
 from floodmark.model.manifest import Column
 from floodmark.model.notice import Notice
 from floodmark.storage.objects import ObjectStore
+from floodmark.storage.opening import open_lake
 from floodmark.warehouse.backend import NEWEST, STAGING, free_name, quote
 from floodmark.warehouse.grants import grantees, granting, grants_of, refuse_unknown
 from floodmark.warehouse.misfits import Misfit, may_be_null
@@ -49,6 +56,12 @@ from floodmark.warehouse.redshift_types import (
     staging_type,
     widens,
 )
+from floodmark.warehouse.redshift_unload import (
+    MOST_BYTES,
+    read_unloaded,
+    size_query,
+    unload_statement,
+)
 from floodmark.warehouse.redshift_widening import (
     Role,
     check_widening,
@@ -69,6 +82,7 @@ _FETCH_ROWS = 1000  # more at once is not for clusters of a single node
 # Another loader defined it at the same moment: schema, table, column, or its catalog entry.
 _EXISTS = {"42P06", "42P07", "42701", "42710", "23505"}
 _NO_SCHEMA = "3F000"
+_NUMBER = Column("c0", "int", False, "int32")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]")
 _UPPER = {ord(letter): letter.lower() for letter in ascii_uppercase}
 
@@ -78,15 +92,20 @@ class RedshiftTarget(LockingTarget):
 
     now = "SYSDATE"  # CURRENT_TIMESTAMP works on the leader node only
 
+    unload_rows = 200_000
+    """From so many rows on, what is read back goes through the lake rather than a cursor."""
+
     def __init__(
         self,
         connection: RedshiftConnection,
-        objects: ObjectStore,
+        objects: ObjectStore | None,
         lake: LakeSettings,
         settings: TableSettings = _NO_SETTINGS,
     ) -> None:
         lake.require_s3()
-        self._objects = objects
+        if objects is not None:
+            self._objects = objects
+        self._lake_settings = lake
         self._lake = lake.url.rstrip("/")
         self._codec = lake.codec or "snappy"
         self._endpoint = lake.endpoint
@@ -98,6 +117,11 @@ class RedshiftTarget(LockingTarget):
         self._connection = connection
         self._analyze = connection.analyze
         self._session = RedshiftSession(connection)
+
+    @cached_property
+    def _objects(self) -> ObjectStore:
+        """The lake, where only reading may need it."""
+        return open_lake(self._lake_settings, RetrySettings())
 
     def column_type(self, column: Column) -> str:
         """Redshift's type for a column."""
@@ -241,7 +265,22 @@ class RedshiftTarget(LockingTarget):
             self._execute("DROP TABLE floodmark_probe")
             for info in list(self._objects.list_objects(folder)):
                 self._objects.delete(info.key)
-        return facts
+        return structs.replace(facts, remarks=tuple(self._probe_unload()))
+
+    def _probe_unload(self) -> Iterator[tuple[str, str]]:
+        """Say what keeps rows from being unloaded, if anything does: only verification needs it."""
+        folder = f"{UNLOADS}{secrets.token_hex(8)}/"
+        try:
+            unloaded = self._unload("SELECT 1 AS c0", ["INTEGER"], folder)
+            for _ in read_unloaded(self._objects, self._lake, folder, unloaded, [_NUMBER]):
+                pass
+        except FloodmarkError as error:
+            yield (
+                f"'--verify-data' reads through cursors, as UNLOAD failed: {error.message}",
+                "let the role write to the lake: docs/guides/redshift-permissions.md",
+            )
+        finally:
+            self._remove(folder)
 
     def _copy(self, into: str, folder: str, files: Sequence[tuple[str, int]]) -> None:
         """Copy files of the lake into a table, by way of a list of them in a folder of the lake."""
@@ -294,7 +333,43 @@ class RedshiftTarget(LockingTarget):
         name = quote(column.name)
         return f"JSON_SERIALIZE({name})" if held == SUPER else name
 
-    def _batches(self, statement: str, columns: Sequence[Column]) -> Iterator[pa.RecordBatch]:
+    def _batches(
+        self, statement: str, table: TargetTable, kinds: Sequence[str]
+    ) -> Iterator[pa.RecordBatch]:
+        rows, *longest = self._query(size_query(statement, kinds))[0]
+        if rows >= self.unload_rows and all((size or 0) <= MOST_BYTES for size in longest):
+            return self._unloaded(statement, table, kinds)
+        return self._fetched(statement, table.columns)
+
+    def _unloaded(
+        self, statement: str, table: TargetTable, kinds: Sequence[str]
+    ) -> Iterator[pa.RecordBatch]:
+        columns = table.columns
+        folder = f"{unload_folder(table.name)}{secrets.token_hex(8)}/"
+        try:
+            try:
+                unloaded = self._unload(statement, kinds, folder)
+            except StatementFailed as error:
+                message = f"rows are read through a cursor, as UNLOAD failed: {error.message}"
+                self.report(Notice("warning", message, "unload"))
+                yield from self._fetched(statement, columns)
+            else:
+                yield from read_unloaded(self._objects, self._lake, folder, unloaded, columns)
+        finally:
+            self._remove(folder)
+
+    def _unload(self, statement: str, kinds: Sequence[str], folder: str) -> int:
+        """Write a query's rows to a folder of the lake, and say how many there are."""
+        place = f"{self._lake}/{folder}"
+        self._execute(unload_statement(statement, kinds, place, self._authorization))
+        return int(self._query("SELECT pg_last_unload_count()")[0][0])
+
+    def _remove(self, folder: str) -> None:
+        with suppress(StorageError):  # nobody needs it any more; 's3clean' finds it
+            for info in list(self._objects.list_objects(folder)):
+                self._objects.delete(info.key)
+
+    def _fetched(self, statement: str, columns: Sequence[Column]) -> Iterator[pa.RecordBatch]:
         self._begin()  # without a cursor, the driver holds all rows of an answer
         try:
             self._execute(f"DECLARE floodmark_rows CURSOR FOR {statement}")

@@ -186,7 +186,8 @@ class SqlTarget(LedgerTable, ConvertingBackend):
         )
         where = within(extents, lambda name: quote(kept[name]))
         statement = f"SELECT {columns} FROM {self._name(named.name)} WHERE {where}"  # noqa: S608
-        return self._batches(statement, named.columns)
+        kinds = [found.get(column.name, "") for column in named.columns]
+        return self._batches(statement, named, kinds)
 
     @final
     def misfits(self, table: TargetTable) -> Sequence[Misfit]:

@@ -43,10 +43,14 @@ class Unrepresentable(FloodmarkError):
 
 
 class TargetFacts(Struct, frozen=True, kw_only=True):
-    """What a target says of itself: its version and its time (UTC if it has no zone)."""
+    """What a target says of itself: its version and its time (UTC if it has no zone).
+
+    `remarks` are what it cannot do, without which loads work all the same; with hints.
+    """
 
     version: str
     now: datetime
+    remarks: tuple[tuple[str, str], ...] = ()
 
 
 class Target(ABC):

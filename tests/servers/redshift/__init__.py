@@ -14,6 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
+import pyarrow as pa
+
 from floodmark.children import LOOPBACK
 from floodmark.config.models import RedshiftConnection
 from floodmark.config.secret import Secret
@@ -26,8 +28,12 @@ from servers.redshift.faults import Execution, Fault, Plan, no_faults
 from servers.redshift.lake_files import File, read_files
 from servers.redshift.refusals import CopyRefused
 from servers.redshift.session import Session, Surroundings
+from servers.redshift.unload_command import UnloadCommand, write_files
 from servers.redshift.wire import Peer
 from servers.threads import Threads
+
+MOST_CURSOR_BYTES = 8_000_000_000
+"""Of a single dc2.large."""
 
 ROLE = "arn:aws:iam::123456789012:role/floodmark"
 
@@ -55,6 +61,10 @@ class RedshiftStandIn:
         """Every statement that was run, or met a fault."""
         self.buckets_elsewhere: set[str] = set()
         """Buckets in another region than the cluster's."""
+        self.may_unload = True
+        """Whether the role may write to buckets."""
+        self.cursor_bytes = MOST_CURSOR_BYTES
+        """How much the leader node holds of a cursor's rows."""
         self.logins = Logins(postgres.password)
         self._isolation = isolation.replace(" ", "\\ ")
         self._tls = tls
@@ -90,6 +100,8 @@ class RedshiftStandIn:
         """No faults from now on, nobody is locked, and statements are counted from 1 again."""
         self.logins.forget()
         self.buckets_elsewhere.clear()
+        self.may_unload = True
+        self.cursor_bytes = MOST_CURSOR_BYTES
         with self._lock:
             self.plan = no_faults
             self.executed = []
@@ -140,6 +152,8 @@ class RedshiftStandIn:
                 self._define_varbyte,
                 self._read_files,
                 self._note_load_error,
+                self._write_files,
+                lambda: self.cursor_bytes,
             )
             Session(client, backend, surroundings).run()
         except (EOFError, OSError, ValueError):
@@ -167,6 +181,9 @@ class RedshiftStandIn:
 
     def _read_files(self, command: CopyCommand) -> Iterator[File]:
         return read_files(command, self._s3, ROLE, self.buckets_elsewhere)
+
+    def _write_files(self, command: UnloadCommand, rows: pa.Table) -> None:
+        write_files(command, rows, self._s3, ROLE, permitted=self.may_unload)
 
     def _note_load_error(self, pid: int, error: CopyRefused) -> None:
         self._postgres.execute(

@@ -168,6 +168,8 @@ CREATE VIEW redshift.stv_sessions AS
   FROM pg_catalog.pg_stat_activity WHERE usename = current_user;
 CREATE FUNCTION redshift.pg_last_copy_count() RETURNS bigint LANGUAGE sql STABLE AS
   $$ SELECT coalesce(nullif(current_setting('redshift.copy_count', true), ''), '0')::bigint $$;
+CREATE FUNCTION redshift.pg_last_unload_count() RETURNS bigint LANGUAGE sql STABLE AS
+  $$ SELECT coalesce(nullif(current_setting('redshift.unload_count', true), ''), '0')::bigint $$;
 CREATE TABLE redshift.sys_load_error_detail (
   session_id integer, start_time timestamp DEFAULT (clock_timestamp() AT TIME ZONE 'UTC'),
   file_name character(256), line_number bigint, column_name character(127),

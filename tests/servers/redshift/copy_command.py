@@ -39,7 +39,7 @@ def parse_copy(tokens: Tokens) -> CopyCommand:
         raise syntax_error(rest[0] if rest else "end of input")
     if not rest[1].startswith("'s3://"):
         raise Refused("COPY from this source is not supported", "0A000")
-    source = _text(rest[1])
+    source = text_of(rest[1])
     options = _options(rest[2:])
     if "PARQUET" not in options:
         raise Refused("the stand-in reads PARQUET only")
@@ -48,7 +48,7 @@ def parse_copy(tokens: Tokens) -> CopyCommand:
     role, credentials = options.get("IAM_ROLE"), options.get("CREDENTIALS")
     if (role is None) == (credentials is None):
         raise Refused("CREDENTIALS argument is required but not found or given twice", "42601")
-    keys = _keys(credentials) if credentials else None
+    keys = credentials_keys(credentials) if credentials else None
     return CopyCommand(render(table), source, role, keys, columns)
 
 
@@ -61,7 +61,7 @@ def _options(tokens: Tokens) -> dict[str, str]:
             word, tokens = (tokens[0], tokens[1:]) if tokens else ("end of input", ())
         if word in ("IAM_ROLE", "CREDENTIALS"):
             tokens = tokens[tokens[:1] == ("AS",) :]
-            options[word], tokens = _value(word, tokens[:1]), tokens[1:]
+            options[word], tokens = value_of(word, tokens[:1]), tokens[1:]
         elif word == "STATUPDATE":
             tokens = tokens[tokens[:1] in (("ON",), ("OFF",), ("TRUE",), ("FALSE",)) :]
         elif word in ("PARQUET", "MANIFEST", *_ALONE):
@@ -71,23 +71,26 @@ def _options(tokens: Tokens) -> dict[str, str]:
     return options
 
 
-def _value(word: str, tokens: Tokens) -> str:
+def value_of(word: str, tokens: Tokens) -> str:
+    """What follows IAM_ROLE or CREDENTIALS."""
     if word == "IAM_ROLE" and tokens == ("DEFAULT",):
         return "default"
     if not tokens or not tokens[0].startswith("'"):
         raise syntax_error(tokens[0] if tokens else "end of input")
-    value = _text(tokens[0])
+    value = text_of(tokens[0])
     if word == "IAM_ROLE" and not _ROLE.fullmatch(value):
         raise Refused("Invalid IAM role: it is not an ARN", "22023")
     return value
 
 
-def _keys(credentials: str) -> tuple[str, str]:
+def credentials_keys(credentials: str) -> tuple[str, str]:
+    """The pair of keys in CREDENTIALS."""
     found = _PAIR.fullmatch(credentials)
     if found is None:
         raise Refused("Invalid credentials", "22023")
     return found[1], found[2]
 
 
-def _text(literal: str) -> str:
+def text_of(literal: str) -> str:
+    """The text that a literal stands for."""
     return re.sub(r"\\(.)|''", lambda found: found[1] or "'", literal[1:-1])

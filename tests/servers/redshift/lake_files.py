@@ -69,6 +69,24 @@ def _check_pages(file: File, data: bytes) -> None:
                 raise CopyRefused("Unsupported data page version", file=file.url)
 
 
+def store_of(server: S3Server, keys: tuple[str, str], url: str) -> S3Store:
+    """The bucket of an address."""
+    return S3Store(
+        _bucket(url),
+        endpoint=server.endpoint,
+        region=REGION,
+        access_key_id=keys[0],
+        secret_access_key=keys[1],
+        virtual_hosted_style_request=False,
+        client_options={"allow_http": True},
+    )
+
+
+def key_of(url: str) -> str:
+    """What follows the bucket."""
+    return url.removeprefix("s3://").partition("/")[2]
+
+
 def _bucket(url: str) -> str:
     return url.removeprefix("s3://").partition("/")[0]
 
@@ -93,18 +111,8 @@ def _size(entry: dict[str, Any]) -> int:
 
 
 def _get(server: S3Server, keys: tuple[str, str], url: str) -> bytes | None:
-    bucket, key = _bucket(url), url.removeprefix("s3://").partition("/")[2]
-    store = S3Store(
-        bucket,
-        endpoint=server.endpoint,
-        region=REGION,
-        access_key_id=keys[0],
-        secret_access_key=keys[1],
-        virtual_hosted_style_request=False,
-        client_options={"allow_http": True},
-    )
     try:
-        return bytes(obstore.get(store, key).bytes())
+        return bytes(obstore.get(store_of(server, keys, url), key_of(url)).bytes())
     except (FileNotFoundError, NotFoundError):
         return None
     except BaseError as error:

@@ -4,6 +4,8 @@ import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from servers.redshift import wire
 from servers.redshift.alterations import check_alteration, keep_attributes
 from servers.redshift.authentication import answer_backend
@@ -15,6 +17,7 @@ from servers.redshift.lake_files import File
 from servers.redshift.parquet_rows import check_fit, rows_as_csv
 from servers.redshift.refusals import CopyRefused, Refused
 from servers.redshift.statements import Statement, translate
+from servers.redshift.unload_command import UnloadCommand, rows_of
 from servers.redshift.wire import Message, Peer
 
 VERSION = "8.0.2"
@@ -38,6 +41,8 @@ class Surroundings:
     define_varbyte: Callable[[int], None]
     read_files: Callable[[CopyCommand], Iterator[File]]
     note_load_error: Callable[[int, CopyRefused], None]
+    write_files: Callable[[UnloadCommand, pa.Table], None]
+    cursor_bytes: Callable[[], int]
 
 
 class Session:
@@ -136,8 +141,9 @@ class Session:
             self._surroundings.define_varbyte(size)
         if isinstance(statement.definition, Alteration):
             check_alteration(self._backend, statement.definition)
-        # A COPY is ours; PostgreSQL is given something without parameters or rows to prepare.
-        text = "DO $$ BEGIN END $$" if statement.copy else statement.sql
+        # COPY and UNLOAD are ours; PostgreSQL is given something without parameters or rows to prepare.
+        ours = statement.copy or statement.unload
+        text = "DO $$ BEGIN END $$" if ours else statement.sql
         rest = message.body.split(b"\0", 2)[2]
         return Message(wire.PARSE, f"{name}\0{text}\0".encode() + rest)
 
@@ -149,7 +155,7 @@ class Session:
         """A statement of another client than the driver, such as a person's."""
         (sql,) = wire.texts(message.body, 1)
         statement = translate(sql, in_transaction=not self._backend.idle)
-        if statement.copy or statement.definition.varbytes:
+        if statement.copy or statement.unload or statement.definition.varbytes:
             raise Refused("the stand-in takes this by the extended protocol only")
         return statement, sql
 
@@ -163,7 +169,14 @@ class Session:
         self._lock_written(statement)
         made = statement.definition
         existed = statement.kind == "CREATE" and made.table and self._exists(made.table)
-        answer = self._copy(statement.copy) if statement.copy else self._backend.ask(*messages)
+        if statement.kind == "DECLARE":
+            self._check_cursor(statement)
+        if statement.copy:
+            answer = self._copy(statement.copy)
+        elif statement.unload:
+            answer = self._unload(statement)
+        else:
+            answer = self._backend.ask(*messages)
         if not existed and not any(message.kind == wire.ERROR for message in answer):
             keep_attributes(self._backend, made)
         if statement.kind == "TRUNCATE" and self._backend.status == IN_TRANSACTION:
@@ -181,6 +194,35 @@ class Session:
 
     def _exists(self, table: str) -> bool:
         return self._backend.rows(f"SELECT to_regclass({literal(table)})") != [[None]]
+
+    def _check_cursor(self, statement: Statement) -> None:
+        """One cursor at a time, whose rows the leader node can hold: by their size as text."""
+        if self._backend.status == IN_TRANSACTION:
+            if self._backend.rows("SELECT 1 FROM pg_cursors WHERE name LIKE 'floodmark%'"):
+                raise Refused("Only one cursor at a time can be open", "42P03")
+            query = statement.sql.partition(" FOR ")[2]
+            size = f"SELECT coalesce(sum(octet_length(q::text)), 0) FROM ({query}) AS q"
+            if int(str(self._backend.rows(size)[0][0])) > self._surroundings.cursor_bytes():
+                raise Refused("exceeded the maximum size of the result set of cursors", "53400")
+
+    def _unload(self, statement: Statement) -> list[Message]:
+        assert statement.unload is not None
+        if self._backend.status == FAILED:
+            raise Refused("current transaction is aborted", "25P02")
+        answer = self._backend.ask(wire.query(statement.sql))
+        if any(message.kind == wire.ERROR for message in answer):
+            raise Answered(answer)
+        rows = rows_of(answer)
+        self._surroundings.write_files(statement.unload, rows)
+        self._backend.rows(
+            f"SELECT set_config('redshift.unload_count', '{rows.num_rows}', false)"
+        )
+        return [
+            Message(wire.BIND_COMPLETE),
+            wire.notice(f"UNLOAD completed, {rows.num_rows} record(s) unloaded successfully."),
+            Message(wire.COMMAND_COMPLETE, b"UNLOAD\0"),
+            Message(wire.READY, self._backend.status),
+        ]
 
     def _copy(self, command: CopyCommand) -> list[Message]:
         if self._backend.status == FAILED:

@@ -9,6 +9,7 @@ from servers.redshift.column_types import VARCHAR
 from servers.redshift.copy_command import CopyCommand, parse_copy
 from servers.redshift.definitions import Definition, alter_table, create_table
 from servers.redshift.refusals import Refused, syntax_error
+from servers.redshift.unload_command import UnloadCommand, parse_unload
 from servers.redshift.tokens import Tokens, has, render, split, starts, table_name, tokenize
 
 _TRANSACTIONS = ("BEGIN", "COMMIT", "ROLLBACK")
@@ -18,6 +19,7 @@ _OTHERS = ("SELECT", "SET", "SHOW", "INSERT", "UPDATE", "DROP", "DECLARE", "FETC
 _LEADER_ONLY = ("CURRENT_TIMESTAMP", "NOW", "LOCALTIMESTAMP", "CURRENT_TIME")
 # Settings that PostgreSQL does not know.
 _SETTINGS = ("JSON_PARSE_DEDUP_ATTRIBUTES", "QUERY_GROUP")
+_MOST_FETCHED = 1000
 _PRIVILEGES = (
     ("SELECT",), ("INSERT",), ("UPDATE",), ("DELETE",), ("DROP",), ("REFERENCES",), ("ALL",),
 )  # fmt: skip
@@ -38,6 +40,7 @@ class Statement:
     kind: str
     definition: Definition = field(default_factory=lambda: Definition(""))
     copy: CopyCommand | None = None
+    unload: UnloadCommand | None = None
     written: str = ""
     """The table whose rows it changes."""
 
@@ -58,6 +61,12 @@ def translate(sql: str, *, in_transaction: bool) -> Statement:
     if kind == "COPY":
         command = parse_copy(tokens)
         return Statement(kind, copy=command, written=command.table)
+    if kind == "UNLOAD":
+        unload = parse_unload(tokens)
+        query = translate(unload.query, in_transaction=in_transaction)
+        return Statement(kind, query.definition, unload=unload)
+    if kind == "FETCH":
+        _check_fetch(tokens)
     definition = _definition(kind, tokens, in_transaction=in_transaction)
     return Statement(kind, definition, written=_written(tokens))
 
@@ -173,6 +182,12 @@ def _granted(tokens: Tokens) -> Tokens:
         raise syntax_error(rest[0] if rest else "end of input")
     start = len(tokens) - len(rest)
     return (*tokens[:start], *(token for token in rest if token != "ROLE"))
+
+
+def _check_fetch(tokens: Tokens) -> None:
+    """FETCH FORWARD count FROM cursor: on a single node, neither all rows nor more than 1,000."""
+    if "ALL" in tokens or any(token.isdigit() and int(token) > _MOST_FETCHED for token in tokens):
+        raise Refused(f"Fetch size is limited to {_MOST_FETCHED} on a single node cluster")
 
 
 def _check_lock(tokens: Tokens) -> None:
