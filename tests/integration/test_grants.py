@@ -8,10 +8,10 @@ from uuid import uuid4
 import pytest
 from msgspec import structs
 
-from floodmark.config.models import GrantSettings, TableSettings
+from floodmark.config.models import GrantSettings, PostgresConnection, TableSettings
 from floodmark.model.load import TargetTable
 from floodmark.model.manifest import Column
-from floodmark.warehouse.grants import granting
+from floodmark.warehouse.grants import granting, grants_of
 from floodmark.warehouse.target import UnknownGrantee
 from pipelines import Pipeline, ask_once, use_redshift
 from scenarios import use_test_keys
@@ -61,8 +61,8 @@ def test_a_new_table_is_granted_and_stays_so_when_it_is_widened(
     warehouse: Warehouse, known: dict[str, str]
 ) -> None:
     grants = GrantSettings(
-        select=[known["who"], f"group {known['many']}", f"role {known['part']}"],
-        delete=[f"role {known['part']}"],
+        select=(known["who"], f"group {known['many']}", f"role {known['part']}"),
+        delete=(f"role {known['part']}",),
     )
     loads = Loads(granted(warehouse, grants), TABLE)
     assert loads.load(loads.chunk([{"id": 1}])) == 1
@@ -78,14 +78,14 @@ def test_nobody_is_granted_a_table_that_was_there(
 ) -> None:
     loads = Loads(warehouse, TABLE)
     loads.load(loads.chunk([{"id": 1}]))
-    later = Loads(granted(warehouse, GrantSettings(select=[known["who"]])), TABLE)
+    later = Loads(granted(warehouse, GrantSettings(select=(known["who"],))), TABLE)
     later.load(later.chunk([{"id": 2}]))
     assert not may(warehouse, known["who"], "SELECT")
 
 
 @pytest.mark.parametrize("who", ["nobody", "group nobody"])
 def test_a_table_for_somebody_unknown_is_not_made(warehouse: Warehouse, who: str) -> None:
-    grants = GrantSettings(select=["public", who])
+    grants = GrantSettings(select=("public", who))
     with granted(warehouse, grants).open() as target:
         with pytest.raises(UnknownGrantee, match="t is to be granted to nobody, unknown to"):
             target.prepare(TABLE)
@@ -99,7 +99,7 @@ def test_a_role_of_redshift_that_is_unknown_undoes_the_table(
 ) -> None:
     """Which roles there are is not everybody's to see: so GRANT itself fails."""
     use_test_keys(monkeypatch)
-    grants = GrantSettings(select=["role nobody"])
+    grants = GrantSettings(select=("role nobody",))
     with granted(new_warehouse("redshift", request, tmp_path), grants).open() as target:
         with pytest.raises(Exception, match='role "nobody" does not exist'):
             target.prepare(TABLE)
@@ -121,9 +121,13 @@ def test_nothing_is_read_for_somebody_unknown(
 
 
 def test_how_a_grant_is_spelled() -> None:
-    grants = GrantSettings(select=['a "b"', "Public", "GROUP bi", "group"], update=["user user"])
+    grants = GrantSettings(select=('a "b"', "Public", "GROUP bi", "group"), update=("user user",))
     assert granting("s.t", grants, {"group": "GROUP", "role": "ROLE"}) == [
         'GRANT SELECT ON TABLE s.t TO "a ""b""", PUBLIC, GROUP "bi", "group"',
         'GRANT UPDATE ON TABLE s.t TO "user"',
     ]
-    assert TableSettings().grant is None
+    table = TableSettings(grant=GrantSettings())
+    connection = PostgresConnection(database="d", user="u", grant=grants)
+    assert grants_of(connection, TableSettings()) is grants
+    assert granting("s.t", grants_of(connection, table), {}) == []
+    assert hash(connection)

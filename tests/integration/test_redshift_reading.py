@@ -107,7 +107,7 @@ def test_rows_that_are_missing_from_the_files_are_noticed(
     things.load(things.chunk([{"id": n, "data": None} for n in range(3)]))
     unload = RedshiftTarget._unload
     monkeypatch.setattr(RedshiftTarget, "_unload", lambda *given: unload(*given) + 1)
-    with pytest.raises(FloodmarkError, match="unloaded 4 rows, but its files .* hold 3"):
+    with pytest.raises(FloodmarkError, match=r"unloaded 4 rows, but its files .* hold 3"):
         read(things)
 
 
@@ -117,9 +117,7 @@ def test_a_verification_tells_of_a_role_that_may_not_unload(
     monkeypatch.setattr(RedshiftTarget, "unload_rows", 2)
     it = pipeline({"t": "{cursor: id}"}, lake="ministack")
     use_redshift(it, redshift, schema=f"s_{it.schema[-8:]}")
-    ask_once(
-        it, f"CREATE TABLE t (id INT PRIMARY KEY) AS SELECT seq AS id FROM {numbers(1, 9)}"
-    )
+    ask_once(it, f"CREATE TABLE t (id INT PRIMARY KEY) AS SELECT seq AS id FROM {numbers(1, 9)}")
     redshift.may_unload = False
     try:
         ended = it.call("sync", "-p", "main", "--verify-data=new", "--json")

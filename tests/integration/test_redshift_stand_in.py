@@ -470,6 +470,30 @@ def test_strings_in_json_are_no_longer_than_the_longest_text(session: Asking) ->
     assert "65535" in session.refused(parsed.format("x" * 65_536))["M"]
 
 
+# Long names
+
+
+def test_names_of_127_bytes_are_told_apart(session: Asking) -> None:
+    table, column = f"t_{uuid.uuid4().hex}".ljust(127, "x"), "Ä" + "c" * 125
+    session(f'CREATE TABLE "{table}" ("{column}" INTEGER, "{column[:-1]}d" VARCHAR(9) ENCODE ZSTD)')
+    session(f'INSERT INTO {table} ("{column}") VALUES (1)')
+    shown = (
+        "SELECT attname FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid"
+        f" WHERE relname = '{table}' AND attnum > 0 ORDER BY attnum"
+    )
+    assert session(shown) == [(column,), (f"{column[:-1]}d",)]
+    assert session(
+        f"SELECT column_name, encoding FROM svv_redshift_columns WHERE table_name = '{table}'"
+        " AND encoding <> 'none'"
+    ) == [(f"{column[:-1]}d", "zstd")]
+    cursor = session.connection.cursor()
+    cursor.execute(f"SELECT \"{column}\", '{column}' FROM {table}")
+    assert cursor.description[0][0] in (column, column.encode())
+    assert list(map(tuple, cursor.fetchall())) == [(1, column)]
+    assert table in session.refused(f"SELECT * FROM {table}y WHERE {table}.z = 1")["M"]
+    session(f'ALTER TABLE {table} ALTER COLUMN "{column[:-1]}d" TYPE VARCHAR(10)')
+
+
 # UNLOAD and cursors
 
 
@@ -510,9 +534,7 @@ def test_unload_writes_parquet_and_a_manifest(
         ("SELECT 1 AS a", "PARQUET MANIFEST MAXFILESIZE 4 MB"),
     ],
 )
-def test_what_cannot_be_unloaded(
-    session: Asking, bucket: Bucket, query: str, options: str
-) -> None:
+def test_what_cannot_be_unloaded(session: Asking, bucket: Bucket, query: str, options: str) -> None:
     session.refused(unload(query, bucket.put("refused", b"") + "/", options))
 
 

@@ -57,13 +57,13 @@ class LakeSettings(Struct, frozen=True, kw_only=True):
 class GrantSettings(Struct, frozen=True, kw_only=True):
     """Who gets a privilege: `analyst`, `group bi`, `role reporting`, or `public`."""
 
-    select: list[Text] = []
+    select: tuple[Text, ...] = ()
     """Who may read."""
-    insert: list[Text] = []
+    insert: tuple[Text, ...] = ()
     """Who may insert rows."""
-    update: list[Text] = []
+    update: tuple[Text, ...] = ()
     """Who may update rows."""
-    delete: list[Text] = []
+    delete: tuple[Text, ...] = ()
     """Who may delete rows."""
 
 

@@ -9,7 +9,6 @@ from floodmark.errors import CorruptLog
 from floodmark.model.manifest import Column
 from floodmark.model.standing import Count, Head
 
-
 UNLOADS = "loads/unloads/"
 """Where in the lake a target writes rows that are compared; nothing there is needed later."""
 

@@ -3,10 +3,8 @@
 import json
 import re
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from functools import cached_property
-from string import ascii_uppercase
 from typing import Any
 
 import pyarrow as pa
@@ -16,36 +14,26 @@ from msgspec import structs
 from floodmark.config.models import (
     LakeSettings,
     RedshiftConnection,
-    RetrySettings,
     TableSettings,
 )
 from floodmark.errors import ConfigError, FloodmarkError, StorageError
-from floodmark.model.load import UNLOADS, LoadBatch, LoadChunk, TargetTable, unload_folder
+from floodmark.model.load import LoadBatch, LoadChunk, TargetTable
 from floodmark.model.manifest import Column
 from floodmark.model.notice import Notice
 from floodmark.storage.objects import ObjectStore
-from floodmark.storage.opening import open_lake
-from floodmark.warehouse.backend import NEWEST, STAGING, free_name, quote
-from floodmark.warehouse.grants import grantees, granting, grants_of, refuse_unknown
+from floodmark.warehouse.backend import NEWEST, STAGING, quote
+from floodmark.warehouse.grants import grants_of
 from floodmark.warehouse.misfits import Misfit, may_be_null
-from floodmark.warehouse.reading import bytes_of
 from floodmark.warehouse.redshift_locks import LockingTarget
-from floodmark.warehouse.redshift_keys import (
-    declared_key,
-    dropping_key,
-    key_columns,
-    key_query,
-    never_null,
-    not_null_query,
-    stays_true,
-)
 from floodmark.warehouse.redshift_misfits import redshift_misfits
+from floodmark.warehouse.redshift_reading import RedshiftReading
 from floodmark.warehouse.redshift_session import (
     DataRefused,
     RedshiftSession,
     StatementFailed,
     literal,
 )
+from floodmark.warehouse.redshift_tables import RedshiftTables
 from floodmark.warehouse.redshift_types import (
     MOST_SCALE,
     SUPER,
@@ -56,44 +44,24 @@ from floodmark.warehouse.redshift_types import (
     staging_type,
     widens,
 )
-from floodmark.warehouse.redshift_unload import (
-    MOST_BYTES,
-    read_unloaded,
-    size_query,
-    unload_statement,
-)
-from floodmark.warehouse.redshift_widening import (
-    Role,
-    check_widening,
-    grows_in_place,
-    rewriting,
-    role_of,
-    roles_query,
-    views_query,
-)
+from floodmark.warehouse.redshift_types import folded as _folded
 from floodmark.warehouse.target import SchemaConflict, TargetFacts, Unrepresentable
 
 _LOADS = "loads/"
 _LONGEST_NAME = 127  # bytes; Redshift cuts what is longer
 _NO_SETTINGS = TableSettings()
 _ERRORS_SHOWN = 3
-_FETCH_ROWS = 1000  # more at once is not for clusters of a single node
 
 # Another loader defined it at the same moment: schema, table, column, or its catalog entry.
 _EXISTS = {"42P06", "42P07", "42701", "42710", "23505"}
 _NO_SCHEMA = "3F000"
-_NUMBER = Column("c0", "int", False, "int32")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]")
-_UPPER = {ord(letter): letter.lower() for letter in ascii_uppercase}
 
 
-class RedshiftTarget(LockingTarget):
+class RedshiftTarget(LockingTarget, RedshiftTables, RedshiftReading):
     """A Redshift cluster or workgroup, with the lake in S3."""
 
     now = "SYSDATE"  # CURRENT_TIMESTAMP works on the leader node only
-
-    unload_rows = 200_000
-    """From so many rows on, what is read back goes through the lake rather than a cursor."""
 
     def __init__(
         self,
@@ -118,10 +86,6 @@ class RedshiftTarget(LockingTarget):
         self._analyze = connection.analyze
         self._session = RedshiftSession(connection)
 
-    @cached_property
-    def _objects(self) -> ObjectStore:
-        """The lake, where only reading may need it."""
-        return open_lake(self._lake_settings, RetrySettings())
 
     def column_type(self, column: Column) -> str:
         """Redshift's type for a column."""
@@ -267,21 +231,6 @@ class RedshiftTarget(LockingTarget):
                 self._objects.delete(info.key)
         return structs.replace(facts, remarks=tuple(self._probe_unload()))
 
-    def _probe_unload(self) -> Iterator[tuple[str, str]]:
-        """Say what keeps rows from being unloaded, if anything does: only verification needs it."""
-        folder = f"{UNLOADS}{secrets.token_hex(8)}/"
-        try:
-            unloaded = self._unload("SELECT 1 AS c0", ["INTEGER"], folder)
-            for _ in read_unloaded(self._objects, self._lake, folder, unloaded, [_NUMBER]):
-                pass
-        except FloodmarkError as error:
-            yield (
-                f"'--verify-data' reads through cursors, as UNLOAD failed: {error.message}",
-                "let the role write to the lake: docs/guides/redshift-permissions.md",
-            )
-        finally:
-            self._remove(folder)
-
     def _copy(self, into: str, folder: str, files: Sequence[tuple[str, int]]) -> None:
         """Copy files of the lake into a table, by way of a list of them in a folder of the lake."""
         key = f"{folder}{secrets.token_hex(8)}.manifest"
@@ -329,62 +278,6 @@ class RedshiftTarget(LockingTarget):
     def _stage(self, table: TargetTable, paths: Sequence[str]) -> int:
         raise NotImplementedError("COPY needs the files' sizes, too")
 
-    def _read_value(self, column: Column, held: str) -> str:
-        name = quote(column.name)
-        return f"JSON_SERIALIZE({name})" if held == SUPER else name
-
-    def _batches(
-        self, statement: str, table: TargetTable, kinds: Sequence[str]
-    ) -> Iterator[pa.RecordBatch]:
-        rows, *longest = self._query(size_query(statement, kinds))[0]
-        if rows >= self.unload_rows and all((size or 0) <= MOST_BYTES for size in longest):
-            return self._unloaded(statement, table, kinds)
-        return self._fetched(statement, table.columns)
-
-    def _unloaded(
-        self, statement: str, table: TargetTable, kinds: Sequence[str]
-    ) -> Iterator[pa.RecordBatch]:
-        columns = table.columns
-        folder = f"{unload_folder(table.name)}{secrets.token_hex(8)}/"
-        try:
-            try:
-                unloaded = self._unload(statement, kinds, folder)
-            except StatementFailed as error:
-                message = f"rows are read through a cursor, as UNLOAD failed: {error.message}"
-                self.report(Notice("warning", message, "unload"))
-                yield from self._fetched(statement, columns)
-            else:
-                yield from read_unloaded(self._objects, self._lake, folder, unloaded, columns)
-        finally:
-            self._remove(folder)
-
-    def _unload(self, statement: str, kinds: Sequence[str], folder: str) -> int:
-        """Write a query's rows to a folder of the lake, and say how many there are."""
-        place = f"{self._lake}/{folder}"
-        self._execute(unload_statement(statement, kinds, place, self._authorization))
-        return int(self._query("SELECT pg_last_unload_count()")[0][0])
-
-    def _remove(self, folder: str) -> None:
-        with suppress(StorageError):  # nobody needs it any more; 's3clean' finds it
-            for info in list(self._objects.list_objects(folder)):
-                self._objects.delete(info.key)
-
-    def _fetched(self, statement: str, columns: Sequence[Column]) -> Iterator[pa.RecordBatch]:
-        self._begin()  # without a cursor, the driver holds all rows of an answer
-        try:
-            self._execute(f"DECLARE floodmark_rows CURSOR FOR {statement}")
-            while rows := self._query(f"FETCH FORWARD {_FETCH_ROWS} FROM floodmark_rows"):
-                arrays = [pa.array(values) for values in zip(*rows, strict=True)]
-                yield pa.record_batch(
-                    [
-                        bytes_of(array.cast(pa.string())) if column.arrow == "binary" else array
-                        for column, array in zip(columns, arrays, strict=True)
-                    ],
-                    names=[f"c{number}" for number in range(len(columns))],
-                )
-        finally:
-            self._rollback()
-
     def _columns_of(self, name: str) -> dict[str, str]:
         rows = self._query(
             "SELECT a.attname, format_type(a.atttypid, a.atttypmod) FROM pg_attribute AS a"  # noqa: S608
@@ -398,109 +291,8 @@ class RedshiftTarget(LockingTarget):
     def _name(self, table: str) -> str:
         return f"{quote(self._schema)}.{quote(table)}"
 
-    def _create_statement(self, table: TargetTable) -> str:
-        settings = self._settings
-        named = {
-            "distkey": [settings.distkey] if settings.distkey else [],
-            "sortkey": settings.sort_columns,
-            "encode": settings.encode,
-        }
-        for key, columns in named.items():
-            for name in map(_folded, columns):
-                if name not in [column.name for column in table.columns]:
-                    raise ConfigError(f"{key} of {table.name} names {name!r}, no column")
-        if settings.distkey and table.column(_folded(settings.distkey)).arrow == "binary":
-            raise ConfigError(
-                f"distkey of {table.name} names {settings.distkey!r}, which is binary",
-                hint="Redshift distributes by no VARBYTE: name another column, or none",
-            )
-        statement = super()._create_statement(table)
-        if settings.diststyle:
-            statement += f" DISTSTYLE {settings.diststyle.upper()}"
-        for key in ("distkey", "sortkey"):
-            if columns := ", ".join(quote(_folded(column)) for column in named[key]):
-                statement += f" {key.upper()} ({columns})"
-        return statement
-
-    def _table_key(self, table: TargetTable) -> str:
-        key = declared_key(table)
-        return f", PRIMARY KEY ({', '.join(map(quote, key))})" if key else ""
-
-    def _column_definition(self, table: TargetTable, column: Column) -> str:
-        encodings = {_folded(name): how for name, how in self._settings.encode.items()}
-        encoding = encodings.get(column.name)
-        definition = super()._column_definition(table, column)
-        if encoding:
-            definition += f" ENCODE {encoding.upper()}"
-        return f"{definition} NOT NULL" if column.name in never_null(table) else definition
-
     def _ledger_key(self, columns: Sequence[str]) -> str:  # noqa: ARG002
         return ""  # it would not be enforced: locks keep the ledger right
-
-    def _widen(self, table: str, column: str, kind: str) -> None:
-        columns = self._columns_of(table)
-        name, old = self._name(table), columns[column]
-        role = self._role(table, column)
-        check_widening(name, column, old, kind, role)
-        if grows_in_place(old, kind, role):
-            if role.constraint:
-                self._drop_key(table, role.constraint, f"{column} could not become {kind} with it")
-            self._execute(f"ALTER TABLE {name} ALTER COLUMN {quote(column)} TYPE {kind}")
-            return
-        message = f"{table}.{column} becomes {kind}: every row of the table is rewritten for that"
-        self._rewrite(table, column, kind, role, message)
-
-    def _rewrite(self, table: str, column: str, kind: str, role: Role, message: str) -> None:
-        """Replace a column by another one that holds its values."""
-        if role.constraint:
-            message += ", and its PRIMARY KEY is no longer declared"
-        self.report(Notice("info", message, "widening"))
-        columns = self._columns_of(table)
-        wider = free_name("floodmark_wider", columns)
-        name, old = self._name(table), columns[column]
-        self._run_together(rewriting(name, column, wider, old, kind, role))
-
-    def _adapt(self, table: TargetTable, found: dict[str, str]) -> list[str]:
-        done = []
-        constraint, declared = self._declared_key(table.name)
-        if declared and not stays_true(declared, table.primary_key):
-            self._drop_key(table.name, constraint, "rows are not loaded by it")
-            done.append(f"dropped the primary key of {table.name}")
-        rows = self._query(not_null_query(self._schema, table.name))
-        strict = {name for (name,) in rows}
-        for column in table.columns:
-            if column.name in strict and column.nullable:
-                self._allow_null(table.name, column.name, found[column.name])
-                done.append(f"let {table.name}.{column.name} be NULL")
-        return done + super()._adapt(table, found)
-
-    def _allow_null(self, table: str, column: str, kind: str) -> None:
-        role = self._role(table, column)
-        check_widening(self._name(table), column, kind, f"{kind} NULL", role, in_place=False)
-        message = f"{table}.{column} may be NULL now: every row of the table is rewritten for that"
-        self._rewrite(table, column, kind, role, message)
-
-    def _declared_key(self, table: str) -> tuple[str, tuple[str, ...]]:
-        """The name and the columns of a table's primary key; empty if it declares none."""
-        for constraint, definition in self._query(key_query(self._schema, table)):
-            return str(constraint), key_columns(str(definition))
-        return "", ()
-
-    def _drop_key(self, table: str, constraint: str, why: str) -> None:
-        message = f"{table}: its PRIMARY KEY is no longer declared in Redshift: {why}"
-        self.report(Notice("warning", message, "key"))
-        self._execute(dropping_key(self._name(table), constraint))
-
-    def _role(self, table: str, column: str) -> Role:
-        views = [str(name) for (name,) in self._query(views_query(self._schema, table, column))]
-        found = [(r[0], r[1], r[2], r[3]) for r in self._query(roles_query(self._schema, table))]
-        if (role := role_of(column, found, views)) is None:
-            raise FloodmarkError(
-                f"{table}.{column} is to be widened, and svv_redshift_columns does not show it",
-                hint="let the user own the table",
-            )
-        constraint, key = self._declared_key(table)
-        return structs.replace(role, constraint=constraint) if column in key else role
 
     def _create(self, *statements: str) -> None:
         try:
@@ -510,18 +302,6 @@ class RedshiftTarget(LockingTarget):
                 raise
             self._define(f"CREATE SCHEMA IF NOT EXISTS {quote(self._schema)}")
             self._define(*statements)
-
-    def _grants_on(self, table: str) -> Sequence[str]:
-        return granting(self._name(table), self.grants, {"group": "GROUP", "role": "ROLE"})
-
-    def check_grants(self, name: str) -> None:
-        """Look for users and groups that the table will be granted to; roles may be hidden."""
-        wanted = [who for who in grantees(self.grants) if who.kind in ("user", "group")]
-        if wanted and not self._columns_of(_folded(name)):
-            known = {("user", user) for (user,) in self._query("SELECT usename FROM pg_user")}
-            known |= {("group", group) for (group,) in self._query("SELECT groname FROM pg_group")}
-            names = [who.name for who in wanted if (who.kind, _folded(who.name)) not in known]
-            refuse_unknown("Redshift", name, names)
 
     def _make_schema(self) -> None:
         name = self._text(self._schema)
@@ -537,17 +317,6 @@ class RedshiftTarget(LockingTarget):
         except StatementFailed as error:
             if error.code not in _EXISTS:
                 raise
-
-    def _run_together(self, statements: Sequence[str]) -> None:
-        """Run statements in one transaction."""
-        self._begin()
-        try:
-            for statement in statements:
-                self._execute(statement)
-            self._commit()
-        except BaseException:
-            self._rollback()
-            raise
 
     def _execute(self, statement: str, values: Sequence[object] = ()) -> int:
         return self._session.execute(statement, values)
@@ -601,7 +370,3 @@ def _load_error(
     size = f"({length})" if length else ""
     place = f"column {column} {kind or ''}{size}: " if column else ""
     return f"{place}{message}" + (f" in {file}" if file else "")
-
-
-def _folded(name: str) -> str:
-    return name.translate(_UPPER)

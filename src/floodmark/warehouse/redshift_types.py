@@ -5,6 +5,7 @@ unsigned. Values are bounded: what is longer than the longest VARCHAR does not f
 """
 
 import re
+from string import ascii_uppercase
 
 from floodmark.model.manifest import Column
 
@@ -32,6 +33,7 @@ _TEXT_CHARACTERS = {"tinytext": 255}
 # MariaDB's types that are shown in ASCII; an INET6 may end in an IPv4 address.
 _ASCII = {"time": 17, "uuid": 36, "inet4": 15, "inet6": 45}
 
+_UPPER = {ord(letter): letter.lower() for letter in ascii_uppercase}
 _SOURCE = re.compile(r"(\w+)\s*(?:\((.*)\))?", re.DOTALL)
 _MEMBER = re.compile(r"'((?:[^']|'')*)'")
 
@@ -62,6 +64,11 @@ _TEXT_BYTES = {
     "TIMESTAMP": 26,
     "TIMESTAMPTZ": 29,
 }
+
+
+def folded(name: str) -> str:
+    """A name as Redshift keeps it: the letters of ASCII in lower case, also in quotes."""
+    return name.translate(_UPPER)
 
 
 def redshift_type(column: Column, *, json: str = "varchar") -> str:

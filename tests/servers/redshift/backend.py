@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 from servers.redshift import wire
+from servers.redshift.long_names import restored_in
 from servers.redshift.wire import Message, Peer
 
 _IDLE, IN_TRANSACTION, FAILED = b"I", b"T", b"E"
@@ -36,6 +37,7 @@ class Backend:
         self.status = _IDLE
         self._types: dict[int, int] = {}
         self._bytes: set[int] = set()
+        self._ours = False  # then names stay as PostgreSQL keeps them
 
     @property
     def idle(self) -> bool:
@@ -49,9 +51,11 @@ class Backend:
 
     def rows(self, sql: str) -> list[list[str | None]]:
         """Run a query of our own; Answered if that fails."""
-        kept = self._bytes
-        answer = _checked(self.ask(*wire.named_query(sql)))
-        self._bytes = kept
+        kept, self._ours = self._bytes, True
+        try:
+            answer = _checked(self.ask(*wire.named_query(sql)))
+        finally:
+            self._bytes, self._ours = kept, False
         return [wire.row(message.body) for message in answer if message.kind == wire.DATA_ROW]
 
     def fail(self, message: str, code: str, detail: str) -> list[Message]:
@@ -115,12 +119,16 @@ class Backend:
     def _translated(self, message: Message) -> Message:
         if message.kind == wire.ERROR and _NOT_SERIALIZABLE in message.body:
             return _VIOLATION
+        if self._ours:
+            return message
         if message.kind == wire.ROW_DESCRIPTION:
             body, kinds = wire.with_types(message.body, self._types)
             self._bytes = {place for place, kind in enumerate(kinds) if kind == _BYTEA}
-            return Message(message.kind, body)
-        if message.kind == wire.DATA_ROW and self._bytes:
+            return Message(message.kind, wire.with_names(body))
+        if message.kind == wire.DATA_ROW and (self._bytes or b"~" in message.body):
             return Message(message.kind, wire.with_hex(message.body, self._bytes))
+        if message.kind == wire.ERROR:
+            return Message(message.kind, restored_in(message.body))
         return message
 
     def find_types(self) -> None:

@@ -141,7 +141,7 @@ class Session:
             self._surroundings.define_varbyte(size)
         if isinstance(statement.definition, Alteration):
             check_alteration(self._backend, statement.definition)
-        # COPY and UNLOAD are ours; PostgreSQL is given something without parameters or rows to prepare.
+        # These are ours; PostgreSQL is given something without parameters or rows to prepare.
         ours = statement.copy or statement.unload
         text = "DO $$ BEGIN END $$" if ours else statement.sql
         rest = message.body.split(b"\0", 2)[2]
@@ -214,9 +214,7 @@ class Session:
             raise Answered(answer)
         rows = rows_of(answer)
         self._surroundings.write_files(statement.unload, rows)
-        self._backend.rows(
-            f"SELECT set_config('redshift.unload_count', '{rows.num_rows}', false)"
-        )
+        self._backend.rows(f"SELECT set_config('redshift.unload_count', '{rows.num_rows}', false)")
         return [
             Message(wire.BIND_COMPLETE),
             wire.notice(f"UNLOAD completed, {rows.num_rows} record(s) unloaded successfully."),

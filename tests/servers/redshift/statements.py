@@ -9,8 +9,8 @@ from servers.redshift.column_types import VARCHAR
 from servers.redshift.copy_command import CopyCommand, parse_copy
 from servers.redshift.definitions import Definition, alter_table, create_table
 from servers.redshift.refusals import Refused, syntax_error
-from servers.redshift.unload_command import UnloadCommand, parse_unload
 from servers.redshift.tokens import Tokens, has, render, split, starts, table_name, tokenize
+from servers.redshift.unload_command import UnloadCommand, parse_unload
 
 _TRANSACTIONS = ("BEGIN", "COMMIT", "ROLLBACK")
 _OTHERS = ("SELECT", "SET", "SHOW", "INSERT", "UPDATE", "DROP", "DECLARE", "FETCH", "GRANT")

@@ -4,7 +4,13 @@ import re
 from collections.abc import Iterable, Sequence
 from string import ascii_uppercase
 
+from servers.redshift.long_names import shortened, shortened_if_known
+
 Tokens = tuple[str, ...]
+
+_CATALOGS = (
+    "PG_CLASS", "PG_ATTRIBUTE", "PG_CONSTRAINT", "SVV_REDSHIFT_COLUMNS", "SVV_TABLE_INFO"
+)  # fmt: skip
 
 _LOWER = {ord(letter): letter.lower() for letter in ascii_uppercase}
 
@@ -31,12 +37,26 @@ def tokenize(sql: str) -> Tokens:
             case "space":
                 continue
             case "name":
-                tokens.append(found[0].translate(_LOWER))
+                tokens.append(_kept(found[0].translate(_LOWER)))
             case "word":
-                tokens.append(found[0].upper())
+                tokens.append(_kept(found[0].upper()))
             case _:
                 tokens.append(found[0])
+    if any(token in _CATALOGS for token in tokens):
+        return tuple(_named(token) for token in tokens)
     return tuple(tokens)
+
+
+def _kept(name: str) -> str:
+    short = shortened(plain(name))
+    return name if short == plain(name) else '"' + short.replace('"', '""') + '"'
+
+
+def _named(token: str) -> str:
+    """A literal of a query of the catalog, which may be a name."""
+    if not token.startswith("'"):
+        return token
+    return "'" + shortened_if_known(token[1:-1].replace("''", "'")).replace("'", "''") + "'"
 
 
 def render(tokens: Iterable[str]) -> str:

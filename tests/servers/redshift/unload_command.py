@@ -1,4 +1,4 @@
-"""The UNLOAD command: what may be said in it when it writes Parquet, and the files that it writes."""
+"""The UNLOAD command: what may be said in it for Parquet, and the files that it writes."""
 
 import json
 import struct

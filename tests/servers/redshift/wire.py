@@ -7,6 +7,8 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
+from servers.redshift.long_names import restored
+
 _PROTOCOL = 196608
 _SSL_REQUEST, _GSS_REQUEST = 80877103, 80877104
 _NULL = -1
@@ -138,8 +140,21 @@ def with_types(body: bytes, changes: Mapping[int, int]) -> tuple[bytes, list[int
     return bytes(changed), found
 
 
+def with_names(body: bytes) -> bytes:
+    """The description of a row's columns, with names as the client gave them."""
+    parts, place = [body[:2]], 2
+    for _ in range(struct.unpack_from("!h", body)[0]):
+        end = body.index(b"\0", place)
+        parts += [restored(body[place:end]), body[end : end + 19]]
+        place = end + 19
+    return b"".join(parts)
+
+
 def with_hex(body: bytes, columns: Collection[int]) -> bytes:
-    """A row in which the bytes of some columns are hexadecimal digits, and nothing else."""
+    """A row in which the bytes of some columns are hexadecimal digits, and nothing else.
+
+    A value that is a name is one as the client gave it.
+    """
     parts, place = [body[:2]], 2
     for column in range(struct.unpack_from("!h", body)[0]):
         length = struct.unpack_from("!i", body, place)[0]
@@ -147,6 +162,7 @@ def with_hex(body: bytes, columns: Collection[int]) -> bytes:
         place += 4 + len(value)
         if column in columns:
             value = value.removeprefix(b"\\x")
+        value = restored(value)
         parts.append(struct.pack("!i", _NULL if length == _NULL else len(value)) + value)
     return b"".join(parts)
 
