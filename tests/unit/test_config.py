@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from floodmark.config.loading import LoadedConfig, load_config
 from floodmark.config.models import (
     DuckdbConnection,
+    GrantSettings,
     MysqlConnection,
     PostgresConnection,
     RedshiftConnection,
@@ -359,6 +360,21 @@ def test_distributions_that_contradict(refused: Refused, settings: str, message:
     error = refused(PIPELINE % f"a.b: {{{settings}}}")
     assert message in error.message
     assert "distkey" in str(error.hint)
+
+
+@pytest.mark.follows_hint("a distkey goes with 'diststyle: key'")
+def test_distributions_that_fit(load: Load) -> None:
+    for settings in ("distkey: id", "diststyle: key, distkey: id", "diststyle: all"):
+        assert load(PIPELINE % f"a.b: {{{settings}}}").tables
+
+
+def test_nothing_is_granted_in_duckdb(load: Load, refused: Refused) -> None:
+    settings = "a.b: {grant: {select: [analyst, group bi]}}"
+    assert "knows no users" in refused(PIPELINE % settings).message
+    assert "did you mean 'select'?" in str(refused(PIPELINE % "a.b: {grant: {slect: []}}").hint)
+    postgres = PIPELINE.replace("{type: duckdb, path: p}", "{type: postgres, database: d, user: u}")
+    ((_, table),) = load(postgres % settings).tables.values()
+    assert table.grant == GrantSettings(select=("analyst", "group bi"))
 
 
 def test_encryption_is_wanted_or_not_but_never_left_open(load: Load, refused: Refused) -> None:
