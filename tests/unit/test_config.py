@@ -364,8 +364,8 @@ def test_distributions_that_contradict(refused: Refused, settings: str, message:
 
 @pytest.mark.follows_hint("a distkey goes with 'diststyle: key'")
 def test_distributions_that_fit(load: Load) -> None:
-    for settings in ("distkey: id", "diststyle: key, distkey: id", "diststyle: all"):
-        assert load(PIPELINE % f"a.b: {{{settings}}}").tables
+    for text in ("distkey: id", "diststyle: key, distkey: id", "diststyle: all"):
+        assert load(PIPELINE % f"a.b: {{{text}}}").tables
 
 
 def test_nothing_is_granted_in_duckdb(load: Load, refused: Refused) -> None:
