@@ -86,7 +86,6 @@ class RedshiftTarget(LockingTarget, RedshiftTables, RedshiftReading):
         self._analyze = connection.analyze
         self._session = RedshiftSession(connection)
 
-
     def column_type(self, column: Column) -> str:
         """Redshift's type for a column."""
         return redshift_type(column, json=self._json)
