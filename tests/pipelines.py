@@ -375,7 +375,7 @@ def use_redshift(synced: Pipeline, server: RedshiftStandIn, **changes: Any) -> N
         "iam_role": connection.iam_role,
         "ssl": False,
         "type": "redshift",
-        **changes,
+        **{name: value for name, value in changes.items() if value is not None},
     }
     path = Path(synced.config)
     text = re.sub(

@@ -4,14 +4,18 @@ import gc
 import socket
 import ssl
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psycopg
 import pytest
 
+from floodmark.cli import sync_every
+from floodmark.cli.stopping import Terminated
 from floodmark.config.logins import LOGINS
 from floodmark.config.models import (
     LakeSettings,
@@ -75,6 +79,40 @@ def test_a_run_tries_a_wrong_password_once(
         assert synced.call("sync", "-p", "main", "--json").code == 0
 
 
+@pytest.mark.parametrize("broken", ["source", "target"])
+def test_rounds_do_not_lock_a_user(
+    redshift: RedshiftStandIn,
+    pipeline: Callable[..., Pipeline],
+    monkeypatch: pytest.MonkeyPatch,
+    broken: str,
+) -> None:
+    synced = pipeline({"t": "{cursor: id}"}, lake="ministack")
+    ask_once(synced, "CREATE TABLE t (id INT PRIMARY KEY) AS SELECT 1 AS id")
+    redshift.forget()
+    use_redshift(synced, redshift, password="wrong" if broken == "target" else None)
+    if broken == "source":
+        text = Path(synced.config).read_text()
+        Path(synced.config).write_text(text.replace(synced.source["password"], "wrong"))
+    pauses = iter(range(7))
+
+    def pause(_: float) -> None:
+        if next(pauses, None) is None:
+            raise Terminated
+
+    clock = SimpleNamespace(sleep=pause, monotonic=time.monotonic)
+    monkeypatch.setattr(sync_every, "time", clock)
+    ended = synced.call("sync", "-p", "main", "--every", "1s")
+    assert ended.code == 0, ended
+    first, *later = [line for line in ended.err.splitlines() if line.startswith("error: ")]
+    assert len(later) == 7
+    assert all("this login is not tried again before" in error for error in later)
+    if broken == "target":
+        assert "password authentication failed" in first
+        assert redshift.logins.tried == 1
+        use_redshift(synced, redshift)
+        assert synced.call("sync", "-p", "main", "--json").code == 0
+
+
 def test_many_at_once_try_a_wrong_password_once(redshift: RedshiftStandIn) -> None:
     redshift.forget()
     wrong = redshift.connection(password=Secret("wrong"))
@@ -126,6 +164,12 @@ def test_mysql_and_postgresql_are_asked_once(
         with pytest.raises(FloodmarkError, match="password authentication failed"):
             open_target(wrong, MemoryObjectStore(), LAKE)
         with pytest.raises(FloodmarkError, match="refuses user"), connect(source):
+            pass
+    LOGINS.begin_run()
+    for _ in range(2):
+        with pytest.raises(FloodmarkError, match="refused user .* is not tried again before"):
+            open_target(wrong, MemoryObjectStore(), LAKE)
+        with pytest.raises(FloodmarkError, match="refused user .* not tried again"), connect(source):
             pass
     assert sorted(tried) == ["mysql", "pg"]
 

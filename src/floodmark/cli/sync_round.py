@@ -57,7 +57,7 @@ class Syncing(Struct, frozen=True, kw_only=True):
     def run(self) -> list[TableResult]:
         """Bring the tables up to date, within the session that the app has begun."""
         app = self.app
-        LOGINS.forget()
+        LOGINS.begin_run()
         settings = app.config.settings.extraction
         start = app.start_of_new_tables()
         progress, sessions = ProgressLine(app), Sessions()
