@@ -167,9 +167,12 @@ def test_mysql_and_postgresql_are_asked_once(
             pass
     LOGINS.begin_run()
     for _ in range(2):
-        with pytest.raises(FloodmarkError, match="refused user .* is not tried again before"):
+        with pytest.raises(FloodmarkError, match=r"refused user .* is not tried again before"):
             open_target(wrong, MemoryObjectStore(), LAKE)
-        with pytest.raises(FloodmarkError, match="refused user .* not tried again"), connect(source):
+        with (
+            pytest.raises(FloodmarkError, match=r"refused user .* not tried again"),
+            connect(source),
+        ):
             pass
     assert sorted(tried) == ["mysql", "pg"]
 

@@ -1,4 +1,5 @@
-"""Ministack: a fast S3 server for many small tests; it checks no signatures of headers."""
+"""Ministack: a fast S3 server for many small tests, and Secrets Manager; it checks no signatures
+of headers."""
 
 from pathlib import Path
 
@@ -8,7 +9,7 @@ from servers import S3Server, find_program
 
 
 class Ministack(S3Server):
-    """The S3 part of Ministack, with objects on disk."""
+    """The S3 part of Ministack, with objects on disk, and its Secrets Manager."""
 
     def __init__(self, folder: Path) -> None:
         self._port = free_ports(1)[0]
@@ -27,7 +28,7 @@ class Ministack(S3Server):
             "LOG_LEVEL": "WARNING",
             "S3_DATA_DIR": str(self.folder / "s3"),
             "S3_PERSIST": "1",
-            "SERVICES": "s3",
+            "SERVICES": "s3,secretsmanager",
             "SFTP_ENABLED": "0",
             "STATE_DIR": str(self.folder / "state"),
             "TMPDIR": str(self.folder),

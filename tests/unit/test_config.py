@@ -291,6 +291,23 @@ WRONG = [
     ),
     ("lake: ./l\nconnections: {A: {type: [x], user: u}}", "connections.A", "['x']"),
     ("lake: ./l\nconnections: {A: {type: mysql}}", "connections.A", "'user' is missing"),
+    *(
+        (f"lake: ./l\nconnections: {{A: {{type: redshift, database: d, {keys}}}}}", where, said)
+        for keys, where, said in (
+            ("host: h, user: u, password: p, iam: {}", "connections.A", "'password' and 'iam'"),
+            ("host: h, secret: s, iam: {}", "connections.A", "'secret' and 'iam' exclude"),
+            ("host: h", "connections.A", "'user' is missing"),
+            ("host: h, iam: {}", "connections.A.iam", "h is not the endpoint of a cluster"),
+            ("host: h, iam: {cluster: a, workgroup: b}", "connections.A.iam", "exclude each other"),
+            ("host: h, user: u, iam: {workgroup: b}", "connections.A", "follows from the AWS"),
+            ("host: h, secret: {nam: x}", "connections.A.secret", "unknown key 'nam'"),
+        )
+    ),
+    (
+        "lake: ./l\nconnections: {A: {type: mysql, secret: s, primary: {host: p, password: x}}}",
+        "connections.A.primary",
+        "'user' is missing",
+    ),
     ("lake: ./l\nconnections: {A: }", "connections.A", "'type' is missing"),
     ("lake: ./l\nconnections: [A]", "connections", "a list"),
     ("lake: ./l\nconnections: {5: {}}", "connections", "5 is not a name"),

@@ -38,7 +38,7 @@ HEAVY = {
     "psycopg": {"warehouse"},
     "redshift_connector": {"warehouse"},
     "pymysql": {"sources", "engine", "embedded"},
-    "boto3": {"storage"},
+    "boto3": {"storage", "config"},
 }
 
 

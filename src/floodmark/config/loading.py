@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from floodmark.config.aws_login import check_login
 from floodmark.config.models import (
     Config,
     Connection,
@@ -176,6 +177,9 @@ def load_config(path: str | None, environment: Mapping[str, str]) -> LoadedConfi
     unset: dict[str, str] = {}
     filled = _fill_in(raw, "", environment, unset)
     settings: Config = build(Config, filled, "configuration")
+    for name, connection in settings.connections.items():
+        if name not in unset:
+            check_login(f"connections.{name}", connection)
     if settings.default_start != "all" and settings.default_start > utc_now():
         raise ConfigError(
             f"default_start: {settings.default_start.isoformat()} is in the future",

@@ -12,6 +12,7 @@ from threading import Lock
 
 from msgspec import Struct
 
+from floodmark.config.aws_login import AWS_LOGINS
 from floodmark.config.models import MysqlConnection, PostgresConnection, RedshiftConnection
 from floodmark.errors import FloodmarkError
 from floodmark.model.timestamps import stamped, utc_now
@@ -49,6 +50,7 @@ class Logins:
         with self._lock:
             self._accepted.clear()
             self._refused.clear()
+        AWS_LOGINS.forget()
 
     def begin_run(self) -> None:
         """Begin the next run of the same command; what was refused waits for its time."""
@@ -77,6 +79,7 @@ class Logins:
         if refusal.run == self._run:
             raise refusal.error
         if self._clock() < refusal.again:
+            AWS_LOGINS.forget()  # the next round looks whether the password is still the same
             raise FloodmarkError(
                 f"{server.host}:{server.port} refused user {server.user!r} at"
                 f" {stamped(refusal.at)}; this login is not tried again before"
@@ -97,6 +100,7 @@ class Logins:
                 kept = type(error)(*error.args)
                 self._refused[key] = Refusal(kept, self._run, at, at + (pause or FIRST_PAUSE))
                 self._accepted.discard(key)
+                AWS_LOGINS.forget()
             raise
 
 
@@ -105,5 +109,7 @@ LOGINS = Logins()
 
 def _key(server: Server) -> bytes:
     password = server.password.reveal() if server.password else ""
+    if isinstance(server, RedshiftConnection) and server.iam:
+        password = ""  # it is another one each time
     parts = (type(server).__name__, server.host, server.port, server.user, password)
     return hashlib.sha256(repr(parts).encode()).digest()

@@ -95,6 +95,31 @@ class TlsSettings(Struct, frozen=True, kw_only=True):
     alone, `none` only encrypts."""
 
 
+class SecretSettings(Struct, frozen=True, kw_only=True):
+    """A secret of AWS Secrets Manager, read by this machine when a connection is opened."""
+
+    name: Text
+    """Its name or ARN. It holds JSON with `username` and `password`, as secrets that AWS manages
+    do, or the password alone."""
+    region: Text | None = None
+    """Its region, if neither its ARN nor the AWS configuration says."""
+    profile: Text | None = None
+    """The AWS profile to read it with."""
+
+
+class IamSettings(Struct, frozen=True, kw_only=True):
+    """Log in to Redshift as an AWS identity, with a password that is valid for an hour."""
+
+    cluster: Text | None = None
+    """The cluster, if its endpoint does not begin with its name."""
+    workgroup: Text | None = None
+    """Or the Serverless workgroup, likewise."""
+    region: Text | None = None
+    """Its region, if the endpoint does not say."""
+    profile: Text | None = None
+    """The AWS profile to ask with."""
+
+
 class PrimarySettings(Struct, frozen=True, kw_only=True):
     """The primary of a replica that is read from. TLS and tunnel are those of the connection."""
 
@@ -126,11 +151,15 @@ class MysqlConnection(Struct, frozen=True, kw_only=True, tag_field="type", tag="
     """The server; with a tunnel, as the SSH server sees it."""
     port: Port = 3306
     """Its port, likewise."""
-    user: Text
-    """User name; needs SELECT on the tables, PROCESS to see transactions in flight, and REPLICATION
-    CLIENT (REPLICA MONITOR on MariaDB) to see whether the server is a replica."""
+    user: Text = ""
+    """User name, required unless a secret has it; needs SELECT on the tables, PROCESS to see
+    transactions in flight, and REPLICATION CLIENT (REPLICA MONITOR on MariaDB) to see whether the
+    server is a replica."""
     password: Secret | None = None
     """Best written as `${NAME}`, filled in from the environment."""
+    secret: SecretSettings | Text | None = None
+    """In place of `password` and `user`: the name or ARN of a secret of AWS Secrets Manager, or
+    `{name, region, profile}`."""
     tls: TlsSettings | None = None
     """Encrypts all connections, or refuses to connect; `{}` trusts the system's certificates."""
     tunnel: TunnelSettings | None = None
@@ -153,6 +182,7 @@ class MysqlConnection(Struct, frozen=True, kw_only=True, tag_field="type", tag="
             port=primary.port or self.port,
             user=primary.user or self.user,
             password=primary.password or self.password,
+            secret=None if primary.password else self.secret,
             primary=None,
             heartbeat=None,
         )
@@ -174,10 +204,13 @@ class PostgresConnection(Struct, frozen=True, kw_only=True, tag_field="type", ta
     """Its port."""
     database: Text
     """The database."""
-    user: Text
-    """Who to be there: CREATE and USAGE on the schema."""
+    user: Text = ""
+    """Who to be there, required unless a secret has it: CREATE and USAGE on the schema."""
     password: Secret | None = None
     """Best written as `${NAME}`, filled in from the environment."""
+    secret: SecretSettings | Text | None = None
+    """In place of `password` and `user`: the name or ARN of a secret of AWS Secrets Manager, or
+    `{name, region, profile}`."""
     schema: Text = "public"
     """Where the tables and the ledger are."""
     json: Literal["jsonb", "text"] = "jsonb"
@@ -197,10 +230,18 @@ class RedshiftConnection(Struct, frozen=True, kw_only=True, tag_field="type", ta
     """Its port, likewise."""
     database: Text
     """The database."""
-    user: Text
-    """Who to be there: CREATE and USAGE on the schema."""
+    user: Text = ""
+    """Who to be there: CREATE and USAGE on the schema. Required unless a secret has it, or `iam`
+    is given: then the AWS identity itself is the user of a workgroup, and of a cluster if none is
+    named."""
     password: Secret | None = None
     """Best written as `${NAME}`, filled in from the environment."""
+    secret: SecretSettings | Text | None = None
+    """In place of `password` and `user`: the name or ARN of a secret of AWS Secrets Manager, or
+    `{name, region, profile}`."""
+    iam: IamSettings | None = None
+    """In place of `password`: log in as the AWS identity of this machine, or of a profile. `{}` is
+    enough where `host` is the endpoint of a cluster or workgroup."""
     schema: Text = "public"
     """Where the tables and the ledger are."""
     iam_role: str | None = None

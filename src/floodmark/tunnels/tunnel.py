@@ -14,6 +14,7 @@ from typing import Self, TypeVar, cast
 from msgspec import structs
 
 from floodmark.children import LOOPBACK, guarded
+from floodmark.config.aws_login import with_login
 from floodmark.config.models import Connection, RedshiftConnection, Tunnelled, TunnelSettings
 from floodmark.errors import ExitCode, FloodmarkError, StateError, StorageError
 from floodmark.tunnels.ssh import (
@@ -69,13 +70,17 @@ class Tunnels:
 
     @contextmanager
     def through(self, connection: AnyConnection) -> Iterator[AnyConnection]:
-        """Yield a connection to the local end; errors that are the tunnel's fault say so."""
+        """Yield a connection to the local end; errors that are the tunnel's fault say so.
+
+        It holds the user and password that AWS has for it, if it is to be asked.
+        """
         if not isinstance(connection, Tunnelled) or connection.tunnel is None:
-            yield connection
+            yield with_login(connection)
             return
         tunnel = self._opened(connection, connection.tunnel)
+        known = with_login(connection)
         with tunnel.blamed():
-            yield cast("AnyConnection", tunnel.local)
+            yield cast("AnyConnection", _at(known, tunnel.port))
 
     def close(self) -> None:
         """End all tunnels."""
@@ -108,10 +113,10 @@ def _at(connection: Tunnelled, port: int) -> Tunnelled:
 
 
 class _Tunnel:
-    """One client process, and the connection that leads through it."""
+    """One client process, and the local port that leads through it."""
 
     def __init__(self, connection: Tunnelled, settings: TunnelSettings) -> None:
-        self.local = connection
+        self.port = 0
         self._connection = connection
         self._settings = settings
         self._process: subprocess.Popen[bytes] | None = None
@@ -123,7 +128,7 @@ class _Tunnel:
             port, begin = _free_port(), self._said_bytes()
             self._launch(ssh_command(self._connection, self._settings, port))
             if self._wait_until_ready():
-                self.local = _at(self._connection, port)
+                self.port = port
                 return
             if not port_was_taken(self._said(begin)):
                 break

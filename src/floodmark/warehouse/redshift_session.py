@@ -49,6 +49,7 @@ _HINTS = {
     "42501": "grant the user what it lacks",
     "57014": "somebody or a rule of the workload manager cancelled it; run it again",
 }
+_IAM_HINT = "with 'iam', the database must have this user: docs/guides/redshift-permissions.md"
 _WORD_HINTS = {
     "PermanentRedirect": "the lake's bucket must be in the region of the cluster: COPY of Parquet"
     " knows no REGION",
@@ -74,6 +75,7 @@ class RedshiftSession:
 
     def __init__(self, connection: RedshiftConnection) -> None:
         self._place = f"Redshift at {connection.host}:{connection.port}"
+        self._by_iam = connection.iam is not None
         keys = (connection.access_key_id, connection.secret_access_key, connection.session_token)
         self._secrets = tuple(secret.reveal() for secret in keys if secret is not None)
         self._connection = self._connect(connection)
@@ -195,6 +197,8 @@ class RedshiftSession:
                 hint="run it again when fewer others write to the same tables",
             )
         failed = DataRefused if _is_about_data(code, text) else StatementFailed
+        if self._by_iam and code.startswith("28"):
+            return StatementFailed(f"{self._place}: {text}", code, hint=_IAM_HINT)
         words = (hint for word, hint in _WORD_HINTS.items() if word in text)
         return failed(f"{self._place}: {text}", code, hint=_HINTS.get(code) or next(words, None))
 

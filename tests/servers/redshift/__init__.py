@@ -59,13 +59,15 @@ class RedshiftStandIn:
         self.plan: Plan = no_faults
         self.executed: list[Execution] = []
         """Every statement that was run, or met a fault."""
+        self.role = ROLE
+        """The role that is attached to the cluster."""
         self.buckets_elsewhere: set[str] = set()
         """Buckets in another region than the cluster's."""
         self.may_unload = True
         """Whether the role may write to buckets."""
         self.cursor_bytes = MOST_CURSOR_BYTES
         """How much the leader node holds of a cursor's rows."""
-        self.logins = Logins(postgres.password)
+        self.logins = Logins(postgres.user, postgres.password)
         self._isolation = isolation.replace(" ", "\\ ")
         self._tls = tls
         self._postgres = postgres
@@ -180,10 +182,10 @@ class RedshiftStandIn:
                 self._varbytes.add(size)
 
     def _read_files(self, command: CopyCommand) -> Iterator[File]:
-        return read_files(command, self._s3, ROLE, self.buckets_elsewhere)
+        return read_files(command, self._s3, self.role, self.buckets_elsewhere)
 
     def _write_files(self, command: UnloadCommand, rows: pa.Table) -> None:
-        write_files(command, rows, self._s3, ROLE, permitted=self.may_unload)
+        write_files(command, rows, self._s3, self.role, permitted=self.may_unload)
 
     def _note_load_error(self, pid: int, error: CopyRefused) -> None:
         self._postgres.execute(

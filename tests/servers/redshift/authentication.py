@@ -23,8 +23,10 @@ def _refusal(message: str) -> Message:
 class Logins:
     """Who may log in; a user whose password was wrong several times in a row is locked."""
 
-    def __init__(self, password: str) -> None:
-        self._password = password
+    def __init__(self, user: str, password: str) -> None:
+        self._user, self._password = user, password
+        self.temporary: dict[str, str] = {}
+        """Passwords that the AWS API has handed out, by `IAM:user` and `IAMR:role`."""
         self._lock = threading.Lock()
         self._failed: dict[str, int] = {}
         self.tried = 0
@@ -35,10 +37,16 @@ class Logins:
         with self._lock:
             self._failed = {}
             self.tried = 0
+            self.temporary.clear()
 
-    def authenticate(self, client: Peer, user: str) -> str | None:
-        """Ask for the password; returns it if it was right, and the user is not locked."""
-        right = _ask_client(client, user, self._password)
+    def authenticate(self, client: Peer, user: str) -> tuple[str, str] | None:
+        """Ask for the password; returns PostgreSQL's login if it was right, and nobody is locked.
+
+        Whoever comes by IAM is PostgreSQL's only user, too.
+        """
+        named = user.startswith(("IAM:", "IAMR:"))
+        expected = self.temporary.get(user) if named else self._password
+        right = _ask_client(client, user, expected or "") and expected is not None
         with self._lock:
             self.tried += 1
             failed = self._failed.get(user, 0)
@@ -46,7 +54,7 @@ class Logins:
             self._failed[user] = failed if locked else 0 if right else failed + 1
         if right and not locked:
             client.send(Message(AUTHENTICATION, struct.pack("!i", _OK)))
-            return self._password
+            return (self._user, self._password) if named else (user, self._password)
         client.send(_refusal("user is locked" if locked else "password authentication failed"))
         return None
 

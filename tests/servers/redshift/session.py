@@ -36,7 +36,7 @@ class Surroundings:
     """What a session needs of the server that it is part of."""
 
     isolation: str
-    authenticate: Callable[[Peer, str], str | None]
+    authenticate: Callable[[Peer, str], tuple[str, str] | None]
     decide: Callable[[str, str], Fault | None]
     define_varbyte: Callable[[int], None]
     read_files: Callable[[CopyCommand], Iterator[File]]
@@ -66,9 +66,10 @@ class Session:
     def _start(self) -> bool:
         """Log the client in; returns whether it may stay."""
         given = self._client.read_startup()
-        password = self._surroundings.authenticate(self._client, given["user"])
-        if password is None:
+        login = self._surroundings.authenticate(self._client, given["user"])
+        if login is None:
             return False
+        given["user"], password = login
         parameters = {name: given[name] for name in _KNOWN_PARAMETERS if name in given}
         isolation = f"-c default_transaction_isolation={self._surroundings.isolation}"
         backend = self._backend.peer
