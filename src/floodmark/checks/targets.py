@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 
 from floodmark.checks.check import Check, check_clock, failed
-from floodmark.config.models import Connection, DuckdbConnection, LakeSettings
+from floodmark.config.models import Connection, DuckdbConnection, LakeSettings, RedshiftConnection
 from floodmark.errors import BusyError, FloodmarkError
 from floodmark.storage.objects import ObjectStore
 from floodmark.tunnels.tunnel import open_tunnel
@@ -40,6 +40,14 @@ def check_target(
         yield Check(subject=subject, state="note", finding=error.message, hint=error.hint)
     except FloodmarkError as error:
         yield failed(subject, error)
+        endpoint = lake.outside_aws if isinstance(connection, RedshiftConnection) else None
+        if endpoint and endpoint not in (error.hint or ""):
+            yield Check(
+                subject=subject,
+                state="note",
+                finding=f"Redshift reads S3 of AWS, and nothing of the lake's {endpoint}",
+                hint="put the lake into a bucket of S3, in the region of the cluster",
+            )
     else:
         yield Check(subject=subject, finding=f"{facts.version}; tables can be made and filled")
         for remark, hint in facts.remarks:

@@ -1,7 +1,9 @@
 """What a configuration holds. Every key that may be written is a field here."""
 
+import re
 from datetime import UTC, datetime
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
 from msgspec import Meta, Struct, structs
 
@@ -44,6 +46,13 @@ class LakeSettings(Struct, frozen=True, kw_only=True):
     def is_s3(self) -> bool:
         """Whether the lake is in an object store rather than in a folder."""
         return self.url.startswith("s3://")
+
+    @property
+    def outside_aws(self) -> str | None:
+        """The endpoint, if it is none of AWS's own; Redshift reads S3 of AWS alone."""
+        host = urlsplit(self.endpoint).hostname if self.endpoint else None
+        inside = host is None or re.search(r"(^|\.)amazonaws\.(com|com\.cn|eu)$", host)
+        return None if inside else self.endpoint
 
     def require_s3(self) -> None:
         """ConfigError unless Redshift can read the lake."""

@@ -38,6 +38,15 @@ _PASSING_CODES = {"RequestTimeout", "InternalError", "ServiceUnavailable", "Slow
 _DENIED = {401, 403}
 _DENIED_CODES = {"AccessDenied", "ExpiredToken", "InvalidToken", "TokenRefreshRequired"}
 _OTHER_REGION_CODES = {"AuthorizationHeaderMalformed", "IllegalLocationConstraintException"}
+# Regions outside of amazonaws.com, by how their names begin; obstore knows of none.
+_SUFFIXES = {
+    "cn-": "amazonaws.com.cn",
+    "eu-isoe-": "cloud.adc-e.uk",
+    "eusc-": "amazonaws.eu",
+    "us-iso-": "c2s.ic.gov",
+    "us-isob-": "sc2s.sgov.gov",
+    "us-isof-": "csp.hci.ic.gov",
+}
 _NOT_FOUND = (FileNotFoundError, NotFoundError)
 
 
@@ -65,6 +74,9 @@ class S3ObjectStore(ObjectStore):
             settings["credential_provider"] = provider = _profile_credentials()
             region = region or provider.config.get("region")
         self._region = region or "us-east-1"
+        suffix = next((s for start, s in _SUFFIXES.items() if self._region.startswith(start)), None)
+        if suffix and not endpoint:
+            settings["endpoint"] = f"https://{bucket}.s3.{self._region}.{suffix}"
         try:
             self._store = S3Store(
                 bucket,

@@ -76,7 +76,7 @@ class RedshiftTarget(LockingTarget, RedshiftTables, RedshiftReading):
         self._lake_settings = lake
         self._lake = lake.url.rstrip("/")
         self._codec = lake.codec or "snappy"
-        self._endpoint = lake.endpoint
+        self._endpoint = lake.outside_aws
         self._schema = _folded(connection.schema)
         self._authorization = _authorization(connection)
         self._settings = settings

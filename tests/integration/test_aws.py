@@ -1,8 +1,10 @@
-"""Logins that come from AWS: temporary ones of IAM, and those that Secrets Manager keeps."""
+"""What comes from AWS: temporary logins of IAM, those that Secrets Manager keeps, partitions."""
 
+import gc
 import json
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,26 +12,31 @@ import boto3  # type: ignore[import-untyped]
 import pytest
 from msgspec import structs
 
+from floodmark.checks.targets import check_target
 from floodmark.config import aws_login
 from floodmark.config.aws_login import AWS_LOGINS, AwsLogins, with_login
 from floodmark.config.logins import LOGINS
 from floodmark.config.models import (
     IamSettings,
+    LakeSettings,
     MysqlConnection,
     PostgresConnection,
     RedshiftConnection,
     SecretSettings,
 )
+from floodmark.config.secret import Secret
 from floodmark.errors import FloodmarkError
+from floodmark.model.timestamps import utc_now
 from floodmark.tunnels.tunnel import open_tunnel
 from floodmark.warehouse.redshift_session import RedshiftSession
 from pipelines import Pipeline, ask_once, use_redshift
-from scenarios import use_test_keys
+from scenarios import new_lake, use_test_keys
 from servers import REGION
 from servers.ministack import Ministack
 from servers.postgres import PrivatePostgres
-from servers.redshift import RedshiftStandIn
+from servers.redshift import ROLE, RedshiftStandIn
 from servers.redshift.aws_api import RedshiftApi
+from warehouses import Warehouse, new_redshift
 
 pytestmark = [
     pytest.mark.enough_on("mysql"),  # it is about the target, or the same on both
@@ -48,6 +55,7 @@ def _no_keys_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     LOGINS.forget()
     yield
     LOGINS.forget()
+    gc.collect()  # while warnings of sockets that drivers left behind are ignored
 
 
 @pytest.fixture
@@ -318,3 +326,44 @@ def test_a_source_by_a_secret_shows_it_nowhere(
     lake = [path.read_bytes() for path in synced.folder.rglob("*") if path.is_file()]
     assert password not in ended.out + ended.err
     assert not any(password.encode() in data for data in lake)
+
+
+# Partitions, and object stores of others
+
+
+@pytest.fixture
+def warehouse(
+    redshift: RedshiftStandIn, request: pytest.FixtureRequest, tmp_path: Path
+) -> Warehouse:
+    return new_redshift(redshift, new_lake("ministack", request, tmp_path))
+
+
+@pytest.mark.parametrize("partition", ["aws-cn", "aws-us-gov"])
+def test_a_role_of_another_partition(
+    redshift: RedshiftStandIn, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, partition: str
+) -> None:
+    role = ROLE.replace("arn:aws:", f"arn:{partition}:")
+    monkeypatch.setattr(redshift, "role", role)
+    replaced = replace(warehouse, connection=redshift.connection(iam_role=role))
+    with replaced.open() as target:
+        target.probe()
+
+
+def test_doctor_says_that_redshift_cannot_read_another_object_store(
+    redshift: RedshiftStandIn, warehouse: Warehouse
+) -> None:
+    url = f"s3://{warehouse.lake.bucket}/{warehouse.lake.prefix}"
+    lake = LakeSettings(url=url, endpoint=warehouse.lake.endpoint)
+
+    def findings(**changes: Any) -> str:
+        connection = redshift.connection(**changes)
+        found = check_target("w", connection, warehouse.lake.open(), lake, utc_now, "")
+        return "\n".join(f"{check.finding} {check.hint}" for check in found)
+
+    said = f"Redshift reads S3 of AWS, and nothing of the lake's {warehouse.lake.endpoint}"
+    assert said not in findings()
+    # whether COPY fails, or nothing came so far
+    for changes in ({"iam_role": ROLE.replace("123", "999")}, {"password": Secret("wrong")}):
+        assert findings(**changes).count(said) == 1
+    LOGINS.forget()
+    redshift.forget()
