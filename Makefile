@@ -26,7 +26,7 @@ check: setup ## Check formatting, style, types and layers
 	$(bin)/python -m pytest tests/unit/test_layers.py
 
 redshift: setup ## Check a real cluster (FLOODMARK_REDSHIFT_URL, _LAKE, _ROLE), and print a report
-	$(bin)/python -m pytest -m real_redshift -v -rA --show-capture=stdout tests/integration/test_real_redshift.py
+	PYTHONPATH=tests $(bin)/python -m pytest -p redshift_report -m real_redshift -W ignore --tb=no -rN tests/integration/test_real_redshift.py
 
 docs: setup ## Write into the documentation what the code knows
 	$(bin)/python scripts/reference.py

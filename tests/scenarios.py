@@ -78,7 +78,8 @@ class Lake:
         """How a configuration names this lake."""
         if self.folder is not None:
             return self.folder
-        return f'{{url: "s3://{BUCKET}/{self.prefix}", endpoint: "{self.endpoint}"}}'
+        endpoint = f', endpoint: "{self.endpoint}"' if self.endpoint else ""
+        return f'{{url: "s3://{self.bucket}/{self.prefix}"{endpoint}}}'
 
 
 def new_lake(kind: str, request: pytest.FixtureRequest, folder: Path) -> Lake:

@@ -20,9 +20,11 @@ import pyarrow.parquet as pq
 import pytest
 from psycopg.types.json import set_json_loads
 
+from floodmark.config.aws_login import with_login
 from floodmark.config.models import (
     Connection,
     DuckdbConnection,
+    IamSettings,
     LakeSettings,
     PostgresConnection,
     RedshiftConnection,
@@ -150,7 +152,10 @@ def new_redshift(server: RedshiftStandIn, lake: Lake) -> Warehouse:
 
 
 def real_redshift() -> Warehouse | None:
-    """A schema that is not there yet on the cluster that the environment names, if it does."""
+    """A schema that is not there yet on the cluster that the environment names, if it does.
+
+    An address without a user is entered by IAM.
+    """
     names = ("FLOODMARK_REDSHIFT_URL", "FLOODMARK_REDSHIFT_LAKE", "FLOODMARK_REDSHIFT_ROLE")
     url, lake, role = (os.environ.get(name, "") for name in names)
     if not (url and lake and role):
@@ -162,12 +167,14 @@ def real_redshift() -> Warehouse | None:
         port=parts.port or 5439,
         database=parts.path.strip("/"),
         user=unquote(parts.username or ""),
-        password=Secret(unquote(parts.password or "")),
+        password=Secret(unquote(parts.password)) if parts.password else None,
+        iam=None if parts.password else IamSettings(),
         schema=f"floodmark_test_{uuid.uuid4().hex[:8]}",
         iam_role=role,
     )
     return Warehouse(
-        connection, Lake(bucket=bucket, prefix=f"{prefix}/{uuid.uuid4().hex}".strip("/"))
+        with_login(connection),
+        Lake(bucket=bucket, prefix=f"{prefix}/{uuid.uuid4().hex}".strip("/")),
     )
 
 

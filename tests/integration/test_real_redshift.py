@@ -1,33 +1,38 @@
 """The first hour on a real cluster: what the stand-in only believes, in the order of its weight.
 
-On a cluster if its address is in the environment, and on the stand-in always, so that these checks
-themselves are known to work. With the address there, the whole contract suite of targets runs on
-the cluster, too.
+On a cluster whose address is in the environment; with that, the whole contract suite of targets
+runs on it, too. `test_make_redshift.py` runs these checks on the stand-in, in just this way.
 
-    FLOODMARK_REDSHIFT_URL=redshift://user:password@host:5439/database
+    FLOODMARK_REDSHIFT_URL=redshift://user:password@host:5439/database    without both: by IAM
     FLOODMARK_REDSHIFT_LAKE=s3://bucket/prefix    reached with the usual AWS credentials
     FLOODMARK_REDSHIFT_ROLE=arn:aws:iam::…        or `default`: how the cluster reads that lake
 
-    make redshift
+    make redshift    prints a report without names and secrets, which can be sent in
 """
 
+import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec import structs
 
+import processes
 from floodmark.config.models import LakeSettings, RedshiftConnection, TableSettings
+from floodmark.embedded.mariadb import PrivateMariaDB
 from floodmark.errors import FloodmarkError
-from floodmark.model.load import TargetTable
+from floodmark.model.load import LoadChunk, TargetTable
 from floodmark.model.manifest import Column
 from floodmark.warehouse.redshift import RedshiftTarget
 from floodmark.warehouse.target import SchemaConflict
-from scenarios import new_lake, use_test_keys
-from warehouses import Loads, Warehouse, new_redshift, real_redshift
+from pipelines import ask_once, new_pipeline
+from warehouses import Loads, Warehouse, name_target, real_redshift
+
+pytestmark = pytest.mark.real_redshift
 
 ID = Column("id", "bigint", False, "int64")
 NAME = Column("name", "varchar(10)", True, "string")
@@ -37,15 +42,8 @@ PEOPLE = TargetTable(
 )
 
 
-@pytest.fixture(params=["stand-in", pytest.param("real", marks=pytest.mark.real_redshift)])
-def warehouse(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Warehouse]:
-    if request.param == "stand-in":
-        use_test_keys(monkeypatch)
-        server = request.getfixturevalue("redshift")
-        yield new_redshift(server, new_lake("ministack", request, tmp_path))
-        return
+@pytest.fixture
+def warehouse() -> Iterator[Warehouse]:
     if (found := real_redshift()) is None:
         pytest.skip("FLOODMARK_REDSHIFT_URL, _LAKE and _ROLE are not set")
     yield found
@@ -149,11 +147,52 @@ def test_two_loaders_load_once(people: Loads) -> None:
     assert len(people.rows()) == 101
 
 
-def test_a_load_that_is_cut_off_is_not_there(people: Loads) -> None:
+def load_and_wait(environment: dict[str, str], loads: Loads, chunk: LoadChunk, pipe: Any) -> None:
+    """Load up to the commit, in a process that is killed there."""
+    os.environ.update(environment)
+    with opened(loads.warehouse) as target:
+        target._commit = lambda: pipe.send("loaded") or pipe.recv()  # type: ignore[method-assign]
+        target.load(loads.batch(chunk))
+
+
+def test_a_load_that_is_killed_is_not_there(people: Loads) -> None:
     people.load(people.chunk([row(1)]))
     chunk = people.chunk([row(2)])
-    with opened(people.warehouse) as target:
-        target._commit = target._session.close  # type: ignore[method-assign]
-        target.load(people.batch(chunk))
+    ours, its = processes.pipe()
+    loader = get_context("forkserver").Process(
+        target=load_and_wait, args=(dict(os.environ), people, chunk, its)
+    )
+    loader.start()
+    assert ours.poll(120), "it did not come to the commit"
+    loader.kill()
+    loader.join()
     assert people.rows() == [row(1)]
     assert people.load(chunk) == 1
+    assert people.rows() == [row(1), row(2)]
+
+
+@pytest.mark.only_on("mariadb")
+def test_a_sync_is_verified(server: PrivateMariaDB, warehouse: Warehouse, tmp_path: Path) -> None:
+    """The whole way: from a server of our own through the lake, and compared value by value."""
+    synced = new_pipeline(server, warehouse.lake, tmp_path, {"t": "{cursor: id}"})
+    name_target(synced.config, warehouse.connection)
+    try:
+        ask_once(
+            synced,
+            "CREATE TABLE t (id INT, code VARCHAR(9) COLLATE utf8mb4_nopad_bin, at DATETIME(6),"
+            " moment TIMESTAMP(6) NULL, amount DECIMAL(20, 4), hash BINARY(16), doc JSON,"
+            " PRIMARY KEY (id, code))",
+        )
+        for number, code in enumerate(("a", "a ", "", "Ä")):
+            ask_once(
+                synced,
+                f"INSERT INTO t VALUES ({number // 2}, '{code}', '2025-03-30 02:30:00.123456',"
+                " '2025-03-30 01:30:00.5', -12345.6789, UNHEX(MD5(1)), '{\"a\": [1, null]}'),"
+                f" ({number // 2 + 9}, '{code}', NULL, NULL, NULL, NULL, NULL)",
+            )
+        ended = synced.call("sync", "-p", "main", "--verify-data", "--json")
+        assert ended.code == 0, ended
+        assert ended.table["verification"]["rows"] == 8
+        print(f"{ended.table['verification']['rows']} rows are the same in source and target")
+    finally:
+        server.execute(f"DROP DATABASE {synced.schema}")
