@@ -49,7 +49,10 @@ _HINTS = {
     "42501": "grant the user what it lacks",
     "57014": "somebody or a rule of the workload manager cancelled it; run it again",
 }
-_IAM_HINT = "with 'iam', the database must have this user: docs/guides/redshift-permissions.md"
+_IAM_HINT = (
+    "with 'iam', the database must have this user: docs/guides/redshift-permissions.md; if it has"
+    " worked for an hour, the password is over: run it again"
+)
 _WORD_HINTS = {
     "PermanentRedirect": "the lake's bucket must be in the region of the cluster: COPY of Parquet"
     " knows no REGION",
