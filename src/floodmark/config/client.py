@@ -1,17 +1,38 @@
-"""How clients connect to MySQL, so that all of them connect alike."""
+"""How clients connect, so that all of them connect alike."""
 
 from typing import Any
 
-from floodmark.config.models import MysqlConnection
-from floodmark.config.tls import tls_context
+from floodmark.config.models import MysqlConnection, PostgresConnection
+from floodmark.config.tls import may_send_cleartext, tls_for
+from floodmark.config.tls_context import tls_context, trusted_file
+from floodmark.errors import FloodmarkError
+
+# Ways to log in that hand the password over, or as good as: `dialog` is that of PAM.
+_CLEARTEXT = ("mysql_clear_password", "dialog")
+_BROKEN = ("mysql_old_password",)
+_SSL_MODES = {"identity": "VERIFY_IDENTITY", "ca": "VERIFY_CA", "none": "REQUIRED"}
+_LIBPQ_MODES = {"identity": "verify-full", "ca": "verify-ca", "none": "require"}
+
+
+class _Refusal:
+    """What PyMySQL asks instead of sending the password."""
+
+    def __init__(self, connection: Any) -> None:
+        self._place = f"MySQL at {connection.host}:{connection.port}"
+
+    def authenticate(self, _packet: object) -> None:
+        """Send nothing."""
+        raise FloodmarkError(
+            f"{self._place} asks for the password in clear text, which was not sent",
+            hint="only a server whose certificate is verified may have it: 'tls: {ca: FILE}'",
+        )
 
 
 def pymysql_options(connection: MysqlConnection) -> dict[str, Any]:
-    """Return what PyMySQL needs to connect.
-
-    Without `tls` nothing is encrypted, as connectorx does it: PyMySQL would if the server can.
-    """
+    """Return what PyMySQL needs to connect."""
     password = connection.password.reveal() if connection.password else ""
+    tls = tls_for(connection)
+    refused = _BROKEN if may_send_cleartext(tls) else _BROKEN + _CLEARTEXT
     return {
         "host": connection.host,
         "port": connection.port,
@@ -19,6 +40,32 @@ def pymysql_options(connection: MysqlConnection) -> dict[str, Any]:
         "password": password.encode(),  # PyMySQL would write text in Latin-1
         "charset": "utf8mb4",
         "autocommit": True,
-        "ssl": tls_context(connection.tls),
-        "ssl_disabled": connection.tls is None,
+        "ssl": tls_context(tls),
+        "ssl_disabled": tls is None,  # it would encrypt if the server can, and verify nothing
+        "auth_plugin_map": dict.fromkeys(refused, _Refusal),
     }
+
+
+def connectorx_options(connection: MysqlConnection) -> tuple[dict[str, str], str | None]:
+    """Return what connectorx needs in its URL to connect alike, and the file that it must trust."""
+    tls = tls_for(connection)
+    if tls is None:
+        return {}, None
+    options = {"ssl-mode": _SSL_MODES[tls.verify]}
+    if may_send_cleartext(tls):
+        options["enable_cleartext_plugin"] = "true"
+    return options, None if tls.verify == "none" else trusted_file(tls)
+
+
+def libpq_options(connection: PostgresConnection) -> dict[str, Any]:
+    """Return what libpq needs to connect alike, whatever its environment says."""
+    tls = tls_for(connection)
+    # An address or Kerberos from the environment would go around what was decided for the host.
+    options = {"hostaddr": "", "gssencmode": "disable"}
+    if not may_send_cleartext(tls):
+        options["require_auth"] = "!password"
+    if tls is None:
+        return {**options, "sslmode": "disable"}
+    # Not libpq's `system`: the library in psycopg's wheel looks in a folder that nobody has.
+    trusted = "" if tls.verify == "none" else trusted_file(tls) or "system"
+    return {**options, "sslmode": _LIBPQ_MODES[tls.verify], "sslrootcert": trusted}

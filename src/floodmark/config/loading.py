@@ -18,12 +18,12 @@ from floodmark.config.models import (
     Pipeline,
     RedshiftConnection,
     TableSettings,
-    TlsSettings,
     TunnelSettings,
     too_long,
 )
 from floodmark.config.reading import parse_yaml
 from floodmark.config.strict import build
+from floodmark.config.tls import located
 from floodmark.errors import ConfigError, UsageError
 from floodmark.model.table import TableName, split_name, valid_scope
 from floodmark.model.timestamps import utc_now
@@ -60,22 +60,7 @@ class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True):
             folder = os.path.dirname(self.path)
             path = os.path.normpath(os.path.join(folder, os.path.expanduser(connection.path)))
             return msgspec.structs.replace(connection, path=path)
-        if isinstance(connection, MysqlConnection) and connection.tls:
-            return self._with_tls(name, connection, connection.tls)
-        return connection
-
-    def _with_tls(
-        self, name: str, connection: MysqlConnection, tls: TlsSettings
-    ) -> MysqlConnection:
-        if connection.tunnel and tls.verify == "identity":
-            raise ConfigError(
-                f"connections.{name}.tls: through a tunnel the server has another name",
-                hint="use 'verify: ca'; the tunnel knows its own server by its host key",
-            )
-        if tls.ca is None:
-            return connection
-        ca = os.path.join(os.path.dirname(self.path), os.path.expanduser(tls.ca))
-        return msgspec.structs.replace(connection, tls=msgspec.structs.replace(tls, ca=ca))
+        return located(connection, name, os.path.dirname(self.path))
 
     def pipeline_of(self, table: TableName) -> Pipeline:
         """The pipeline that lists a table."""

@@ -94,14 +94,17 @@ class TunnelSettings(Struct, frozen=True, kw_only=True):
 
 
 class TlsSettings(Struct, frozen=True, kw_only=True):
-    """How a connection is encrypted; there is none without."""
+    """How a connection is encrypted and verified, or refused. `off` instead does not encrypt."""
 
     ca: Text | None = None
-    """File of the certificates to trust, in PEM, if not those of the system; workers need it in the
-    same place."""
+    """File of the certificates to trust, in PEM, instead of those of the system; workers need it in
+    the same place. Not for Redshift, which has Amazon's."""
     verify: Literal["identity", "ca", "none"] = "identity"
     """`identity` checks the server's certificate and that it is for this host, `ca` the certificate
-    alone, `none` only encrypts."""
+    alone, `none` only encrypts (not for Redshift)."""
+
+
+Tls = TlsSettings | Literal["off"]
 
 
 class SecretSettings(Struct, frozen=True, kw_only=True):
@@ -169,8 +172,10 @@ class MysqlConnection(Struct, frozen=True, kw_only=True, tag_field="type", tag="
     secret: SecretSettings | Text | None = None
     """In place of `password` and `user`: the name or ARN of a secret of AWS Secrets Manager, or
     `{name, region, profile}`."""
-    tls: TlsSettings | None = None
-    """Encrypts all connections, or refuses to connect; `{}` trusts the system's certificates."""
+    tls: Tls | None = None
+    """How connections are encrypted. If not given, the certificate must be valid for the host by
+    the system's authorities, as with `{}`; a host on this machine or behind a tunnel is not
+    encrypted, as with `off`."""
     tunnel: TunnelSettings | None = None
     """An SSH server in between; only for local Spark."""
     primary: PrimarySettings | None = None
@@ -220,6 +225,10 @@ class PostgresConnection(Struct, frozen=True, kw_only=True, tag_field="type", ta
     secret: SecretSettings | Text | None = None
     """In place of `password` and `user`: the name or ARN of a secret of AWS Secrets Manager, or
     `{name, region, profile}`."""
+    tls: Tls | None = None
+    """How connections are encrypted, workers' too. If not given, the certificate must be valid for
+    the host by the system's authorities, as with `{}`; a host on this machine is not encrypted, as
+    with `off`."""
     schema: Text = "public"
     """Where the tables and the ledger are."""
     json: Literal["jsonb", "text"] = "jsonb"
@@ -261,9 +270,12 @@ class RedshiftConnection(Struct, frozen=True, kw_only=True, tag_field="type", ta
     """The key's secret."""
     session_token: Secret | None = None
     """The token of a key that is valid for a time."""
-    ssl: bool | Literal["verify-ca"] = True
-    """Whether the connection is encrypted, to a server whose certificate is for this host;
-    `verify-ca` checks the certificate alone. That is what `true` means through a tunnel."""
+    tls: Tls | None = None
+    """How the connection is encrypted. If not given, the certificate must be valid for the host;
+    through a tunnel, as with `{verify: ca}`."""
+    ssl: bool | Literal["verify-ca"] | None = None
+    """The older way to say `tls`: `true` is the default, `false` is `off`, `verify-ca` is
+    `{verify: ca}`."""
     application_name: str = "floodmark"
     """What its lists of sessions show."""
     query_group: str | None = None

@@ -26,9 +26,12 @@ def build(kind: Any, raw: Any, path: str) -> Any:
             (name := _name(key, path)): build(value_kind, value, f"{path}.{name}")
             for key, value in _mapping(raw, path).items()
         }
+    choices = get_args(kind) if get_origin(kind) in (Union, UnionType) else ()
+    if raw is False and Literal["off"] in choices:
+        return "off"  # written without quotes, as the documentation has it
     structs = [
         choice
-        for choice in (get_args(kind) if get_origin(kind) in (Union, UnionType) else ())
+        for choice in choices
         if isinstance(choice, type) and issubclass(choice, msgspec.Struct)
     ]
     if len(structs) > 1:

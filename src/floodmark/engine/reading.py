@@ -14,20 +14,21 @@ import re
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import pyarrow as pa
 
-from floodmark.config.client import pymysql_options
+from floodmark.config.client import connectorx_options, pymysql_options
 from floodmark.config.models import MysqlConnection
 from floodmark.config.secret import Secret
+from floodmark.config.tls_errors import tls_failure
 from floodmark.engine.job import BATCH_BYTES, ExtractionJob
 from floodmark.errors import AnotherServer, FloodmarkError
 from floodmark.model.extraction import SESSION_SETTINGS, Window
 
-_SSL_MODES = {"identity": "VERIFY_IDENTITY", "ca": "VERIFY_CA", "none": "REQUIRED"}
 # How a server complains about the guard of another one.
 _OTHER_SERVER = re.compile(r"out of range in .*~|Unknown system variable 'server_uuid'")
+_NO_FOLDER = "/nonexistent"
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -56,11 +57,8 @@ def connectorx_url(connection: MysqlConnection) -> Secret:
     host = f"[{connection.host}]" if ":" in connection.host else connection.host
     # By default it changes to the Unix socket that the server names, if the host is this one; and
     # it prepares the query before the session's settings, which some of them come too late for.
-    options = "prefer_socket=false&stmt_cache_size=0"
-    url = f"mysql://{login}@{host}:{connection.port}/information_schema?{options}"
-    if tls := connection.tls:
-        url += f"&ssl-mode={_SSL_MODES[tls.verify]}"
-        url += f"&ssl-ca={quote(tls.ca, safe='')}" if tls.ca else ""
+    options = {"prefer_socket": "false", "stmt_cache_size": "0", **connectorx_options(connection)[0]}
+    url = f"mysql://{login}@{host}:{connection.port}/information_schema?{urlencode(options)}"
     return Secret(url)
 
 
@@ -71,17 +69,38 @@ def _read_ahead(job: ExtractionJob, query: str) -> Iterator[pa.RecordBatch]:
     import connectorx
 
     before = _resident_bytes()
-    for batch in connectorx.read_sql(
-        connectorx_url(job.source).reveal(),
-        query,
-        return_type="arrow_stream",
-        protocol="binary",
-        batch_size=job.batch_rows,
-        pre_execution_query=list(SESSION_SETTINGS),
-    ):
+    with _trusting(connectorx_options(job.source)[1]):
+        batches = connectorx.read_sql(
+            connectorx_url(job.source).reveal(),
+            query,
+            return_type="arrow_stream",
+            protocol="binary",
+            batch_size=job.batch_rows,
+            pre_execution_query=list(SESSION_SETTINGS),
+        )
+    for batch in batches:
         if _resident_bytes() - before > job.most_ahead_bytes:
             raise TooFarAhead(f"{job.table}: rows are far larger than the server's average")
         yield batch
+
+
+@contextmanager
+def _trusting(file: str | None) -> Iterator[None]:
+    """Let connectorx connect with these certificates alone: its own `ssl-ca` adds to the system's.
+
+    It connects within `read_sql`, and these variables are how its library is told.
+    """
+    before = {name: os.environ.get(name) for name in ("SSL_CERT_FILE", "SSL_CERT_DIR")}
+    if file is not None:
+        os.environ.update({"SSL_CERT_FILE": file, "SSL_CERT_DIR": _NO_FOLDER})
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 def _stream(job: ExtractionJob, query: str) -> Iterator[pa.RecordBatch]:
@@ -141,7 +160,11 @@ def _translated(job: ExtractionJob) -> Iterator[None]:
             raise AnotherServer(f"MySQL at {job.source.host}:{job.source.port}") from error
         if _PACKET_TOO_LARGE in reason:
             raise TooFarAhead(f"{job.table}: a row is larger than a packet") from error
-        raise FloodmarkError(f"reading {job.table} failed: {reason}") from error
+        place = f"MySQL at {job.source.host}:{job.source.port}"
+        if failure := tls_failure(place, job.source, reason):
+            reason = failure.message
+        hint = failure.hint if failure else None
+        raise FloodmarkError(f"reading {job.table} failed: {reason}", hint=hint) from error
 
 
 def _password(connection: MysqlConnection) -> str:

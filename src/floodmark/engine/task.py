@@ -13,7 +13,7 @@ from floodmark.engine.parquet import ParquetFiles, ParquetLayout
 from floodmark.engine.quarantine import Quarantine
 from floodmark.engine.reading import TooFarAhead, read_batches
 from floodmark.engine.span import Span
-from floodmark.errors import FloodmarkError
+from floodmark.errors import ConfigError, FloodmarkError
 from floodmark.model.extraction import Receipt, Window
 
 
@@ -51,7 +51,7 @@ def run_window(job: ExtractionJob, window: Window, *, attempt_id: int, failures:
 
 def is_final(job: ExtractionJob, error: FloodmarkError, failures: int) -> bool:
     """Whether another try would not help, or there is none left."""
-    return isinstance(error, UnfitValue) or failures + 1 >= job.tries
+    return isinstance(error, UnfitValue | ConfigError) or failures + 1 >= job.tries
 
 
 def _extract(job: ExtractionJob, window: Window, attempt_id: int) -> Receipt:

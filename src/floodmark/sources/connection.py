@@ -12,7 +12,11 @@ from pymysql.constants import CR, ER
 from floodmark.config.client import pymysql_options
 from floodmark.config.logins import LOGINS
 from floodmark.config.models import MysqlConnection
+from floodmark.config.tls import tls_for
+from floodmark.config.tls_context import encryption_of
+from floodmark.config.tls_errors import tls_failure
 from floodmark.errors import AnotherServer, ConfigError, FloodmarkError, UsageError
+from floodmark.model.encryption import Encryption
 from floodmark.model.extraction import SESSION_SETTINGS
 from floodmark.model.server import Server
 
@@ -63,6 +67,12 @@ class MysqlSession(_Connection):
     ended = False
     _most_seconds: float | None = None
     _read_timeout: float | None
+    _sock: Any
+
+    @property
+    def encryption(self) -> Encryption:
+        """What protects the connection as it is now."""
+        return encryption_of(self._sock)
 
     def limit_reads(self, seconds: float) -> None:
         """Lose the connection if an answer takes longer than that."""
@@ -237,10 +247,8 @@ def _translate(error: pymysql.MySQLError, connection: MysqlConnection) -> Floodm
     message = f"MySQL at {place}: {reason}"
     origin = getattr(error, "original_exception", None)  # what PyMySQL could not connect for
     if code == CR.CR_SSL_CONNECTION_ERROR or isinstance(origin, SSLError):
-        return FloodmarkError(
-            f"MySQL at {place} cannot be reached encrypted: {reason}",
-            hint="check 'tls' of the connection, and the server's certificate",
-        )
+        failure = tls_failure(f"MySQL at {place}", connection, str(origin or reason))
+        return failure or FloodmarkError(f"MySQL at {place} cannot be reached encrypted: {reason}")
     if is_another_server(error):
         return AnotherServer(f"MySQL at {place}")
     if code == _SECURE_TRANSPORT_REQUIRED:
@@ -250,7 +258,7 @@ def _translate(error: pymysql.MySQLError, connection: MysqlConnection) -> Floodm
         )
     if code in _LOGIN_REFUSED:
         hint = "check 'user' and 'password' of the connection, and the user's host"
-        if connection.tls is None:
+        if tls_for(connection) is None:
             hint += "; where encryption is required, add 'tls: {}'"
         return ConfigError(f"MySQL at {place} refuses user {connection.user!r}", hint=hint)
     if code in _NOT_ALLOWED:

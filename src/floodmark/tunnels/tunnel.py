@@ -16,6 +16,7 @@ from msgspec import structs
 from floodmark.children import LOOPBACK, guarded
 from floodmark.config.aws_login import with_login
 from floodmark.config.models import Connection, RedshiftConnection, Tunnelled, TunnelSettings
+from floodmark.config.tls import tls_for
 from floodmark.errors import ExitCode, FloodmarkError, StateError, StorageError
 from floodmark.tunnels.ssh import (
     READY,
@@ -105,11 +106,10 @@ class Tunnels:
 
 
 def _at(connection: Tunnelled, port: int) -> Tunnelled:
-    local = structs.replace(connection, host=LOOPBACK, port=port, tunnel=None)
-    if isinstance(local, RedshiftConnection) and local.ssl:
-        # Its certificate is not for this machine; SSH knows its own server by its host key.
-        return structs.replace(local, ssl="verify-ca")
-    return local
+    """The local end, encrypted as was decided for the connection through a tunnel."""
+    tls = tls_for(connection) or "off"
+    local = structs.replace(connection, host=LOOPBACK, port=port, tunnel=None, tls=tls)
+    return structs.replace(local, ssl=None) if isinstance(local, RedshiftConnection) else local
 
 
 class _Tunnel:

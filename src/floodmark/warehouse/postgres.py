@@ -3,16 +3,19 @@
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from hashlib import sha256
-from typing import Any
+from typing import Any, Literal
 
 import psycopg
 import pyarrow as pa
 from msgspec import structs
 from psycopg import errors as postgres_errors
 
+from floodmark.config.client import libpq_options
 from floodmark.config.logins import LOGINS
 from floodmark.config.models import PostgresConnection, TableSettings
+from floodmark.config.tls_errors import tls_failure
 from floodmark.errors import FloodmarkError
+from floodmark.model.encryption import Encryption
 from floodmark.model.load import LoadBatch, LoadChunk, TargetTable
 from floodmark.model.manifest import Column
 from floodmark.warehouse import postgres_types
@@ -47,6 +50,9 @@ _SETTINGS = {
     "standard_conforming_strings": "on",
     "timezone": "UTC",
 }
+_VERIFIED: dict[bytes, Literal["identity", "ca"]] = {b"verify-full": "identity", b"verify-ca": "ca"}
+_CLEARTEXT = "cleartext password"  # what libpq was told not to send
+_PLAIN_REFUSED = "no encryption"  # the server's word for how we came
 _CONFLICTS = {"40001", "40P01"}
 # A value that is none of its type, and a key that is too long for an index.
 _REFUSED = ("22", "54")
@@ -95,12 +101,19 @@ class PostgresTarget(SqlTarget):
                     keepalives_interval=10,
                     keepalives_count=3,
                     application_name="floodmark",
+                    **libpq_options(settings),
                 )
         except psycopg.Error as error:
+            reason = _one_line(error)
+            if failure := tls_failure(f"PostgreSQL at {self._place}", settings, reason):
+                raise failure from error
             raise FloodmarkError(
-                f"cannot connect to PostgreSQL at {self._place} as {settings.user}:"
-                f" {_one_line(error)}",
-                hint="check address, user and password; 'floodmark doctor' tries every connection",
+                f"cannot connect to PostgreSQL at {self._place} as {settings.user}: {reason}",
+                hint="only a server whose certificate is verified may have it: 'tls: {ca: FILE}'"
+                if _CLEARTEXT in reason
+                else "write 'tls: {verify: none}', or better 'tls: {ca: FILE}'"
+                if _PLAIN_REFUSED in reason
+                else "check address, user and password; 'floodmark doctor' tries every connection",
             ) from error
         for name, value in _SETTINGS.items():
             self._execute(f"SET {name} = '{value}'")
@@ -108,6 +121,14 @@ class PostgresTarget(SqlTarget):
     def close(self) -> None:
         """Close the connection."""
         self._connection.close()
+
+    def encryption(self) -> Encryption:
+        """What the server says of the session, and what libpq was told to check."""
+        ((protocol,),) = self._query("SELECT version FROM pg_stat_ssl WHERE pid = pg_backend_pid()")
+        if not self._connection.pgconn.ssl_in_use:
+            return Encryption()
+        told = {option.keyword: option.val or b"" for option in self._connection.pgconn.info}
+        return Encryption(protocol=protocol, verified=_VERIFIED.get(told[b"sslmode"], "none"))
 
     def column_type(self, column: Column) -> str:
         """PostgreSQL's name for a column's type."""

@@ -17,6 +17,7 @@ from floodmark.config.models import (
     TableSettings,
 )
 from floodmark.errors import ConfigError, FloodmarkError, StorageError
+from floodmark.model.encryption import Encryption
 from floodmark.model.load import LoadBatch, LoadChunk, TargetTable
 from floodmark.model.manifest import Column
 from floodmark.model.notice import Notice
@@ -85,6 +86,10 @@ class RedshiftTarget(LockingTarget, RedshiftTables, RedshiftReading):
         self._connection = connection
         self._analyze = connection.analyze
         self._session = RedshiftSession(connection)
+
+    def encryption(self) -> Encryption:
+        """What protects the connection."""
+        return self._session.encryption
 
     def column_type(self, column: Column) -> str:
         """Redshift's type for a column."""

@@ -16,7 +16,11 @@ from redshift_connector.utils.type_utils import text_recv
 
 from floodmark.config.logins import LOGINS
 from floodmark.config.models import RedshiftConnection
+from floodmark.config.tls import tls_for
+from floodmark.config.tls_context import encryption_of
+from floodmark.config.tls_errors import tls_failure
 from floodmark.errors import FloodmarkError
+from floodmark.model.encryption import Encryption
 from floodmark.warehouse.backend import PassingConflict
 from floodmark.warehouse.target import Unrepresentable
 
@@ -144,6 +148,11 @@ class RedshiftSession:
         with suppress(OSError):
             self._connection._usock.shutdown(socket.SHUT_RDWR)  # noqa: SLF001
 
+    @property
+    def encryption(self) -> Encryption:
+        """What protects the connection."""
+        return encryption_of(self._connection._usock)  # noqa: SLF001 - it shows it nowhere else
+
     def roll_back(self) -> None:
         """Undo the transaction, if there is one and the connection still stands."""
         with suppress(FloodmarkError):
@@ -156,6 +165,7 @@ class RedshiftSession:
 
     def _connect(self, connection: RedshiftConnection) -> Connection:
         password = connection.password.reveal() if connection.password else ""
+        tls = tls_for(connection)
         try:
             with LOGINS.once(connection, _is_refusal):
                 made = redshift_connector.connect(
@@ -164,8 +174,9 @@ class RedshiftSession:
                     database=connection.database,
                     user=connection.user,
                     password=password,
-                    ssl=bool(connection.ssl),
-                    sslmode="verify-ca" if connection.ssl == "verify-ca" else "verify-full",
+                    ssl=tls is not None,
+                    # It would tolerate another host name if it were not given.
+                    sslmode="verify-ca" if tls and tls.verify == "ca" else "verify-full",
                     timeout=CONNECT_SECONDS,
                     # What is silent for long may have been forgotten by a device in between.
                     tcp_keepalive_idle=30,
@@ -179,6 +190,8 @@ class RedshiftSession:
             if (failure := self._failure(error)) is not None:
                 raise failure from error
             reason = error.args[-1] if error.args else error
+            if failure := tls_failure(self._place, connection, str(reason)):
+                raise failure from error
             raise FloodmarkError(
                 f"cannot connect to {self._place}: {reason}",
                 hint="check 'host' and 'port' of the connection, and the way there",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Self
 from msgspec import Struct
 
 from floodmark.errors import FloodmarkError
+from floodmark.model.encryption import Encryption
 from floodmark.model.load import LedgerEntry, LoadBatch, RenamedManifest, TargetTable
 from floodmark.model.notice import Report
 from floodmark.model.verification import Extent
@@ -117,6 +118,10 @@ class Target(ABC):
     @abstractmethod
     def probe(self) -> TargetFacts:
         """See that tables can be made and filled; whatever was made is undone."""
+
+    def encryption(self) -> Encryption | None:
+        """What protects the connection, as it says itself; None if there is no connection."""
+        return None
 
     @abstractmethod
     def columns_held(self, table: TargetTable) -> tuple[str, ...]:

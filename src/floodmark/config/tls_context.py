@@ -1,0 +1,56 @@
+"""TLS in Python: the certificates to trust, contexts, and what an open socket says of itself."""
+
+import socket
+import ssl
+
+from floodmark.config.models import TlsSettings
+from floodmark.errors import ConfigError
+from floodmark.model.encryption import Encryption
+
+
+def trusted_file(tls: TlsSettings) -> str | None:
+    """The file of trusted certificates, here; None if the system keeps them in a folder alone.
+
+    ConfigError if `ca` cannot be used on this machine.
+    """
+    if tls.ca is None:
+        return ssl.get_default_verify_paths().cafile
+    _load(tls.ca)
+    return tls.ca
+
+
+def tls_context(tls: TlsSettings | None) -> ssl.SSLContext | None:
+    """Return what a Python client encrypts with; None for no encryption."""
+    if tls is None:
+        return None
+    context = _load(tls.ca)
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # MySQL's own certificates do not pass that
+    context.check_hostname = tls.verify == "identity"
+    if tls.verify == "none":
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def encryption_of(connected: object) -> Encryption:
+    """What protects a socket, read from the socket itself."""
+    if not isinstance(connected, ssl.SSLSocket):
+        return Encryption()
+    context = connected.context
+    if context.verify_mode != ssl.CERT_REQUIRED:
+        return Encryption(protocol=connected.version())
+    return Encryption(
+        protocol=connected.version(), verified="identity" if context.check_hostname else "ca"
+    )
+
+
+def _load(ca: str | None) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=ca)
+    except (OSError, ssl.SSLError) as error:
+        missing = isinstance(error, FileNotFoundError)
+        raise ConfigError(
+            f"tls.ca: {ca} cannot be used on {socket.gethostname()}: {error}",
+            hint="copy the file there: workers need it in the same place"
+            if missing
+            else "it must be a file in PEM",
+        ) from error
