@@ -1,6 +1,10 @@
 """Encrypted connections to MySQL, with a private authority: both readers, and what is refused."""
 
+import os
+import pickle
+import socket
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -9,52 +13,31 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from floodmark.config.models import LakeSettings, MysqlConnection, TlsSettings
+from floodmark.config.models import LakeSettings, MysqlConnection, Tls, TlsSettings
 from floodmark.config.secret import Secret
+from floodmark.config.tls_errors import NO_TLS, UNVERIFIED
+from floodmark.config.tls_errors import OTHER_NAME as NAMES
 from floodmark.embedded.mariadb import PrivateMariaDB
 from floodmark.engine.job import ExtractionJob
 from floodmark.engine.reading import read_batches
 from floodmark.errors import ConfigError, FloodmarkError
 from floodmark.model.cursor import Cursor
+from floodmark.model.encryption import Encryption
 from floodmark.model.extraction import ColumnPlan, Window
 from floodmark.model.position import START
 from floodmark.model.table import TableName
 from floodmark.sources.connection import connect
 from pipelines import Pipeline, ask_once, numbers
+from servers.certificates import make_certificates
+from servers.impostor import Impostor
 from servers.mysql import PrivateMySQL
 
 USER, PASSWORD = "secure", "only encrypted"
 
 
-def openssl(folder: Path, *arguments: str) -> None:
-    subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
-
-
-def authority(folder: Path, name: str) -> None:
-    openssl(
-        folder,
-        *("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={name}"),
-        *("-keyout", f"{name}.key", "-out", f"{name}.pem"),
-    )
-
-
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("certificates")
-    authority(folder, "ca")
-    authority(folder, "other ca")
-    (folder / "names").write_text("subjectAltName=IP:127.0.0.1")
-    openssl(
-        folder,
-        *("req", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=db"),
-        *("-keyout", "server.key", "-out", "server.csr"),
-    )
-    openssl(
-        folder,
-        *("x509", "-req", "-in", "server.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-days", "2"),
-        *("-CAcreateserial", "-extfile", "names", "-out", "server.pem"),
-    )
-    return folder
+    return make_certificates(tmp_path_factory.mktemp("certificates"))
 
 
 @pytest.fixture(scope="module")
@@ -84,16 +67,16 @@ def unencrypted(
         yield running
 
 
-def source(server: PrivateMariaDB, tls: TlsSettings | None) -> MysqlConnection:
+def source(server: PrivateMariaDB, tls: Tls | None) -> MysqlConnection:
     return MysqlConnection(
         host=server.host, port=server.port, user=USER, password=Secret(PASSWORD), tls=tls
     )
 
 
-def cipher(server: PrivateMariaDB, connection: MysqlConnection, *, streamed: bool) -> str:
-    """What a worker's connection is encrypted with."""
+def job_for(server: PrivateMariaDB, connection: MysqlConnection) -> ExtractionJob:
+    """A worker's job: to ask what its connection is encrypted with."""
     place = "performance_schema" if isinstance(server, PrivateMySQL) else "information_schema"
-    job = ExtractionJob(
+    return ExtractionJob(
         table=TableName("S", "a", "b"),
         session_id="20250809_200001_abcd",
         sequence=1,
@@ -103,14 +86,15 @@ def cipher(server: PrivateMariaDB, connection: MysqlConnection, *, streamed: boo
         cursor=Cursor(kind="none"),
         lake=LakeSettings(url="/nowhere"),
     )
-    window = Window(
-        part=1,
-        start=START,
-        end=START,
-        predicate="VARIABLE_NAME = 'Ssl_cipher'",
-        streamed=streamed,
-    )
-    (batch,) = read_batches(job, window)
+
+
+WINDOW = Window(part=1, start=START, end=START, predicate="VARIABLE_NAME = 'Ssl_cipher'")
+
+
+def cipher(server: PrivateMariaDB, connection: MysqlConnection, *, streamed: bool) -> str:
+    """What a worker's connection is encrypted with."""
+    window = structs.replace(WINDOW, streamed=streamed)
+    (batch,) = read_batches(job_for(server, connection), window)
     return str(batch.column(0)[0].as_py())
 
 
@@ -124,45 +108,173 @@ def test_both_readers_are_encrypted(
     assert "AES" in cipher(encrypted, connection, streamed=streamed)
 
 
-@pytest.mark.parametrize(
-    ("tls", "host"),
-    [
-        (TlsSettings(ca="other ca.pem"), "127.0.0.1"),
-        (TlsSettings(ca="other ca.pem", verify="ca"), "127.0.0.1"),
-        (TlsSettings(), "127.0.0.1"),  # the system does not know the authority
-        (TlsSettings(ca="ca.pem"), "localhost"),  # a name that the certificate does not hold
-    ],
-    ids=["identity", "ca", "system", "name"],
-)
-def test_a_server_that_is_not_trusted(
-    encrypted: PrivateMariaDB, certificates: Path, tls: TlsSettings, host: str
-) -> None:
-    ca = tls.ca and str(certificates / tls.ca)
-    wrong = structs.replace(source(encrypted, structs.replace(tls, ca=ca)), host=host)
-    refused = pytest.raises(FloodmarkError, match="cannot be reached encrypted")
-    with refused as caught, connect(wrong):
-        pass
-    assert "'tls'" in (caught.value.hint or "")
-    with pytest.raises(FloodmarkError, match=r"reading .* failed"):
-        cipher(encrypted, wrong, streamed=True)
-
-
-@pytest.mark.enough_on("mariadb")  # it takes half a minute
 @pytest.mark.parametrize("streamed", [False, True])
-def test_a_server_without_encryption_is_refused(
-    unencrypted: PrivateMariaDB, streamed: bool
+def test_a_certificate_for_another_name_is_enough_if_names_are_not_compared(
+    encrypted: PrivateMariaDB, certificates: Path, streamed: bool
 ) -> None:
-    plain = MysqlConnection(
-        host=unencrypted.host,
-        port=unencrypted.port,
-        user=unencrypted.user,
-        password=Secret(unencrypted.password),
-        tls=TlsSettings(verify="none"),
-    )
-    with pytest.raises(FloodmarkError, match="cannot be reached encrypted"), connect(plain):
+    tls = TlsSettings(ca=str(certificates / "ca.pem"), verify="ca")
+    elsewhere = structs.replace(source(encrypted, tls), host="localhost")
+    assert "AES" in cipher(encrypted, elsewhere, streamed=streamed)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_this_machine_is_not_encrypted_without_tls(
+    encrypted: PrivateMariaDB, streamed: bool
+) -> None:
+    """PyMySQL alone would encrypt, since the server can."""
+    login = {"user": encrypted.user, "password": Secret(encrypted.password)}
+    for host in (encrypted.host, "localhost"):
+        plain = structs.replace(source(encrypted, None), host=host, **login)
+        assert cipher(encrypted, plain, streamed=streamed) == ""
+        with connect(plain) as session:
+            assert session.encryption == Encryption()
+
+
+UNTRUSTED = "has a certificate that cannot be verified: self-signed certificate"
+OTHER_NAME = "has a certificate that is not for 'localhost'"
+REFUSED = {
+    "other authority": (TlsSettings(ca="other ca.pem"), "127.0.0.1", UNTRUSTED, UNVERIFIED),
+    "the same, by name": (TlsSettings(ca="other ca.pem"), "localhost", UNTRUSTED, UNVERIFIED),
+    "other ca": (TlsSettings(ca="other ca.pem", verify="ca"), "127.0.0.1", UNTRUSTED, UNVERIFIED),
+    "system": (TlsSettings(), "127.0.0.1", UNTRUSTED, UNVERIFIED),
+    "name": (TlsSettings(ca="ca.pem"), "localhost", OTHER_NAME, NAMES),
+}
+
+
+def untrusted(name: str, server: PrivateMariaDB, certificates: Path) -> MysqlConnection:
+    tls, host, _, _ = REFUSED[name]
+    ca = tls.ca and str(certificates / tls.ca)
+    return structs.replace(source(server, structs.replace(tls, ca=ca)), host=host)
+
+
+@pytest.mark.follows_hint("name the authority that issued it with 'tls: {ca: FILE}'")
+@pytest.mark.follows_hint("let 'host' be a name that the certificate has")
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_server_that_is_not_trusted(
+    encrypted: PrivateMariaDB, certificates: Path, name: str
+) -> None:
+    """What the hints name is accepted: see the tests above."""
+    wrong, (_, _, says, hint) = untrusted(name, encrypted, certificates), REFUSED[name]
+    with pytest.raises(FloodmarkError, match=says) as caught, connect(wrong):
         pass
-    with pytest.raises(FloodmarkError, match=r"reading .* failed"):
-        cipher(unencrypted, plain, streamed=streamed)
+    assert caught.value.hint == hint
+    with pytest.raises(FloodmarkError, match=rf"reading .* failed: .*{says}") as caught:
+        cipher(encrypted, wrong, streamed=True)
+    assert caught.value.hint == hint
+
+
+def without_tls(server: PrivateMariaDB, tls: Tls | None) -> MysqlConnection:
+    login = {"user": server.user, "password": Secret(server.password)}
+    return structs.replace(source(server, tls), **login)
+
+
+@pytest.mark.enough_on("mariadb")
+@pytest.mark.follows_hint("set up TLS on the server, or write 'tls: off'")
+def test_a_server_without_encryption_is_refused(unencrypted: PrivateMariaDB) -> None:
+    wrong = without_tls(unencrypted, TlsSettings(verify="none"))
+    with pytest.raises(FloodmarkError, match="offers no encryption") as caught, connect(wrong):
+        pass
+    assert caught.value.hint == NO_TLS
+    with pytest.raises(FloodmarkError, match=r"reading .* failed: .* offers no encryption"):
+        cipher(unencrypted, wrong, streamed=True)
+    with connect(without_tls(unencrypted, "off")) as session:
+        assert session.encryption == Encryption()
+
+
+# connectorx tries for half a minute, so these wait together, each in a process as a worker is. What
+# they read comes pickled.
+
+READ = """
+import pickle, sys
+from floodmark.engine.reading import read_batches
+from floodmark.errors import FloodmarkError
+job, window = pickle.load(sys.stdin.buffer)
+try:
+    print([batch.to_pydict() for batch in read_batches(job, window)])
+except FloodmarkError as error:
+    print("refused:", error.message, "hint:", error.hint)
+"""
+
+
+class Reading:
+    """connectorx at work in a process of its own."""
+
+    def __init__(self, job: ExtractionJob, **environment: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", READ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, **environment},
+        )
+        assert self._process.stdin
+        with self._process.stdin as stdin:
+            stdin.write(pickle.dumps((job, WINDOW)))
+
+    def said(self) -> str:
+        assert self._process.stdout
+        with self._process.stdout as stdout, self._process:
+            return stdout.read().decode()
+
+
+@pytest.mark.enough_on("mariadb")
+def test_connectorx_refuses_the_same(
+    encrypted: PrivateMariaDB, unencrypted: PrivateMariaDB, certificates: Path
+) -> None:
+    def start(connection: MysqlConnection, **environment: str) -> Reading:
+        return Reading(job_for(encrypted, connection), **environment)
+
+    # What the system trusts does not count beside `ca`, as it does not for PyMySQL.
+    system = {"SSL_CERT_FILE": str(certificates / "ca.pem")}
+    other = untrusted("other ca", encrypted, certificates)
+    names = ("other authority", "system", "name")
+    with Impostor("mysql_clear_password") as clear:
+        readings = {
+            **{name: start(untrusted(name, encrypted, certificates)) for name in names},
+            "beside the system": start(other, **system),
+            "by the system": start(source(encrypted, TlsSettings()), **system),
+            "no TLS": start(without_tls(unencrypted, TlsSettings(verify="none"))),
+            "asked": start(structs.replace(source(encrypted, "off"), port=clear.port)),
+        }
+        said = {name: reading.said() for name, reading in readings.items()}
+    assert "AES" in said["by the system"]
+    for name in names:
+        assert REFUSED[name][2] in said[name]
+        assert REFUSED[name][3] in said[name]
+    assert UNTRUSTED in said["beside the system"]
+    assert "offers no encryption" in said["no TLS"]
+    assert "refused:" in said["asked"]
+    assert len(clear.heard) >= 1
+    assert PASSWORD.encode() not in b"".join(clear.heard)
+
+
+@pytest.mark.enough_on("mariadb")
+@pytest.mark.follows_hint("only a server whose certificate is verified may have it")
+@pytest.mark.parametrize("plugin", ["mysql_clear_password", "dialog", "mysql_old_password"])
+@pytest.mark.parametrize("tls", [None, "off"])
+def test_nobody_gets_the_password_by_asking(
+    server: PrivateMariaDB, plugin: str, tls: Tls | None
+) -> None:
+    """With a certificate that is verified the plugin is not refused: see the unit tests."""
+    with Impostor(plugin, b"\x02Password: ") as fake:
+        asked = structs.replace(source(server, tls), port=fake.port)
+        refused = pytest.raises(FloodmarkError, match="asks for the password in clear")
+        with refused as caught, connect(asked):
+            pass
+        assert "tls: {ca: FILE}" in str(caught.value.hint)
+        with pytest.raises(FloodmarkError, match="asks for the password in clear"):
+            cipher(server, asked, streamed=True)
+    assert len(fake.heard) >= 2
+    assert PASSWORD.encode() not in b"".join(fake.heard)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_file_that_a_worker_lacks(encrypted: PrivateMariaDB, streamed: bool) -> None:
+    wrong = source(encrypted, TlsSettings(ca="/nowhere/ca.pem"))
+    with pytest.raises(ConfigError) as caught:
+        cipher(encrypted, wrong, streamed=streamed)
+    message = f"tls.ca: /nowhere/ca.pem cannot be used on {socket.gethostname()}"
+    assert caught.value.message.startswith(message)
+    assert "workers need it in the same place" in str(caught.value.hint)
 
 
 def test_a_certificate_file_that_is_none(encrypted: PrivateMariaDB, certificates: Path) -> None:

@@ -153,8 +153,10 @@ def test_what_libpq_is_given(tls: Any, host: str, mode: str) -> None:
         ("SSL is required but the server doesn't support it", "offers no encryption", "tls: off"),
         ("server does not support SSL, but SSL was required", "offers no encryption", "tls: off"),
         (
-            "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: Hostname mismatch, "
-            "certificate is not valid for 'db'. (_ssl.c:1016)",
+            (
+                "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: Hostname mismatch, "
+                "certificate is not valid for 'db'. (_ssl.c:1016)"
+            ),
             "a certificate that is not for 'db'",
             "verify: ca",
         ),
@@ -164,14 +166,12 @@ def test_what_libpq_is_given(tls: Any, host: str, mode: str) -> None:
             "verify: ca",
         ),
         (
-            "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: self-signed certificate"
-            " (_ssl.c:1016)",
+            "[SSL] certificate verify failed: self-signed certificate (_ssl.c:1016)",
             "cannot be verified: self-signed certificate",
             "tls: {ca: FILE}",
         ),
         (
-            "timed out waiting for connection: TlsError { error:0A000086:SSL routines:x:certificate"
-            " verify failed:ssl/statem/statem_clnt.c:2123: (self-signed certificate) }",
+            "TlsError { certificate verify failed:ssl/statem.c:2123: (self-signed certificate) }",
             "cannot be verified: self-signed certificate",
             "tls: {verify: none}",
         ),
@@ -184,7 +184,7 @@ def test_what_a_refusal_says(reason: str, says: str, hint: str) -> None:
     assert failure.message.startswith("MySQL at db:3306 ")
     assert f"{says}; without 'tls:' a host other than this machine must" in failure.message
     assert hint in str(failure.hint)
-    told = tls_failure("MySQL at db:3306", structs.replace(given, tls=IDENTITY), reason)  # type: ignore[type-var]
+    told = tls_failure("MySQL at db:3306", structs.replace(given, tls=IDENTITY), reason)
     assert told
     assert "without 'tls:'" not in told.message
     assert tls_failure("x", given, "Connection refused") is None

@@ -5,7 +5,9 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 
 from floodmark.checks.check import Check, check_clock, failed
+from floodmark.checks.encryption import check_encryption
 from floodmark.config.models import Connection, DuckdbConnection, LakeSettings, RedshiftConnection
+from floodmark.config.tls import Server
 from floodmark.errors import BusyError, FloodmarkError
 from floodmark.storage.objects import ObjectStore
 from floodmark.tunnels.tunnel import open_tunnel
@@ -36,6 +38,7 @@ def check_target(
             before = clock()
             facts = target.probe()
             after = clock()
+            encryption = target.encryption()
     except BusyError as error:
         yield Check(subject=subject, state="note", finding=error.message, hint=error.hint)
     except FloodmarkError as error:
@@ -52,6 +55,8 @@ def check_target(
         yield Check(subject=subject, finding=f"{facts.version}; tables can be made and filled")
         for remark, hint in facts.remarks:
             yield Check(subject=subject, state="note", finding=remark, hint=hint)
+        if encryption and isinstance(connection, Server):
+            yield check_encryption(subject, connection, encryption)
         if not isinstance(connection, DuckdbConnection):  # which goes by this machine's clock
             yield check_clock(subject, facts.now, before, after)
 

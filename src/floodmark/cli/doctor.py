@@ -86,6 +86,7 @@ def _check_configuration(path: str, tables: list[TableName]) -> Check:
 
 
 def _check_source(app: App, scope: str, tables: list[TableName]) -> Iterator[Check]:
+    from floodmark.checks.encryption import check_encryption
     from floodmark.checks.sources import check_bounds, check_server
     from floodmark.checks.tables import check_table
     from floodmark.sync.source import Sources
@@ -102,6 +103,7 @@ def _check_source(app: App, scope: str, tables: list[TableName]) -> Iterator[Che
         ):
             activity, connection = source.activity(), source.connection
             yield from check_server(scope, session, activity.server_zone, app.run.clock)
+            yield check_encryption(f"source {scope}", app.mysql(scope), session.encryption)
             yield from check_bounds(scope, connection, source.server, activity, settings)
             start = app.start_of_new_tables()
             for table in tables:

@@ -95,8 +95,7 @@ def located(connection: Server, name: str, folder: str) -> Server:
     `folder` is where relative paths begin.
     """
     tls, path = connection.tls, f"connections.{name}.tls"
-    redshift = isinstance(connection, RedshiftConnection)
-    if tls is not None and isinstance(connection, RedshiftConnection) and connection.ssl is not None:
+    if tls is not None and getattr(connection, "ssl", None) is not None:
         raise ConfigError(
             f"connections.{name} has both 'tls' and 'ssl'", hint="'ssl' is the older one: remove it"
         )
@@ -107,7 +106,7 @@ def located(connection: Server, name: str, folder: str) -> Server:
             f"{path}: through a tunnel the server has another name",
             hint="use 'verify: ca'; the tunnel knows its own server by its host key",
         )
-    if redshift and (tls.ca is not None or tls.verify == "none"):
+    if isinstance(connection, RedshiftConnection) and (tls.ca is not None or tls.verify == "none"):
         key = "ca" if tls.ca is not None else "verify"
         raise ConfigError(
             f"{path}.{key}: Redshift's driver verifies by Amazon's certificates and the system's,"

@@ -9,7 +9,7 @@ from floodmark.errors import FloodmarkError
 # What PyMySQL, connectorx, libpq and redshift_connector say.
 _NO_TLS = re.compile(
     r"server doesn't support it|server does not support (?:SSL|TLS)|Server refuses SSL"
-    r"|TlsNotSupported|doesn't support TLS|does not support tls",
+    r"|but server does not have this capability",
     re.IGNORECASE,
 )
 _OTHER_NAME = re.compile(

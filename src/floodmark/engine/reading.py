@@ -57,7 +57,11 @@ def connectorx_url(connection: MysqlConnection) -> Secret:
     host = f"[{connection.host}]" if ":" in connection.host else connection.host
     # By default it changes to the Unix socket that the server names, if the host is this one; and
     # it prepares the query before the session's settings, which some of them come too late for.
-    options = {"prefer_socket": "false", "stmt_cache_size": "0", **connectorx_options(connection)[0]}
+    options = {
+        "prefer_socket": "false",
+        "stmt_cache_size": "0",
+        **connectorx_options(connection)[0],
+    }
     url = f"mysql://{login}@{host}:{connection.port}/information_schema?{urlencode(options)}"
     return Secret(url)
 
