@@ -181,7 +181,8 @@ def test_postgres_is_tried(one: Pipeline, postgres: PrivatePostgres) -> None:
     found = examine(with_postgres(one, postgres, schema="doctor_made"))
     target = [check["finding"] for check in found if check["subject"] == "target warehouse"]
     assert target[0].startswith("PostgreSQL ")
-    assert target[1] == "its clock agrees with this machine's"
+    assert target[1] == "not encrypted: loopback"
+    assert target[2] == "its clock agrees with this machine's"
     assert not postgres.execute("SELECT 1 FROM pg_namespace WHERE nspname = 'doctor_made'")
 
 

@@ -6,15 +6,21 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 import yaml
 
 from floodmark.children import LOOPBACK
+from floodmark.cli import init_tls, watermark_maintain
 from floodmark.cli import sync as sync_command
-from floodmark.cli import watermark_maintain
+from floodmark.cli.init import Answers
+from floodmark.cli.log import Log
 from floodmark.cli.main import run
+from floodmark.config.loading import load_config
+from floodmark.config.models import MysqlConnection, TlsSettings
 from floodmark.embedded.mariadb import PrivateMariaDB
 from floodmark.embedded.process import free_ports
+from floodmark.model.timestamps import utc_now
 from pipelines import DirectEngine, numbers
 from servers.mysql import PrivateMySQL
 from terminals import on_terminal
@@ -176,6 +182,7 @@ def test_other_warehouses_keep_their_secrets_too(init: Init) -> None:
         "password": "${WAREHOUSE_PASSWORD}",
         "schema": "public",
         "iam_role": "default",
+        "tls": {},
     }
     assert "export WAREHOUSE_PASSWORD=…" in said
 
@@ -347,3 +354,72 @@ def test_of_tables_with_versions_the_current_rows_are_read(
         assert synced.count("8 rows compared") == 2
     finally:
         mariadb.execute("DROP DATABASE versions")
+
+
+# Encryption
+
+
+def written_tls(connection: str = "PROD") -> Any:
+    return yaml.safe_load(Path("floodmark.yml").read_text())["connections"][connection].get("tls")
+
+
+def test_this_machine_needs_no_encryption(init: Init) -> None:
+    init()
+    assert written_tls() is None
+
+
+def test_less_than_verified_is_never_chosen_in_silence(
+    init: Init, source: PrivateMariaDB, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MySQL makes a certificate that nobody trusts; MariaDB has none."""
+    monkeypatch.setattr(init_tls, "is_local", lambda _: False)
+    own = isinstance(source, PrivateMySQL)
+    choice, tls = ("encrypted", {"verify": "none"}) if own else ("off", False)
+    said = init(code=2)
+    assert (
+        f"can only be reached {'encrypted, but not verified' if own else 'not encrypted'}" in said
+    )
+    assert f"--tls {choice}" in said
+    assert not Path("floodmark.yml").exists()
+    said = init("--tls", choice)
+    assert written_tls() == tls
+    assert "as the file says: tls: " in said
+    assert "    # Encrypted, but any" in (text := Path("floodmark.yml").read_text()) or not own
+    assert "    # Not encrypted: " in text or own
+    loaded = load_config(None, {"MYSQL_PASSWORD": "x"}).connection("PROD")
+    assert isinstance(loaded, MysqlConnection)
+    assert loaded.tls == ("off" if not own else TlsSettings(verify="none"))
+    assert "--tls-ca has no part in" in init("--force", "--tls", choice, "--tls-ca", "f", code=2)
+
+
+def test_somebody_must_agree_to_less(
+    init: Init, source: PrivateMariaDB, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert init is not None
+    log = Log(utc_now, as_json=False)
+    monkeypatch.setattr(init_tls, "is_local", lambda _: False)
+    connection = MysqlConnection(port=source.port, user=source.user)
+    for agreed in (True, False):
+        asked: list[str] = []
+
+        def confirm(question: str, *, agreed: bool = agreed, asked: Any = asked, **_: Any) -> None:
+            asked.append(question)
+            if not agreed:
+                raise click.Abort
+
+        monkeypatch.setattr(click, "confirm", confirm)
+        if agreed:
+            assert init_tls.choose_tls(log, Answers({}, asking=True), connection) is not None
+        else:
+            with pytest.raises(click.Abort):
+                init_tls.choose_tls(log, Answers({}, asking=True), connection)
+        assert asked[0].startswith("Send the password ")
+
+
+def test_a_warehouse_elsewhere_is_verified(init: Init) -> None:
+    options = {"host": "db.example.com", "database": "d", "user": "u"}
+    words = [word for key, value in options.items() for word in (f"--target-{key}", value)]
+    init("--target", "postgres", *words)
+    assert written_tls("warehouse") == {}
+    init("--force", "--target", "postgres", *words[2:], "--target-host", "127.0.0.1")
+    assert written_tls("warehouse") is None

@@ -27,6 +27,7 @@ from floodmark.model.extraction import ColumnPlan, Window
 from floodmark.model.position import START
 from floodmark.model.table import TableName
 from floodmark.sources.connection import connect
+from floodmark.sources.offer import Offer, find_offer
 from pipelines import Pipeline, ask_once, numbers
 from servers.certificates import make_certificates
 from servers.impostor import Impostor
@@ -284,6 +285,21 @@ def test_a_certificate_file_that_is_none(encrypted: PrivateMariaDB, certificates
             pass
 
 
+def test_what_a_server_offers_is_found_without_a_login(
+    encrypted: PrivateMariaDB, certificates: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stranger = structs.replace(source(encrypted, None), user="nobody")
+    found = find_offer(stranger)
+    assert found.tls == TlsSettings(verify="none")
+    assert found.reason.startswith("self-signed certificate")
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificates / "ca.pem"))
+    assert find_offer(stranger) == Offer(TlsSettings())
+    assert find_offer(structs.replace(stranger, host="localhost")).tls == found.tls
+    with Impostor("mysql_clear_password") as fake:
+        offered = find_offer(structs.replace(stranger, port=fake.port))
+    assert offered == Offer("off", "the server offers no encryption")
+
+
 def test_a_sync(
     pipeline: Callable[..., Pipeline], encrypted: PrivateMariaDB, certificates: Path
 ) -> None:
@@ -294,6 +310,9 @@ def test_a_sync(
     login = {"host": encrypted.host, "port": encrypted.port, "user": USER, "password": PASSWORD}
     secure = replace(it, source={**login, "tls": {"ca": "ca.pem"}}).write_config()
     assert secure.synced()["rows"] == 100
+    checks = secure.call("doctor", "--json").value
+    found = [check["finding"] for check in checks if check["subject"].startswith("source ")]
+    assert "TLSv1.3, certificate verified for 127.0.0.1" in found
     tunnel = {"host": "127.0.0.1", "user": "u", "key": "k"}
     replace(it, source={**login, "tls": {}, "tunnel": tunnel}).write_config()
     ended = it.sync()

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from floodmark.checks.encryption import check_encryption
 from floodmark.config.client import connectorx_options, libpq_options, pymysql_options
 from floodmark.config.models import (
     MysqlConnection,
@@ -19,6 +20,7 @@ from floodmark.config.models import (
 from floodmark.config.tls import Server, is_local, tls_for
 from floodmark.config.tls_errors import tls_failure
 from floodmark.engine.reading import connectorx_url
+from floodmark.model.encryption import Encryption
 
 IDENTITY, CA, NONE = (TlsSettings(verify=verify) for verify in ("identity", "ca", "none"))
 TUNNEL = TunnelSettings(host="bastion", user="u", key="k")
@@ -246,3 +248,52 @@ def test_what_cannot_be(load: LoadText, kind: str, more: str, says: str) -> None
     with pytest.raises(ConfigError) as caught:
         load(BOTH % (kind, f", {more}"))
     assert says in caught.value.message
+
+
+# What `doctor` says
+
+
+@pytest.mark.follows_hint("remove 'tls: off'")
+@pytest.mark.parametrize(
+    ("host", "more", "found", "state", "finding"),
+    [
+        ("127.0.0.1", {}, Encryption(), "ok", "not encrypted: loopback"),
+        ("127.0.0.1", {"tls": "off"}, Encryption(), "ok", "not encrypted: tls: off"),
+        ("db.example", {"tls": "off"}, Encryption(), "note", "not encrypted: tls: off"),
+        (
+            "db.example",
+            {"tunnel": TUNNEL},
+            Encryption(),
+            "ok",
+            "encrypted by SSH up to bastion, not encrypted from there on",
+        ),
+        (
+            "db.example",
+            {},
+            Encryption(protocol="TLSv1.3", verified="identity"),
+            "ok",
+            "TLSv1.3, certificate verified for db.example",
+        ),
+        (
+            "db.example",
+            {"tls": CA},
+            Encryption(protocol="TLSv1.2", verified="ca"),
+            "ok",
+            "TLSv1.2, certificate verified, its host name not compared",
+        ),
+        (
+            "db.example",
+            {"tls": NONE},
+            Encryption(protocol="TLSv1.3"),
+            "note",
+            "TLSv1.3, but any certificate is accepted: tls: {verify: none}",
+        ),
+    ],
+)
+def test_what_doctor_says(
+    host: str, more: dict[str, Any], found: Encryption, state: str, finding: str
+) -> None:
+    """Without 'tls: off' such a host is verified: see the default above."""
+    check = check_encryption("source A", connection("mysql", host, **more), found)
+    assert (check.state, check.finding) == (state, finding)
+    assert (check.hint is not None) == (state == "note")

@@ -7,15 +7,18 @@ from collections import Counter
 from typing import Any
 
 import click
-from msgspec import Struct
+from msgspec import Struct, structs
 
+from floodmark.children import LOOPBACK
 from floodmark.cli.app import print_result, shared_options
+from floodmark.cli.init_tls import choose_tls, protection
 from floodmark.cli.log import Log
 from floodmark.cli.words import counted
 from floodmark.config.loading import FILE_NAME
 from floodmark.config.models import MysqlConnection
 from floodmark.config.secret import Secret
 from floodmark.config.template import Draft, render
+from floodmark.config.tls import is_local
 from floodmark.errors import ConfigError, FloodmarkError, UsageError
 from floodmark.model.notice import Notice
 from floodmark.model.proposal import Proposal
@@ -46,6 +49,10 @@ class Answers:
             raise _missing(name)
         return default
 
+    def given(self, name: str) -> Any:
+        """What an option says, or None; nobody is asked."""
+        return self._given.get(name)
+
     def ask_again(self, *names: str) -> None:
         """Ask once more for what was given, with the earlier answers at hand."""
         for name in names:
@@ -72,6 +79,12 @@ class Found(Struct, frozen=True, kw_only=True):
     metavar="NAME",
     help="The environment variable that holds MySQL's password.",
 )
+@click.option(
+    "--tls",
+    type=click.Choice(["verified", "encrypted", "off"]),
+    help="Of MySQL on another machine.  [default: verified]",
+)
+@click.option("--tls-ca", metavar="FILE", help="Certificates to trust, instead of the system's.")
 @click.option(
     "--schema", "schemas", multiple=True, help="Only tables of this one; may be repeated."
 )
@@ -113,11 +126,15 @@ def init(
     if not valid_scope(scope):
         raise UsageError(f"scope {scope!r} is not a name", hint="use letters, digits, '_' and '-'")
     found = _look(log, answers, scope, schemas, password_variable)
+    lake = answers.take("lake", "Lake: a folder, or s3://bucket/prefix", "./lake")
+    target = _target(answers)
     draft = Draft(
-        lake=answers.take("lake", "Lake: a folder, or s3://bucket/prefix", "./lake"),
+        lake=lake,
         scope=scope,
         source=_keys(found, password_variable),
-        target=_target(answers),
+        target=target,
+        tls=found.source.tls,
+        target_tls=not is_local(str(target.get("host", LOOPBACK))),
         pipeline=answers.take("pipeline", "Name of the pipeline", "main"),
         proposals=found.proposals,
     )
@@ -152,6 +169,7 @@ def _look(log: Log, answers: Answers, scope: str, schemas: tuple[str, ...], vari
             )
         source = _source(answers, password)
         try:
+            source = structs.replace(source, tls=choose_tls(log, answers, source))
             return Found(source=source, proposals=_discover(answers, source, scope, schemas))
         except FloodmarkError as error:
             if isinstance(error, UsageError) and not isinstance(error, ConfigError):
@@ -255,6 +273,8 @@ def _summary(path: str, draft: Draft, found: Found) -> str:
     if left:
         why = ", ".join(f"{number:,} {reason}" for reason, number in sorted(left.items()))
         lines.append(f"  {left.total():,} commented out, each with the reason: {why}")
+    if draft.tls is not None:
+        lines.append(f"  MySQL: {protection(draft.tls)}")
     lines.append("next:")
     lines += [f"  export {name}=…" for name in _variables(draft) if name not in os.environ]
     lines += ["  floodmark doctor", f"  floodmark sync -p {draft.pipeline} --dry-run"]

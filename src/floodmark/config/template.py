@@ -8,6 +8,7 @@ from textwrap import wrap
 import yaml
 from msgspec import Struct
 
+from floodmark.config.models import Tls, TlsSettings
 from floodmark.model.proposal import Proposal
 
 _WIDTH = 92
@@ -36,6 +37,18 @@ _TUNNEL = """\
     # If this is a replica, its primary, which is asked what is in flight; needs GTIDs:
     # primary: {host: primary.example.com}
 """
+_ENCRYPTED = "    # Encrypted; the certificate must be valid for this host.\n    tls: {}\n"
+_TLS = {
+    "identity": _ENCRYPTED,
+    "none": """\
+    # Encrypted, but any certificate is accepted; {ca: FILE} instead verifies it.
+    tls: {verify: none}
+""",
+    "off": """\
+    # Not encrypted: who can read the network reads password and rows.
+    tls: off
+""",
+}
 _REST = """\
 # What may be set, with its default:
 # extraction: {window_rows: 150000, windows_per_chunk: 8, file_mb: 192}
@@ -45,12 +58,17 @@ _REST = """\
 
 
 class Draft(Struct, frozen=True, kw_only=True):
-    """What a configuration is written from; `source` and `target` are keys of the connections."""
+    """What a configuration is written from; `source` and `target` are keys of the connections.
+
+    `tls` and `target_tls` are for hosts other than this machine.
+    """
 
     lake: str
     scope: str
     source: dict[str, str | int]
     target: dict[str, str | int]
+    tls: Tls | None = None
+    target_tls: bool = False
     pipeline: str
     proposals: tuple[Proposal, ...]
 
@@ -66,9 +84,11 @@ def render(draft: Draft) -> str:
             "\nconnections:\n",
             _SOURCE,
             _connection(draft.scope, draft.source),
+            _tls(draft.tls),
             _TUNNEL,
             "\n  # The warehouse: duckdb, postgres or redshift.\n",
             _connection("warehouse", draft.target),
+            _ENCRYPTED if draft.target_tls else "",
             f"\npipelines:\n  {scalar(draft.pipeline)}:\n",
             f"    source: {scalar(draft.scope)}\n    target: warehouse\n",
             _tables(draft.proposals),
@@ -89,6 +109,12 @@ def scalar(value: str | int) -> str:
 def _connection(name: str, keys: dict[str, str | int]) -> str:
     lines = "".join(f"    {key}: {scalar(value)}\n" for key, value in keys.items())
     return f"  {scalar(name)}:\n{lines}"
+
+
+def _tls(tls: Tls | None) -> str:
+    if isinstance(tls, TlsSettings) and tls.ca:
+        return _ENCRYPTED.replace("{}", f"{{ca: {scalar(tls.ca)}}}")
+    return "" if tls is None else _TLS[tls if tls == "off" else tls.verify]
 
 
 def _tables(proposals: tuple[Proposal, ...]) -> str:
