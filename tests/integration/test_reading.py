@@ -1,5 +1,6 @@
 """Windows of any size in the same memory: rows are taken from the server as they are wanted."""
 
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from msgspec import structs
 from floodmark.config.models import LakeSettings, MysqlConnection
 from floodmark.config.secret import Secret
 from floodmark.embedded.mariadb import PrivateMariaDB
+from floodmark.embedded.process import free_ports
 from floodmark.engine.job import MEBIBYTE, ExtractionJob
 from floodmark.engine.reading import TooFarAhead, read_batches
 from floodmark.engine.task import run_window
@@ -154,6 +156,41 @@ def test_a_stream_that_is_killed_raises(server: PrivateMariaDB, job: ExtractionJ
     server.execute(f"KILL CONNECTION {number}")
     with pytest.raises(FloodmarkError, match=r"reading .* failed"):
         list(batches)
+
+
+@pytest.fixture
+def never_connectorx(monkeypatch: pytest.MonkeyPatch) -> None:
+    """connectorx, which would try for half a minute, fails when it is imported."""
+    monkeypatch.setitem(sys.modules, "connectorx", None)
+
+
+@pytest.mark.usefixtures("never_connectorx")
+@pytest.mark.parametrize("window", [WHOLE, STREAMED], ids=["ahead", "streamed"])
+def test_a_server_that_cannot_be_logged_in_to_is_given_up_at_the_first_try(
+    job: ExtractionJob, window: Window
+) -> None:
+    away = structs.replace(job.source, port=free_ports(1)[0])
+    wrong = structs.replace(job.source, password=Secret("wrong"))
+    for source, said in ((away, "does not answer"), (wrong, "refuses user")):
+        bad = structs.replace(job, source=source)
+        outcome = run_window(bad, window, attempt_id=1, failures=0)
+        assert outcome.refusal is not None
+        assert said in outcome.refusal.message
+        assert f"{source.host}:{source.port}" in outcome.refusal.message
+
+
+@pytest.mark.usefixtures("never_connectorx")
+def test_a_login_that_may_soon_succeed_is_left_to_connectorx(
+    server: PrivateMariaDB, job: ExtractionJob
+) -> None:
+    server.execute("CREATE USER one@'127.0.0.1' IDENTIFIED BY 'x' WITH MAX_USER_CONNECTIONS 1")
+    source = structs.replace(job.source, user="one", password=Secret("x"))
+    with (
+        connect(source),
+        pytest.raises(FloodmarkError, match="import of connectorx halted"),
+    ):
+        run_window(structs.replace(job, source=source), WHOLE, attempt_id=1, failures=0)
+    server.execute("DROP USER one@'127.0.0.1'")
 
 
 def test_a_table_without_a_key_is_streamed_and_arrives_whole(pipeline: New) -> None:

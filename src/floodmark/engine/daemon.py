@@ -27,6 +27,7 @@ if __name__ == "__main__":
     import connectorx  # noqa: F401
     import msgspec  # noqa: F401
     import obstore  # noqa: F401
+    import pymysql  # noqa: F401
     import pyspark.worker  # noqa: F401
     from pyspark.daemon import manager
 

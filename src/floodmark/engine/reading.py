@@ -23,6 +23,7 @@ from floodmark.config.models import MysqlConnection
 from floodmark.config.secret import Secret
 from floodmark.config.tls_errors import tls_failure
 from floodmark.engine.job import BATCH_BYTES, ExtractionJob
+from floodmark.engine.login import check_login, final_refusals
 from floodmark.errors import AnotherServer, FloodmarkError
 from floodmark.model.extraction import SESSION_SETTINGS, Window
 
@@ -67,6 +68,7 @@ def connectorx_url(connection: MysqlConnection) -> Secret:
 
 
 def _read_ahead(job: ExtractionJob, query: str) -> Iterator[pa.RecordBatch]:
+    check_login(job.source)
     # connectorx writes its failures to stderr as well; here they are raised, once.
     os.environ.setdefault("RUST_LOG", "off")
     os.environ["RUST_BACKTRACE"] = "0"
@@ -122,11 +124,12 @@ def _stream(job: ExtractionJob, query: str) -> Iterator[pa.RecordBatch]:
 
         __del__ = close
 
-    connection = pymysql.connect(
-        **pymysql_options(job.source),
-        use_unicode=False,
-        conv=dict(pymysql.converters.encoders),  # type: ignore[arg-type]
-    )
+    with final_refusals(job.source):
+        connection = pymysql.connect(
+            **pymysql_options(job.source),
+            use_unicode=False,
+            conv=dict(pymysql.converters.encoders),  # type: ignore[arg-type]
+        )
     with closing(connection), connection.cursor(Stream) as cursor:
         for statement in SESSION_SETTINGS:
             connection.query(statement)

@@ -9,6 +9,7 @@ from msgspec import Struct, structs
 from floodmark.engine.arrow import Conversion, UnfitValue
 from floodmark.engine.files import open_files
 from floodmark.engine.job import ExtractionJob
+from floodmark.engine.login import NoLogin
 from floodmark.engine.parquet import ParquetFiles, ParquetLayout
 from floodmark.engine.quarantine import Quarantine
 from floodmark.engine.reading import TooFarAhead, read_batches
@@ -51,7 +52,7 @@ def run_window(job: ExtractionJob, window: Window, *, attempt_id: int, failures:
 
 def is_final(job: ExtractionJob, error: FloodmarkError, failures: int) -> bool:
     """Whether another try would not help, or there is none left."""
-    return isinstance(error, UnfitValue | ConfigError) or failures + 1 >= job.tries
+    return isinstance(error, UnfitValue | ConfigError | NoLogin) or failures + 1 >= job.tries
 
 
 def _extract(job: ExtractionJob, window: Window, attempt_id: int) -> Receipt:

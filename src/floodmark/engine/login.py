@@ -1,0 +1,75 @@
+"""Logins that fail: say so at once.
+
+connectorx repeats a login for half a minute whatever the server answers, which may also lock the
+user out, and Spark would repeat that four times.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from ssl import SSLError
+
+import pymysql
+from pymysql.constants import CR, ER
+
+from floodmark.config.client import pymysql_options
+from floodmark.config.models import MysqlConnection
+from floodmark.errors import FloodmarkError
+
+_CONNECT_SECONDS = 10
+_ACCESS_DENIED_BY_SOCKET = 1698
+
+_UNREACHABLE = {CR.CR_CONN_HOST_ERROR, CR.CR_UNKNOWN_HOST}
+_REFUSED = {
+    ER.ACCESS_DENIED_ERROR,
+    ER.HOST_IS_BLOCKED,
+    ER.HOST_NOT_PRIVILEGED,
+    _ACCESS_DENIED_BY_SOCKET,
+}
+_MAY_PASS = {
+    ER.CON_COUNT_ERROR,
+    ER.TOO_MANY_USER_CONNECTIONS,
+    ER.USER_LIMIT_REACHED,
+    ER.SERVER_SHUTDOWN,
+    CR.CR_SERVER_GONE_ERROR,
+    CR.CR_SERVER_LOST,
+}
+
+
+class NoLogin(FloodmarkError):
+    """A server cannot be reached, or refuses the login: another try soon would end alike."""
+
+
+def check_login(connection: MysqlConnection) -> None:
+    """Raise what a server refuses a login for, unless it may soon accept one: connectorx waits."""
+    try:
+        with final_refusals(connection):
+            pymysql.connect(
+                **pymysql_options(connection),
+                connect_timeout=_CONNECT_SECONDS,
+                read_timeout=_CONNECT_SECONDS,
+            ).close()
+    except pymysql.MySQLError as error:
+        if (*error.args, 0)[0] not in _MAY_PASS:
+            raise
+
+
+@contextmanager
+def final_refusals(connection: MysqlConnection) -> Iterator[None]:
+    """Turn the refusals that another try would not change into NoLogin."""
+    try:
+        yield
+    except pymysql.MySQLError as error:
+        code, reason = (*error.args, "", "")[:2]
+        place = f"MySQL at {connection.host}:{connection.port}"
+        unencrypted = isinstance(getattr(error, "original_exception", None), SSLError)
+        if code in _UNREACHABLE and not unencrypted:
+            raise NoLogin(
+                f"{place} does not answer: {reason}",
+                hint="check that the server runs, and that workers reach it, then sync again",
+            ) from error
+        if code in _REFUSED:
+            raise NoLogin(
+                f"{place} refuses user {connection.user!r}: {reason}",
+                hint="check 'user' and 'password' of the connection, and the user's host",
+            ) from error
+        raise
