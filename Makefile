@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup mysql demo test check redshift docs story bench storm volume airflow clean
+.PHONY: help setup mysql demo test check redshift docs story bench storm volume airflow lowest clean
 bin := .venv/bin
 
 help: ## Show this help
@@ -53,5 +53,8 @@ airflow: setup ## Check the example for Airflow against Airflow itself, installe
 	[ -x .venv-airflow/bin/airflow ] || { python3 -m venv .venv-airflow && .venv-airflow/bin/pip install -q apache-airflow; }
 	$(bin)/python -m pytest tests/unit/test_examples.py
 
+lowest: setup mysql ## Run all tests with the lowest versions that are allowed
+	scripts/lowest
+
 clean: ## Remove the virtual environment and caches
-	rm -rf .venv .venv-airflow .mysql .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-airflow .venv-lowest .mysql .mypy_cache .pytest_cache .ruff_cache .hypothesis
