@@ -15,7 +15,7 @@ from floodmark.cli.log import Log
 from floodmark.cli.terminal import say
 from floodmark.config.loading import LoadedConfig, load_config
 from floodmark.config.logins import LOGINS
-from floodmark.config.models import Connection, MysqlConnection, RedshiftConnection, TableSettings
+from floodmark.config.models import Connection, MysqlConnection, TableSettings
 from floodmark.errors import ConfigError, UsageError
 from floodmark.model.history import StartedBy
 from floodmark.model.notice import Notice
@@ -81,10 +81,7 @@ class App:
 
     def target(self, table: TableName) -> Connection:
         """The connection of the warehouse that a table is loaded into."""
-        connection = self.config.connection(self.config.target_of(table)[0])
-        if isinstance(connection, RedshiftConnection):
-            self.config.lake.require_s3()
-        return connection
+        return self.config.warehouse_of(table)
 
     def reserved(self, table: TableName, names: Iterable[str]) -> list[str]:
         """Those names of columns that the warehouse of a table keeps for its own."""

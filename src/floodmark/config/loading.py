@@ -2,13 +2,16 @@
 
 import os
 import re
+from collections import defaultdict
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 from urllib.parse import quote
 
 import msgspec
 
 from floodmark.config.aws_login import check_login
+from floodmark.config.drivers import require_driver
 from floodmark.config.models import (
     Config,
     Connection,
@@ -36,7 +39,7 @@ _LOCAL = {"localhost", "127.0.0.1", "::1"}
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{2,}")
 
 
-class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True):
+class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """A checked configuration and the file that it came from.
 
     `unset` names, for each connection that cannot be used yet, a variable that is not set: a
@@ -66,14 +69,17 @@ class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True):
         """The pipeline that lists a table."""
         return self.settings.pipelines[self.tables[table][0]]
 
+    def warehouse_of(self, table: TableName) -> Connection:
+        """The connection that a table is loaded into; ConfigError if that cannot be done here."""
+        connection = self.connection(self.target_of(table)[0])
+        require_driver(connection)
+        if isinstance(connection, RedshiftConnection):
+            self.lake.require_s3()
+        return connection
+
     def target_of(self, table: TableName) -> tuple[str, str]:
         """The connection and the name under which a table is loaded; no two tables share one."""
-        names = {
-            other: (self.settings.pipelines[pipeline].target, found.target_name or other.table)
-            for other, (pipeline, found) in self.tables.items()
-        }
-        places = {connection: self._place(connection) for connection, _ in names.values()}
-        (mine, name) = names[table]
+        mine, name = self._target(table)
         if name.lower().startswith(_OURS):
             raise ConfigError(
                 f"{table} would be loaded into {name}, and names that begin with {_OURS} are kept"
@@ -85,17 +91,35 @@ class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True):
                 f"{table} would be loaded into {name}, a name that is too long for {mine}",
                 hint="give the table a shorter 'target_name'",
             )
-        for other, (connection, other_name) in names.items():
-            # Warehouses do not tell names apart by upper and lower case.
-            same = places[connection] == places[mine] and other_name.lower() == name.lower()
-            if other != table and same:
-                alias = "" if connection == mine else f" ({mine} and {connection} are the same)"
-                raise ConfigError(
-                    f"{table} and {other} would both be loaded into {connection}.{other_name}"
-                    f"{alias}",
-                    hint="give one of them a 'target_name'",
-                )
-        return names[table]
+        together = self._by_target[self._places[mine], name.lower()]
+        if len(together) > 1:
+            other = next(other for other in together if other != table)
+            connection, other_name = self._target(other)
+            alias = "" if connection == mine else f" ({mine} and {connection} are the same)"
+            raise ConfigError(
+                f"{table} and {other} would both be loaded into {connection}.{other_name}{alias}",
+                hint="give one of them a 'target_name'",
+            )
+        return mine, name
+
+    def _target(self, table: TableName) -> tuple[str, str]:
+        pipeline, settings = self.tables[table]
+        return self.settings.pipelines[pipeline].target, settings.target_name or table.table
+
+    @cached_property  # asked for each of thousands of tables
+    def _places(self) -> dict[str, tuple[object, ...]]:
+        """Where the warehouses are, by the names of their connections."""
+        used = {pipeline.target for pipeline in self.settings.pipelines.values()}
+        return {connection: self._place(connection) for connection in used}
+
+    @cached_property
+    def _by_target(self) -> dict[tuple[tuple[object, ...], str], list[TableName]]:
+        """The tables that are loaded into one: warehouses do not tell names apart by their case."""
+        found = defaultdict[Any, list[TableName]](list)
+        for table in self.tables:
+            connection, name = self._target(table)
+            found[self._places[connection], name.lower()].append(table)
+        return found
 
     def place_of(self, table: TableName) -> str:
         """Where a table is loaded, in words that differ for any other place; without secrets."""
@@ -103,7 +127,7 @@ class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True):
         kind = type(self.settings.connections[connection]).__struct_config__.tag
         parts = [
             part.host if isinstance(part, TunnelSettings) else str(part)
-            for part in self._place(connection)
+            for part in self._places[connection]
             if part is not None
         ]
         if len(parts) > 1:  # an address, and not the path of a file

@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterable
 from contextlib import suppress
 
+from floodmark.config.drivers import require_driver
 from floodmark.config.models import (
     Connection,
     DuckdbConnection,
@@ -40,6 +41,7 @@ def open_target(
     With `read_only` nothing is locked that others who read would need. With `spread`, workers do
     what they can do of large loads.
     """
+    require_driver(connection)
     local_root = None if lake.is_s3 else lake.url
     if isinstance(connection, DuckdbConnection):
         from floodmark.warehouse.duckdb import DuckdbTarget
