@@ -354,7 +354,6 @@ def adopt(
 ) -> AdoptionResult:
     adoption = Adoption(
         store=open_store(objects or lake.open()),
-        known=(table,),
         hours=10,
         most_bytes=1,  # a manifest for every file
         session_id=f"20260101_000000_{os.urandom(3).hex()}",

@@ -107,8 +107,8 @@ class App:
         known = self.config.tables
         meant = [
             table
-            for table in known
-            if (table.schema, table.table) == (schema, name) and scope in (None, table.scope)
+            for table in self.config.tables_called(schema, name)
+            if scope in (None, table.scope)
         ]
         if len(meant) == 1:
             return meant[0]

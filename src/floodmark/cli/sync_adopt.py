@@ -18,7 +18,6 @@ def adoption_of(app: App, folder: str | None) -> Adoption:
     settings = app.config.settings
     return Adoption(
         store=app.store,
-        known=app.config.tables,
         hours=settings.loading.adopt_hours,
         most_bytes=settings.loading.batch_mb * MEBIBYTE,
         session_id=app.run.session_id,

@@ -121,6 +121,17 @@ class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             found[self._places[connection], name.lower()].append(table)
         return found
 
+    def tables_called(self, schema: str, name: str) -> list[TableName]:
+        """The tables of this name, one of each scope that has it."""
+        return self._by_name.get((schema, name), [])
+
+    @cached_property
+    def _by_name(self) -> dict[tuple[str, str], list[TableName]]:
+        found = defaultdict[tuple[str, str], list[TableName]](list)
+        for table in self.tables:
+            found[table.schema, table.table].append(table)
+        return found
+
     def place_of(self, table: TableName) -> str:
         """Where a table is loaded, in words that differ for any other place; without secrets."""
         connection, name = self.target_of(table)

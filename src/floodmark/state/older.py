@@ -7,9 +7,11 @@ furthest behind is taken, and one without a position is behind all others: readi
 skipping is not.
 """
 
+from collections import defaultdict
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -44,17 +46,43 @@ def any_case(table: TableName) -> list[str]:
     return list(dict.fromkeys([*names, *map(str.lower, names)]))
 
 
+class Spellings:
+    """Which tables a spelling may mean, of those that are known."""
+
+    def __init__(self, known: Collection[TableName]) -> None:
+        self._known = known
+
+    @cached_property  # asked for each of thousands of tables
+    def _tables(self) -> dict[str, list[TableName]]:
+        found: dict[str, list[TableName]] = defaultdict(list)
+        for table in self._known:
+            for spelling in {str(table), *any_case(table)}:
+                found[spelling].append(table)
+        return found
+
+    def meant(self, spelling: str, table: TableName) -> list[TableName]:
+        """The table whose full name it is, or all that it fits; `table` is one of the known."""
+        tables = {table, *self._tables.get(spelling, ())}
+        exactly = [one for one in tables if str(one) == spelling]
+        return exactly or [one for one in tables if spelling in any_case(one)]
+
+    def refuse_ambiguity(self, table: TableName, spelling: str, key: str) -> None:
+        """StateError if several of the known tables may be meant by a spelling, in its case."""
+        fitting = self._tables.get(spelling, ())
+        _refuse_several(table, [other for other in fitting if spelling in spellings(other)], key)
+
+
 def find_older(
     objects: ObjectStore,
     table: TableName,
-    known: Collection[TableName],
+    known: Spellings,
     *,
     now: datetime,
     report: Report,
 ) -> Import | None:
     """The position that an older system left for a table; None if there is none.
 
-    `known` are the tables that a spelling might mean as well. CorruptDocument or StateError if
+    `known` says which other tables a spelling might mean. CorruptDocument or StateError if
     what is there cannot be trusted; nothing is guessed.
     """
     found: list[Import] = []
@@ -63,7 +91,7 @@ def find_older(
         try:
             document = _decode(data, key)
             named = document.get("table_name")
-            meant = _meant(spelling if named is None else str(named), {table, *known})
+            meant = known.meant(spelling if named is None else str(named), table)
             if table not in meant:
                 continue  # another table of the same spelling
             _refuse_several(table, meant, key)
@@ -112,19 +140,6 @@ def _decode(data: bytes, key: str) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise _corrupt(key, "not a JSON object")
     return document
-
-
-def refuse_ambiguity(
-    table: TableName, spelling: str, key: str, known: Collection[TableName]
-) -> None:
-    """StateError if several of the known tables may be meant by a spelling."""
-    _refuse_several(table, [other for other in known if spelling in spellings(other)], key)
-
-
-def _meant(spelling: str, tables: Collection[TableName]) -> list[TableName]:
-    """Which tables a spelling may mean: the one whose full name it is, or all that it fits."""
-    exactly = [table for table in tables if str(table) == spelling]
-    return exactly or [table for table in tables if spelling in any_case(table)]
 
 
 def _refuse_several(table: TableName, meant: Collection[TableName], key: str) -> None:

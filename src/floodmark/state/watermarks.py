@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Collection
 from datetime import UTC, datetime
+from functools import cached_property
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -44,6 +45,7 @@ from floodmark.storage.objects import ObjectStore
 if TYPE_CHECKING:
     # Reading a watermark must not wait for what only writers need.
     from floodmark.state.lease import Lease
+    from floodmark.state.older import Spellings
 
 RACES = 20
 _END_OF_TIME = datetime.max.replace(tzinfo=UTC)  # no time lies in its future
@@ -313,12 +315,19 @@ class WatermarkStore:
             self._cache[table] = reading
         return reading
 
+    @cached_property
+    def spellings(self) -> "Spellings":
+        """Which of the known tables an older system may have meant."""
+        from floodmark.state.older import Spellings
+
+        return Spellings(self._known_tables)
+
     def _adopted(self, table: TableName, reading: Reading, *, mend: bool) -> Reading:
         """Take over what an older system left, if it left anything."""
         from floodmark.state.older import find_older
 
         now, report = self._run.clock(), self._run.report
-        older = find_older(self.objects, table, self._known_tables, now=now, report=report)
+        older = find_older(self.objects, table, self.spellings, now=now, report=report)
         if older is None:
             return reading
         empty = self._or_empty(table, reading)

@@ -7,7 +7,7 @@ nobody names; after it, the rest is found by the next run. No file is adopted tw
 it, and of two runs only one can take the next number. After a reset it is adopted anew.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from hashlib import sha256
 
 from msgspec import Struct
@@ -26,7 +26,7 @@ from floodmark.model.watermark import Watermark
 from floodmark.planning.cursor import version_column
 from floodmark.sources.connection import connect
 from floodmark.state import layout
-from floodmark.state.older import refuse_ambiguity, spellings
+from floodmark.state.older import spellings
 from floodmark.state.watermarks import WatermarkStore
 from floodmark.storage.objects import ObjectInfo
 from floodmark.sync.known import Known, known_of
@@ -38,12 +38,10 @@ MISFITS_SHOWN = 5
 class Adoption(Struct, frozen=True, kw_only=True):
     """How files of older systems are adopted in this run.
 
-    They are looked for in `folder`, or else wherever older systems kept a table's files. `known`
-    are the tables that a folder's name might mean as well.
+    They are looked for in `folder`, or else wherever older systems kept a table's files.
     """
 
     store: WatermarkStore
-    known: Collection[TableName]
     hours: float
     most_bytes: int
     session_id: str
@@ -145,7 +143,7 @@ def _listed(adoption: Adoption, table: TableName) -> Iterator[ObjectInfo]:
         for info in objects.list_objects(folder):
             # A scope may be called like an older system's table, and have tables of its own.
             if layout.table_of_data_file(info.key) is None:
-                refuse_ambiguity(table, spelling, folder, adoption.known)
+                adoption.store.spellings.refuse_ambiguity(table, spelling, folder)
                 yield info
 
 
