@@ -1,26 +1,28 @@
-"""Writes into the documentation what the code itself knows: commands, keys, formats, exit codes.
+"""Writes what the code itself knows: commands, keys, formats, exit codes, and the JSON schema.
 
 A page holds blocks between `<!-- generated: WHAT ARGUMENT -->` and `<!-- end -->`; everything
 between the two is written here, and everything else by hand. `--check` changes nothing, names the
 pages that are not up to date, and fails if there are any.
 """
 
-import ast
+import json
 import re
 import sys
 from collections.abc import Callable, Iterator
 from importlib import import_module
-from inspect import getsource
 from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
 
+from fields import attribute_docstrings
 from floodmark.cli.main import cli
 from floodmark.errors import ExitCode
+from schema import config_schema
 
 ROOT = Path(__file__).parents[1]
+SCHEMA = ROOT / "src" / "floodmark" / "config" / "floodmark.schema.json"
 BLOCK = re.compile(r"(<!-- generated: (\S+)(?: (\S+))? -->\n)(?s:.*?)(<!-- end -->)")
 
 
@@ -59,22 +61,6 @@ def show_limits(kind: Any) -> str:
             join = ", at most" if meta.gt is not None else " to"
             return f" ({least}{join} {meta.le:,})"
     return next(filter(None, map(show_limits, getattr(kind, "__args__", ()))), "")
-
-
-def attribute_docstrings(struct: type) -> dict[str, str]:
-    """What a class says below each of its fields."""
-    (definition,) = ast.parse(getsource(struct)).body
-    assert isinstance(definition, ast.ClassDef)
-    found = {}
-    for field, text in zip(definition.body, definition.body[1:], strict=False):
-        if (
-            isinstance(field, ast.AnnAssign)
-            and isinstance(field.target, ast.Name)
-            and isinstance(text, ast.Expr)
-            and isinstance(text.value, ast.Constant)
-        ):
-            found[field.target.id] = " ".join(str(text.value.value).split()).rstrip(".")
-    return found
 
 
 def show_default(field: Any) -> str:
@@ -137,16 +123,18 @@ def written(page: str) -> str:
 
 
 def main() -> None:
-    """Write every page that is not up to date, or only name them."""
+    """Write every file that is not up to date, or only name them."""
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-    stale = [page for page in pages if page.read_text() != written(page.read_text())]
-    names = ", ".join(str(page.relative_to(ROOT)) for page in stale)
+    texts = {page: written(page.read_text()) for page in pages}
+    texts[SCHEMA] = json.dumps(config_schema(), indent=2) + "\n"
+    stale = [file for file, text in texts.items() if not file.exists() or file.read_text() != text]
+    names = ", ".join(str(file.relative_to(ROOT)) for file in stale)
     if "--check" in sys.argv[1:]:
         if stale:
             raise SystemExit(f"not up to date, 'make docs' writes them: {names}")
         return
-    for page in stale:
-        page.write_text(written(page.read_text()))
+    for file in stale:
+        file.write_text(texts[file])
     sys.stdout.write(f"written: {names or 'nothing, all are up to date'}\n")
 
 

@@ -43,6 +43,7 @@ class Program(LazyGroup):
         "s3clean": ("floodmark.cli.s3clean:s3clean", "List and remove data files in the lake."),
         "init": ("floodmark.cli.init:init", "Write a commented configuration."),
         "completion": ("floodmark.cli.completion:completion", "Print a script for the shell."),
+        "schema": ("floodmark.cli.schema:schema", "Print the configuration's JSON schema."),
         "demo": ("floodmark.cli.demo:demo", "Tell the story on embedded parts, in a minute."),
         "doctor": ("floodmark.cli.doctor:doctor", "Check the set-up and suggest fixes."),
     },
