@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup mysql demo test check redshift docs story bench storm volume airflow lowest clean
+.PHONY: help setup mysql demo test check redshift docs story bench storm volume airflow lowest pin clean
 bin := .venv/bin
 
 help: ## Show this help
@@ -52,6 +52,9 @@ volume: setup ## Sync 5.5 million rows in 110 files, and check every count
 airflow: setup ## Check the example for Airflow against Airflow itself, installed beside
 	[ -x .venv-airflow/bin/airflow ] || { python3 -m venv .venv-airflow && .venv-airflow/bin/pip install -q apache-airflow; }
 	$(bin)/python -m pytest tests/unit/test_examples.py
+
+pin: setup ## Write requirements.txt, with hashes, after constraints.txt has changed
+	scripts/pin
 
 lowest: setup mysql ## Run all tests with the lowest versions that are allowed
 	scripts/lowest
