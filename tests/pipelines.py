@@ -23,8 +23,6 @@ import pyarrow.parquet as pq
 import pymysql
 
 import processes  # noqa: F401 - it names modules to preload, and we name more
-from floodmark.cli import sync as sync_command
-from floodmark.cli import watermark_maintain
 from floodmark.cli.main import run
 from floodmark.embedded.mariadb import PrivateMariaDB
 from floodmark.engine.compare import answered
@@ -39,6 +37,7 @@ from floodmark.model.verification import Comparison, WindowPair
 from floodmark.model.watermark import Watermark
 from floodmark.state import layout
 from floodmark.state.validation import Findings, validate
+from floodmark.sync import spark as engines
 from floodmark.sync.spark import SparkEngine
 from scenarios import Lake, open_store
 from servers.redshift import RedshiftStandIn
@@ -54,6 +53,7 @@ get_context("forkserver").set_forkserver_preload(
     [
         "pytest",
         "connectorx",
+        "floodmark.api.syncing",
         "floodmark.cli.sync",
         "floodmark.cli.main",
         "floodmark.embedded.mariadb",
@@ -190,8 +190,7 @@ class Pipeline:
         """Run a command in this process."""
         out, err = StringIO(), StringIO()
         with (
-            patch.object(sync_command, "SparkEngine", engine or self.engine),
-            patch.object(watermark_maintain, "SparkEngine", engine or self.engine),
+            patch.object(engines, "SparkEngine", engine or self.engine),
             redirect_stdout(out),
             redirect_stderr(err),
         ):

@@ -17,7 +17,7 @@ import pymysql
 import pytest
 
 import processes
-from floodmark.cli import app
+from floodmark.api import project
 from floodmark.config.models import LakeSettings, RetrySettings
 from floodmark.embedded.mariadb import PrivateMariaDB
 from floodmark.state.lease import read_lease
@@ -110,7 +110,7 @@ def stopping_sync(pipeline: Pipeline, key: str) -> None:
     def stopping_lake(lake: LakeSettings, retries: RetrySettings) -> ObjectStore:
         return Stopping(open_lake(lake, retries), processes.Doom(0, ""))
 
-    with patch.object(app, "open_lake", stopping_lake):
+    with patch.object(project, "open_lake", stopping_lake):
         sys.exit(pipeline.sync().code)
 
 

@@ -12,7 +12,7 @@ from unittest.mock import patch
 import pytest
 
 import processes
-from floodmark.cli import app
+from floodmark.api import project
 from floodmark.config.models import LakeSettings, RetrySettings
 from floodmark.engine import files, uploads
 from floodmark.storage.objects import ObjectStore
@@ -82,7 +82,7 @@ def doomed_sync(pipeline: Pipeline, step: int, moment: str, tally: Path) -> None
         extract = doom.around(DirectEngine.extract)
 
     doom_files(doom)
-    with patch.object(app, "open_lake", doomed_lake):
+    with patch.object(project, "open_lake", doomed_lake):
         ended = pipeline.sync(engine=DoomedEngine)
     assert ended.code == 0, ended
     doom.write()

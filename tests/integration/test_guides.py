@@ -12,11 +12,11 @@ from unittest.mock import patch
 
 import pytest
 
-from floodmark.cli import sync as sync_command
 from floodmark.cli.main import run
 from floodmark.config.loading import load_config
 from floodmark.embedded.mariadb import PrivateMariaDB
 from floodmark.embedded.settlement import create_tables
+from floodmark.sync import spark as engines
 from pipelines import warm_engine
 
 ROOT = Path(__file__).parents[2]
@@ -78,7 +78,7 @@ class Reader:
         kept = words.index(">") if ">" in words else len(words)
         out, err = StringIO(), StringIO()
         with (
-            patch.object(sync_command, "SparkEngine", self._engine),
+            patch.object(engines, "SparkEngine", self._engine),
             redirect_stdout(out),
             redirect_stderr(err),
         ):

@@ -11,8 +11,7 @@ import pytest
 import yaml
 
 from floodmark.children import LOOPBACK
-from floodmark.cli import init_tls, watermark_maintain
-from floodmark.cli import sync as sync_command
+from floodmark.cli import init_tls
 from floodmark.cli.init import Answers
 from floodmark.cli.log import Log
 from floodmark.cli.main import run
@@ -21,6 +20,7 @@ from floodmark.config.models import MysqlConnection, TlsSettings
 from floodmark.embedded.mariadb import PrivateMariaDB
 from floodmark.embedded.process import free_ports
 from floodmark.model.timestamps import utc_now
+from floodmark.sync import spark as engines
 from pipelines import DirectEngine, numbers
 from servers.mysql import PrivateMySQL
 from terminals import on_terminal
@@ -253,8 +253,7 @@ def test_a_person_is_asked_and_may_answer_again(source: PrivateMariaDB, tmp_path
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Init:
     """Runs a command of a new user, without Spark; returns what it said."""
-    monkeypatch.setattr(sync_command, "SparkEngine", DirectEngine)
-    monkeypatch.setattr(watermark_maintain, "SparkEngine", DirectEngine)
+    monkeypatch.setattr(engines, "SparkEngine", DirectEngine)
 
     def call(*arguments: str, code: int = 0) -> str:
         ended = run(list(arguments))

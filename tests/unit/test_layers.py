@@ -27,7 +27,8 @@ ALLOWED = {
 ROOMS = {*ALLOWED, "sync"}
 ALLOWED["sync"] = ROOMS - {"embedded"}
 ALLOWED["checks"] = ROOMS - {"embedded", "sync"}
-ALLOWED["cli"] = ROOMS | {"checks"}
+ALLOWED["api"] = ROOMS - {"embedded"} | {"checks"}
+ALLOWED["cli"] = ROOMS | {"checks", "api"}
 
 # Libraries that take long to import, and the rooms that may know them at all.
 HEAVY = {

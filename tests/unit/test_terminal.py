@@ -12,7 +12,7 @@ from floodmark.cli import terminal
 from floodmark.cli.progress import progress_line
 from floodmark.cli.show import show_absence, show_state
 from floodmark.cli.terminal import Column, cells, shorten
-from floodmark.cli.words import ago, counted, since, size, span
+from floodmark.model.formatting import ago, counted, since, size, span
 from floodmark.model.position import Position
 from floodmark.model.standing import MysqlState
 from floodmark.model.table import TableName

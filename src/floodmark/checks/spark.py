@@ -6,6 +6,7 @@ import socket
 import subprocess
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 from urllib.parse import urlsplit
 
 from floodmark.checks.check import Check, failed
@@ -18,8 +19,8 @@ _VERSION = re.compile(r'version "(?:1\.)?(\d+)[^"]*"')
 _SECONDS = 10
 
 
-def check_spark(settings: SparkSettings, *, start: bool) -> Iterator[Check]:
-    """Look for what Spark needs; with `start`, start it and have every worker answer."""
+def check_spark(settings: SparkSettings, *, start: bool, session: Any = None) -> Iterator[Check]:
+    """Look for what Spark needs; with `start`, start it (or use `session`) and try a worker."""
     from floodmark.engine.java import find_java
 
     try:
@@ -30,14 +31,14 @@ def check_spark(settings: SparkSettings, *, start: bool) -> Iterator[Check]:
         return
     remote = settings.options.get("spark.remote", settings.remote)
     master = settings.options.get("spark.master", settings.master)
-    if not remote:  # there the server has a Java of its own
+    if not remote and session is None:  # there the server has a Java of its own
         yield _check_java(find_java(dict(os.environ)))
     place = "Spark Connect" if remote else master  # an address may hold a token
     yield Check(subject="Spark", finding=f"PySpark {installed}, runs on {place}")
-    if remote or master.startswith("spark://"):
+    if session is None and (remote or master.startswith("spark://")):
         yield _check_addresses(_addresses(remote or master))
     if start:
-        yield _check_start(settings)
+        yield _check_start(settings, session)
 
 
 def _check_java(java: str | None) -> Check:
@@ -87,11 +88,11 @@ def _check_addresses(addresses: list[tuple[str, int]]) -> Check:
     )
 
 
-def _check_start(settings: SparkSettings) -> Check:
+def _check_start(settings: SparkSettings, session: Any) -> Check:
     from floodmark.engine.probe import probe
 
     try:
-        finding = probe(settings)
+        finding = probe(settings, session)
     except FloodmarkError as error:
         return failed("Spark", error)
     return Check(subject="Spark", finding=finding)

@@ -2,100 +2,60 @@
 
 import functools
 import os
-import pwd
 import sys
-from collections.abc import Callable, Iterable
-from random import Random
+from collections.abc import Callable
 from typing import Any
 
 import click
 import msgspec
 
+from floodmark.api.context import RunContext
+from floodmark.api.project import Project
 from floodmark.cli.log import Log
+from floodmark.cli.progress import ProgressLine
 from floodmark.cli.terminal import say
-from floodmark.config.loading import LoadedConfig, load_config
-from floodmark.config.logins import LOGINS
-from floodmark.config.models import Connection, MysqlConnection, TableSettings
-from floodmark.errors import ConfigError, UsageError
-from floodmark.model.history import StartedBy
+from floodmark.config.loading import load_config
+from floodmark.errors import UsageError
 from floodmark.model.notice import Notice
-from floodmark.model.position import START, Position
-from floodmark.model.run import new_session_id
-from floodmark.model.table import TableName, split_name
-from floodmark.model.timestamps import utc_now
-from floodmark.model.transitions import Authorship
-from floodmark.state.system import read_system_watermark
+from floodmark.model.table import TableName
 from floodmark.state.watermarks import Run, WatermarkStore
-from floodmark.storage.opening import open_lake
 
 
 class App:
-    """One call of the program."""
+    """One call of the program: a project, and where its output goes."""
 
     def __init__(self, config_path: str | None, log: Log, *, as_json: bool) -> None:
         self.as_json = as_json
         self.log = log
         self.report = log.write
-        self.config: LoadedConfig = load_config(config_path, os.environ)
-        self._lake = open_lake(self.config.lake, self.config.settings.retries)
-        self.begin_session()
-
-    def begin_session(self) -> None:
-        """Begin a run of its own, that remembers nothing of the one before."""
-        self.run = Run(
-            session_id=new_session_id(utc_now(), os.urandom(3).hex()),
-            author=_author(),
-            clock=utc_now,
-            report=self.report,
-            random=Random(),  # noqa: S311
-            lease_seconds=self.config.settings.lease_seconds,
+        self.progress = ProgressLine(log, as_json=as_json)
+        self.project = Project(
+            load_config(config_path, os.environ),
+            on_notice=log.write,
+            on_progress=self.progress.show,
+            verbose=log.debug,
         )
-        self.log.session = self.run.session_id
-        self.store = WatermarkStore(self._lake, self.run, known_tables=self.config.tables)
+        self.config = self.project.config
+        log.session = lambda: self.project.session_id
 
     @property
-    def by(self) -> Authorship:
-        """Who is acting now."""
-        return Authorship(self.run.session_id, self.run.author, self.run.clock())
+    def context(self) -> RunContext:
+        """The run of this call."""
+        return self.project.context
+
+    @property
+    def run(self) -> Run:
+        """Who runs, and by which clock."""
+        return self.context.run
+
+    @property
+    def store(self) -> WatermarkStore:
+        """The watermarks."""
+        return self.context.store
 
     def warn(self, message: str) -> None:
         """Show a warning on stderr."""
         self.report(Notice("warning", message))
-
-    def start_of_new_tables(self) -> tuple[Position, StartedBy]:
-        """Where tables without a position start, and who says so; `START` for all rows."""
-        system = read_system_watermark(self.store.objects, now=self.run.clock())
-        if system is not None:
-            return Position(system.timestamp), "system watermark"
-        default = self.config.settings.default_start
-        return START if default == "all" else Position(default), "default"
-
-    def mysql(self, scope: str) -> MysqlConnection:
-        """The source connection of a scope; ConfigError if it cannot be used."""
-        if scope not in self.config.settings.connections:
-            raise ConfigError(f"no connection is called {scope!r}")
-        connection = self.config.connection(scope)
-        if not isinstance(connection, MysqlConnection):
-            raise ConfigError(f"connection {scope!r} is not a source")
-        return connection
-
-    def target(self, table: TableName) -> Connection:
-        """The connection of the warehouse that a table is loaded into."""
-        return self.config.warehouse_of(table)
-
-    def reserved(self, table: TableName, names: Iterable[str]) -> list[str]:
-        """Those names of columns that the warehouse of a table keeps for its own."""
-        from floodmark.warehouse.opening import system_columns
-
-        if table not in self.config.tables:
-            return []
-        target = self.config.pipeline_of(table).target
-        return system_columns(self.config.settings.connections[target], names)
-
-    def table_settings(self, table: TableName) -> TableSettings:
-        """What the configuration says of a table, which may be nothing."""
-        entry = self.config.tables.get(table)
-        return entry[1] if entry else TableSettings()
 
     def print(self, text: str, value: object) -> None:
         """Print a result: text for people, or a value as JSON for programs."""
@@ -103,28 +63,11 @@ class App:
 
     def table(self, text: str) -> TableName:
         """Resolve what `-t` was given; UsageError if no table, or more than one, is meant."""
-        scope, schema, name = split_name(text)
-        known = self.config.tables
-        meant = [
-            table
-            for table in self.config.tables_called(schema, name)
-            if scope in (None, table.scope)
-        ]
-        if len(meant) == 1:
-            return meant[0]
-        if meant:
-            places = ", ".join(f"{table} (pipeline {known[table][0]})" for table in meant)
-            raise UsageError(f"{text!r} may mean {places}", hint="write the scope in front of it")
-        if scope is not None and self._in_lake(table := TableName(scope, schema, name)):
-            return table
-        raise UsageError(f"unknown table {text!r}", hint=_nearest(text, known))
+        return self.context.table(text)
 
     def tables(self, texts: tuple[str, ...]) -> list[TableName]:
         """Resolve every `-t`, before anything is done to any of them."""
-        return list(dict.fromkeys(self.table(text) for text in texts))
-
-    def _in_lake(self, table: TableName) -> bool:
-        return next(self.store.log.heads(table), None) is not None
+        return self.context.tables(texts)
 
 
 def print_result(text: str, value: object, *, as_json: bool) -> None:
@@ -171,7 +114,6 @@ def command_options(function: Callable[..., Any]) -> Callable[..., Any]:
     @shared_options
     @functools.wraps(function)
     def wrapped(config_path: str | None, *, log: Log, as_json: bool, **rest: Any) -> Any:
-        LOGINS.forget()
         return function(App(config_path, log, as_json=as_json), **rest)
 
     return wrapped
@@ -209,21 +151,3 @@ def confirm(question: str, *, force: bool, refusal: str) -> None:
     if sys.stdin is None or not sys.stdin.isatty():
         raise UsageError(refusal, hint="add --force if that is what you want")
     click.confirm(question, abort=True, err=True)
-
-
-def _nearest(text: str, known: dict[TableName, Any]) -> str:
-    from difflib import get_close_matches
-
-    names = [name for table in known for name in (str(table), table.unscoped)]
-    nearest = get_close_matches(text, names, n=1)
-    if nearest:
-        return f"did you mean {nearest[0]!r}?"
-    return "tables are listed under 'pipelines:' in the configuration"
-
-
-def _author() -> str:
-    try:
-        user = pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:  # as in a container that runs under a number alone
-        user = str(os.getuid())
-    return f"{user}@{os.uname().nodename}"

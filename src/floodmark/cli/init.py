@@ -13,13 +13,13 @@ from floodmark.children import LOOPBACK
 from floodmark.cli.app import print_result, shared_options
 from floodmark.cli.init_tls import choose_tls, protection
 from floodmark.cli.log import Log
-from floodmark.cli.words import counted
 from floodmark.config.loading import FILE_NAME
 from floodmark.config.models import MysqlConnection
 from floodmark.config.secret import Secret
 from floodmark.config.template import Draft, render
 from floodmark.config.tls import is_local
 from floodmark.errors import ConfigError, FloodmarkError, UsageError
+from floodmark.model.formatting import counted
 from floodmark.model.notice import Notice
 from floodmark.model.proposal import Proposal
 from floodmark.model.table import valid_scope

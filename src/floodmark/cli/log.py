@@ -7,6 +7,7 @@ from datetime import datetime
 import click
 import msgspec
 
+from floodmark.api.callbacks import traceback_notice
 from floodmark.cli.terminal import labelled
 from floodmark.model.notice import Notice, Report
 from floodmark.model.timestamps import stamped
@@ -20,7 +21,7 @@ class Log:
     def __init__(self, clock: Callable[[], datetime], *, as_json: bool) -> None:
         self.as_json = as_json
         self.debug = False
-        self.session: str | None = None
+        self.session: Callable[[], str | None] = lambda: None
         self.listeners: list[Report] = []
         self._clock = clock
 
@@ -32,6 +33,9 @@ class Log:
             return
         if self.as_json:
             click.echo(msgspec.json.encode(self._object(notice)), err=True)
+            return
+        if notice.event == "traceback":
+            sys.stderr.write(notice.facts["traceback"])
             return
         bold = notice.level == "error"
         line = labelled(f"{notice.level}:", _COLOURS[notice.level], notice.message, bold=bold)
@@ -45,15 +49,8 @@ class Log:
 
     def traceback(self, error: Exception) -> None:
         """Write where an error came from, if debugging is wanted."""
-        if not self.debug:
-            return
-        import traceback
-
-        lines = "".join(traceback.format_exception(error))
-        if self.as_json:
-            self.write(Notice("debug", str(error), "traceback", facts={"traceback": lines}))
-        else:
-            sys.stderr.write(lines)
+        if self.debug:
+            self.write(traceback_notice(error))
 
     def _object(self, notice: Notice) -> dict[str, object]:
         known = {
@@ -63,6 +60,6 @@ class Log:
             "message": notice.message,
             "hint": notice.hint,
             "table": notice.table,
-            "session": self.session,
+            "session": self.session(),
         }
         return notice.facts | {key: value for key, value in known.items() if value is not None}

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
+from floodmark.api.results import TableResult
 from floodmark.cli.app import App
 from floodmark.errors import ExitCode, FloodmarkError, UsageError
 from floodmark.model.notice import Notice
@@ -12,7 +13,6 @@ from floodmark.model.table import TableName
 from floodmark.state import layout
 from floodmark.state.lease import read_lease
 from floodmark.sync.metrics import Metrics
-from floodmark.sync.result import TableResult
 
 if TYPE_CHECKING:
     from floodmark.cli.metrics_server import MetricsServer

@@ -3,17 +3,22 @@
 import shutil
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from threading import Lock
+from typing import TYPE_CHECKING
 
 import click
 
-from floodmark.cli.app import App
+from floodmark.cli.log import Log
 from floodmark.cli.terminal import cells, shorten
-from floodmark.cli.words import counted, size, span
+from floodmark.model.formatting import counted, size, span
 from floodmark.model.notice import Notice
 from floodmark.model.table import TableName
-from floodmark.sync.extraction import Progress
+
+if TYPE_CHECKING:
+    from floodmark.api.results import Progress
 
 PLAIN_SECONDS = 5.0
 LIVE_SECONDS = 0.2
@@ -24,13 +29,23 @@ LEAST_NAME = 16
 class ProgressLine:
     """Shows how far each table has come, on stderr."""
 
-    def __init__(self, app: App) -> None:
-        self._live = sys.stderr.isatty() and not app.as_json and not app.log.as_json
-        self._report = app.report
+    def __init__(self, log: Log, *, as_json: bool) -> None:
+        self._live = sys.stderr.isatty() and not as_json and not log.as_json
+        self._report = log.write
         self._shown = time.monotonic()
         self._lock = Lock()
 
-    def show(self, table: TableName, progress: Progress) -> None:
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Show progress from now on, and leave a clean line behind."""
+        self._shown = time.monotonic()
+        try:
+            yield
+        finally:
+            if self._live:
+                click.echo("\r\x1b[K", err=True, nl=False)
+
+    def show(self, table: TableName, progress: "Progress") -> None:
         """Show a table's progress, if it is time to."""
         with self._lock:
             now = time.monotonic()
@@ -45,13 +60,8 @@ class ProgressLine:
                 facts = {key: getattr(progress, key) for key in ("rows", "bytes", "seconds")}
                 self._report(Notice("info", message, "progress", str(table), facts=facts))
 
-    def end(self) -> None:
-        """Leave a clean line behind."""
-        if self._live:
-            click.echo("\r\x1b[K", err=True, nl=False)
 
-
-def progress_line(table: TableName, progress: Progress, most: int) -> str:
+def progress_line(table: TableName, progress: "Progress", most: int) -> str:
     """Name, bar, rows, speed, bytes and time left; where it is narrow, as much as there is room."""
     name, facts = table.unscoped, facts_of(progress)
     while True:
@@ -68,12 +78,12 @@ def bar(share: float) -> str:
     return f"{'█' * done}{'░' * (BAR - done)} {share:4.0%}"
 
 
-def describe(progress: Progress) -> str:
+def describe(progress: "Progress") -> str:
     """Rows, speed, bytes and time left, in one line."""
     return ", ".join(facts_of(progress))
 
 
-def facts_of(progress: Progress) -> list[str]:
+def facts_of(progress: "Progress") -> list[str]:
     """Rows read, and as soon as they are known speed, bytes in the lake and time left."""
     rows = counted(progress.read_rows, "row")
     facts = [f"about {rows}" if progress.windows_done else rows]

@@ -8,10 +8,10 @@ import click
 from floodmark.cli.app import App, command_options, table_option
 from floodmark.cli.terminal import Column
 from floodmark.cli.terminal import table as table_of
-from floodmark.cli.words import counted, size
 from floodmark.errors import FloodmarkError
 from floodmark.lake.files import LakeFile, choose_removable, describe_files
 from floodmark.model.durations import parse_duration
+from floodmark.model.formatting import counted, size
 from floodmark.model.load import unload_folder
 from floodmark.model.manifest import Chunk
 from floodmark.model.notice import Notice

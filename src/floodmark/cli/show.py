@@ -3,7 +3,7 @@
 from datetime import datetime, timedelta
 
 from floodmark.cli.terminal import style
-from floodmark.cli.words import ago, counted, span
+from floodmark.model.formatting import ago, counted, span
 from floodmark.model.manifest import Chunk, Import, Manifest, Reset, Restore, Set
 from floodmark.model.position import show_id
 from floodmark.model.table import TableName

@@ -1,23 +1,22 @@
 """`floodmark sync`: bring the lake and the warehouse up to date."""
 
 import resource
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal
 
 import click
 
+from floodmark.api.results import HELD_BACK, SyncResult, failure_of, notices_of
 from floodmark.cli.app import App, command_options, complete, table_option
+from floodmark.cli.library_logging import forwarding_library_logs
 from floodmark.cli.metrics import Meter
 from floodmark.cli.stopping import sigterm_raises
-from floodmark.cli.sync_adopt import adoption_of
 from floodmark.cli.sync_every import sync_every
-from floodmark.cli.sync_result import HELD_BACK, failure, remarks, show_result
-from floodmark.cli.sync_round import Syncing
+from floodmark.cli.sync_plan import plan_value, show_plan
+from floodmark.cli.sync_result import show_result
 from floodmark.errors import ExitCode, UsageError
 from floodmark.model.durations import parse_duration
 from floodmark.model.run import Strategy
-from floodmark.model.table import TableName
-from floodmark.sync.spark import SparkEngine
-from floodmark.sync.strategies import exit_code
 
 MOST_DIGITS = 18
 
@@ -96,81 +95,59 @@ def sync(
     if metrics_file is not None and dry_run:
         raise UsageError("--metrics-file and --dry-run exclude each other")
     every = parse_duration(every_text, like="30s, 5m or 1h") if every_text is not None else None
-    limit = _limit(limit_text)
-    tables = _tables(app, names, pipelines)
+    options: dict[str, Any] = {
+        "stages": ["extract"] if backup_only else ["load"] if load_only else ["extract", "load"],
+        "strategy": strategy,
+        "limit": _limit(limit_text),
+        "adopt": adopt,
+        "adopt_from": adopt_from,
+    }
+    if not names and not pipelines:
+        raise UsageError("nothing to sync", hint="name tables with -t, or a pipeline with -p")
+    tables = app.context.selected(names, pipelines)
     if adopt_from and len(tables) > 1:
         raise UsageError("--adopt-from is the folder of one table", hint="name one with -t")
-    syncing = Syncing(
-        app=app,
-        engine=SparkEngine(app.config.settings.spark, app.report, verbose=app.log.debug),
-        tables=tables,
-        # Whatever is wrong with a connection is said before anything is touched.
-        sources={t: app.mysql(t.scope) for t in tables} if verify or not load_only else {},
-        targets={} if backup_only else {table: app.target(table) for table in tables},
-        strategy=strategy,
-        limit=limit,
-        load_only=load_only,
-        verify=verify,
-        adoption=adoption_of(app, adopt_from) if adopt else None,
-        owners={table: app.mysql(table.scope) for table in tables} if adopt else {},
-    )
     if dry_run:
-        syncing.show_plan()
+        plans = app.project.plan(names, pipelines, **options)
+        app.print("\n".join(map(show_plan, plans)), list(map(plan_value, plans)))
         return ExitCode.DONE
+
+    def run() -> SyncResult:
+        with app.progress.running():
+            return app.project.sync(names, pipelines, verify=verify, **options)
+
     with (
         Meter(app, tables, path=metrics_file, port=metrics_port) as meter,
         sigterm_raises(),
+        forwarding_library_logs(app.report),
+        app.project,
     ):
         if every is None:
-            return sync_once(app, syncing, meter)
-        return sync_every(app, syncing, meter, every)
+            return sync_once(app, run, meter)
+        return sync_every(app, run, meter, every)
 
 
-def sync_once(app: App, syncing: Syncing, meter: Meter) -> int:
-    """Sync, say what was done, and return the exit code."""
-    try:
-        results = syncing.run()
-        meter.measure(results)
-    finally:
-        syncing.engine.stop()
+def sync_once(app: App, run: Callable[[], SyncResult], meter: Meter) -> int:
+    """Sync, print what was done, and return the exit code."""
+    result = run()
+    meter.measure(result.tables)
+    app.project.close()
     outcome = {
-        "session_id": app.run.session_id,
+        "session_id": result.session_id,
         "driver_peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-        "tables": results,
+        "tables": result.tables,
     }
-    app.print("\n".join(map(show_result, results)), outcome)
-    for result in results:
-        for remark in remarks(result):
-            said = remark.event == result.status == HELD_BACK  # by the table's line
-            if app.log.as_json or not said:
-                app.report(remark)
-        if result.failed and app.log.as_json:
-            app.report(failure(result))
-        elif result.hint:
-            app.log.hint(result.hint)
-    return exit_code(results)
-
-
-def _tables(app: App, names: tuple[str, ...], pipelines: tuple[str, ...]) -> list[TableName]:
-    if not names and not pipelines:
-        raise UsageError("nothing to sync", hint="name tables with -t, or a pipeline with -p")
-    known = app.config.settings.pipelines
-    for pipeline in pipelines:
-        if pipeline not in known:
-            raise UsageError(
-                f"unknown pipeline {pipeline!r}", hint="there are " + (", ".join(known) or "none")
-            )
-    listed = [t for t, (pipeline, _) in app.config.tables.items() if pipeline in pipelines]
-    tables = list(dict.fromkeys([*app.tables(names), *listed]))
-    if not tables:
-        raise UsageError(
-            f"pipeline {pipelines[0]!r} lists no tables",
-            hint="list some under its 'tables:', as 'schema.table: {}'",
-        )
-    for table in tables:
-        if table not in app.config.tables:
-            raise UsageError(f"{table} is in no pipeline", hint="list it under 'pipelines:'")
-    return tables
+    app.print("\n".join(map(show_result, result.tables)), outcome)
+    for table in result.tables:
+        for notice in notices_of(table):
+            shown = notice.event == table.status == HELD_BACK  # by the table's line
+            if app.log.as_json or not shown:
+                app.report(notice)
+        if table.failed and app.log.as_json:
+            app.report(failure_of(table))
+        elif table.hint:
+            app.log.hint(table.hint)
+    return result.exit_code
 
 
 def _limit(text: str | None) -> int | None:

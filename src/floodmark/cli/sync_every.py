@@ -1,25 +1,24 @@
 """`floodmark sync --every`: rounds without end."""
 
 import time
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from itertools import count
 
 import click
 import msgspec
 
+from floodmark.api.results import HELD_BACK, SyncResult, TableResult, failure_of, notices_of
 from floodmark.cli.app import App
 from floodmark.cli.metrics import Meter
 from floodmark.cli.stopping import Terminated
-from floodmark.cli.sync_result import HELD_BACK, failure, remarks
-from floodmark.cli.sync_round import Syncing
 from floodmark.errors import ExitCode, FloodmarkError, UsageError
 from floodmark.model.notice import Level, Notice
 from floodmark.model.timestamps import stamped
-from floodmark.sync.result import TableResult
 from floodmark.sync.rounds import Round, next_tick
 
 
-def sync_every(app: App, syncing: Syncing, meter: Meter, every: timedelta) -> int:
+def sync_every(app: App, run: Callable[[], SyncResult], meter: Meter, every: timedelta) -> int:
     """Sync at each tick until SIGTERM or Ctrl-C; whatever fails is tried again in the next round.
 
     Being asked to stop is how this ends, so SIGTERM is a success, whenever it comes.
@@ -28,31 +27,28 @@ def sync_every(app: App, syncing: Syncing, meter: Meter, every: timedelta) -> in
     known: set[str] = set()
     try:
         for number in count():
-            done = _round(app, syncing, first=number == 0)
+            done = _round(app, run, first=number == 0)
             meter.measure(done.tables)
-            syncing.engine.rest()
+            app.project.rest()
             now = time.monotonic()
             pause = next_tick(began, every.total_seconds(), now) - now
             known = _tell(app, done, app.run.clock() + timedelta(seconds=pause), known)
             time.sleep(pause)
-            app.begin_session()
     except Terminated:
         app.report(Notice("info", "stopped", "stopped"))
-    finally:
-        syncing.engine.stop()
     return ExitCode.DONE
 
 
-def _round(app: App, syncing: Syncing, *, first: bool) -> Round:
+def _round(app: App, run: Callable[[], SyncResult], *, first: bool) -> Round:
     """Run a round, whatever happens in it."""
     began = time.monotonic()
-    results: list[TableResult] = []
+    results: Sequence[TableResult] = ()
     error: FloodmarkError | None = None
     try:
-        results = syncing.run()
+        results = run().tables
     except UsageError as wrong:
         if first:
-            raise  # another round will not mend it
+            raise  # another round will not fix it
         error = wrong
     except FloodmarkError as failure:
         app.log.traceback(failure)
@@ -61,7 +57,7 @@ def _round(app: App, syncing: Syncing, *, first: bool) -> Round:
         app.log.traceback(unexpected)
         error = FloodmarkError(f"unexpected {type(unexpected).__name__}: {unexpected}")
     return Round(
-        session_id=app.run.session_id,
+        session_id=app.project.session_id,
         seconds=round(time.monotonic() - began, 3),
         tables=results,
         error=error.message if error else None,
@@ -74,13 +70,13 @@ def _tell(app: App, done: Round, next_at: datetime, known: set[str]) -> set[str]
 
     Remarks that are known from the round before are left out, but for what holds a table back.
     """
-    said = [remark for result in done.tables for remark in remarks(result)]
+    said = [remark for result in done.tables for remark in notices_of(result)]
     for remark in said:
         if remark.event == HELD_BACK or remark.message not in known:
             app.report(remark)
     for result in done.tables:
         if result.failed:
-            app.report(failure(result))
+            app.report(failure_of(result))
     if app.as_json:
         click.echo(msgspec.json.encode(done))
     when = stamped(next_at.replace(microsecond=0))

@@ -1,16 +1,9 @@
 """How the result of a sync looks to people."""
 
-from collections.abc import Iterator
-
+from floodmark.api.results import HELD_BACK, TableResult, reason_of
 from floodmark.cli.terminal import entry
-from floodmark.cli.verification import remarks_on, show_agreement, show_differences
-from floodmark.cli.words import counted, since, size
-from floodmark.errors import ExitCode
-from floodmark.model.notice import Level, Notice
-from floodmark.model.timestamps import stamped
-from floodmark.sync.result import TableResult
-
-HELD_BACK = "held_back"
+from floodmark.cli.verification import show_agreement, show_differences
+from floodmark.model.formatting import counted, since, size
 
 
 def show_result(result: TableResult) -> str:
@@ -43,66 +36,10 @@ def show_result(result: TableResult) -> str:
     if result.quarantined_rows:
         parts.append(f"{counted(result.quarantined_rows, 'row')} quarantined")
     if result.failed:
-        parts.append(_reason(result))
+        parts.append(reason_of(result))
     waiting = result.status == HELD_BACK or result.before_start or result.future_rows
     state = "failed" if result.failed else "note" if waiting else "ok"
     lines = [entry(state, f"{result.table_name}: {'; '.join(parts)}")]
     if verified and verified.differences:
         lines += show_differences(verified)
     return "\n".join(lines)
-
-
-def remarks(result: TableResult) -> Iterator[Notice]:
-    """What else there is to know about a table, but for its failure."""
-    table = result.table_name
-
-    def remark(level: Level, text: str, event: str | None = None) -> Notice:
-        return Notice(level, f"{table}: {text.removeprefix(f'{table}: ')}", event, table)
-
-    if result.held_back:
-        fresh = result.fresh
-        how = f"read only up to {stamped(fresh)}" if fresh else "nothing new is read"
-        yield remark("warning", f"held back, {how}: {result.held_back}", HELD_BACK)
-    for change in result.target_changes:
-        yield remark("info", change, "target_changed")
-    if result.left_out_files:
-        other = f"{result.left_out_files:,} files of an older system"
-        yield remark("warning", f"{other} were created at another time and not adopted")
-    if result.left_out_manifests:
-        left_out = (
-            f"left out {counted(result.left_out_manifests, 'manifest')} of"
-            f" {counted(result.left_out_rows, 'row')}, which the manual watermark does not cover;"
-            " a sync without --redshift-only loads those that are still pending"
-        )
-        yield remark("warning", left_out, "left_out")
-    for warning in result.warnings:
-        yield remark("warning", warning)
-    if result.quarantined_rows:
-        quarantined = (
-            f"{counted(result.quarantined_rows, 'row')} went to quarantine;"
-            " 'watermark get --show-files' names the files"
-        )
-        yield remark("warning", quarantined, "quarantined")
-    for column, count in result.zero_dates.items():
-        zero_dates = f"{counted(count, 'zero or partial date')} in {column}"
-        yield remark("warning", zero_dates, "zero_dates")
-    if verified := result.verification:
-        yield from remarks_on(table, verified)
-
-
-def failure(result: TableResult) -> Notice:
-    """A table's failure; one that another run holds has not failed, it is at work there."""
-    table, busy = result.table_name, result.exit_code == ExitCode.BUSY
-    return Notice(
-        "warning" if busy else "error",
-        f"{table}: {_reason(result)}",
-        "busy" if busy else "failed",
-        table,
-        result.hint,
-        {"exit_code": result.exit_code},
-    )
-
-
-def _reason(result: TableResult) -> str:
-    name = result.table_name
-    return str(result.error).removeprefix(f"{name}: ").removeprefix(f"{name} ")

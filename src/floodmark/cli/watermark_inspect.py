@@ -6,9 +6,9 @@ from datetime import datetime
 import click
 import msgspec
 
+from floodmark.api.reset_preview import is_by_id
 from floodmark.cli.app import App, command_options, table_option
 from floodmark.cli.show import show_absence, show_change, show_state, show_status, show_watermark
-from floodmark.cli.steer_back import is_by_id
 from floodmark.cli.terminal import Column, fold, say, width
 from floodmark.cli.terminal import table as table_of
 from floodmark.model.manifest import Chunk
@@ -250,13 +250,13 @@ def _get_system(app: App) -> None:
 def _as_text(app: App, table: TableName, watermark: Watermark | None) -> str:
     if watermark is not None and not watermark.position.is_start:
         position = watermark.position
-        if watermark.metadata.manual_watermark and is_by_id(app, table, position):
+        if watermark.metadata.manual_watermark and is_by_id(app.context, table, position):
             position = Position(id=position.id)  # the time says which files are loaded
         start = str(position) if position.base.is_start else f"rows after {position}"
     elif watermark is not None and watermark.mysql_state.chunk_count:
         start = "the start, as the whole table is read each time"
     else:
-        first, source = app.start_of_new_tables()
+        first, source = app.context.start_of_new_tables()
         shown = _show_start(first.timestamp or "all")
         if watermark is None:
             return f"No watermark found, will start from {source}: {shown}"
@@ -281,7 +281,7 @@ def _as_json(app: App, table: TableName, watermark: Watermark | None) -> dict[st
     if watermark is not None:
         document: dict[str, object] = msgspec.json.decode(seal(watermark))
         return document
-    start, source = app.start_of_new_tables()
+    start, source = app.context.start_of_new_tables()
     return {
         "table_name": str(table),
         "revision": 0,

@@ -1,33 +1,19 @@
 """Commands that keep the state tidy: prune and validate."""
 
-import os
-from collections.abc import Collection, Sequence
+from contextlib import nullcontext
 
 import click
 import msgspec
 
+from floodmark.api.results import Findings, VerificationResult, notices_of_verification
 from floodmark.cli.app import App, command_options, table_option
-from floodmark.cli.loading import loading_of
+from floodmark.cli.library_logging import forwarding_library_logs
 from floodmark.cli.terminal import entry, fold, style
-from floodmark.cli.verification import (
-    remarks_on,
-    show_agreement,
-    show_differences,
-    verification_of,
-)
-from floodmark.cli.words import counted
-from floodmark.errors import DifferenceFound, FloodmarkError, UsageError
+from floodmark.cli.verification import show_agreement, show_differences
+from floodmark.errors import FloodmarkError, UsageError
 from floodmark.lake.files import PATIENCE
-from floodmark.model.table import TableName
-from floodmark.model.verification import VerificationResult
+from floodmark.model.formatting import counted
 from floodmark.state import layout
-from floodmark.state.validation import Findings
-from floodmark.state.validation import validate as validate_lake
-from floodmark.sync.spark import SparkEngine
-from floodmark.sync.tunnels import open_for_workers
-from floodmark.sync.validation import compare_cursor, repair_table, validate_table
-from floodmark.sync.verification import load_again, verify_table
-from floodmark.tunnels.tunnel import Tunnels
 
 
 @click.command()
@@ -66,95 +52,20 @@ def validate(
     """Compare what is tracked with what the lake and the warehouse hold."""
     if data and lake_only:
         raise UsageError("--data compares source and warehouse, which --lake-only leaves out")
-    tables = app.tables(names) if names else _tables_with_state(app)
-    known = () if lake_only else app.config.tables
-    tunnels = click.get_current_context().with_resource(Tunnels(os.path.dirname(app.config.path)))
-    loadings = {
-        table: loading_of(app, table, tunnels) if table in known else None for table in tables
-    }
-
-    def look(table: TableName) -> Findings:
-        if lake_only:
-            findings = validate_lake(app.store, table)
-        else:
-            findings = validate_table(app.store, table, loadings[table])
-        entry = app.config.tables.get(table)
-        configured = entry[1].cursor_columns if entry else None
-        return compare_cursor(findings, app.store, table, configured)
-
-    found = {table: look(table) for table in tables}
-    if repair:
-        for table, findings in found.items():
-            if findings.differences:
-                repair_table(app.store, table, loadings[table])
-                found[table] = look(table)
-    compared = [table for table in tables if table in known] if data else []
-    rows, failures = _compare(app, compared, tunnels)
-    texts = [
-        _show(findings, rows.get(table), failures.get(table)) for table, findings in found.items()
-    ]
+    logs = forwarding_library_logs(app.report) if data else nullcontext()
+    with logs, app.project:
+        result = app.project.validate(names or None, repair=repair, lake_only=lake_only, data=data)
+    texts = [_show(table.findings, table.verification, table.error) for table in result.tables]
     values = [
-        msgspec.to_builtins(findings) | ({"verification": rows.get(table)} if data else {})
-        for table, findings in found.items()
+        msgspec.to_builtins(table.findings) | ({"verification": table.verification} if data else {})
+        for table in result.tables
     ]
     app.print("\n".join(texts) or "no tables", values)
-    for table, verified in rows.items():
-        for remark in remarks_on(str(table), verified):
-            app.report(remark)
-    differing = [
-        str(table)
-        for table, findings in found.items()
-        if findings.differences
-        or (table in rows and rows[table].differences)
-        or isinstance(failures.get(table), DifferenceFound)
-    ]
-    if differing:
-        raise DifferenceFound(
-            f"differences in {', '.join(differing)}",
-            hint=_hint(found.values(), differing, repair=repair),
-        )
-    for failure in failures.values():
-        raise failure
-    unchecked = [str(table) for table, findings in found.items() if findings.unchecked]
-    if unchecked:
-        raise FloodmarkError(
-            f"the target of {', '.join(unchecked)} could not be looked at",
-            hint="--lake-only leaves it out",
-        )
-
-
-def _hint(found: Collection[Findings], differing: Sequence[str], *, repair: bool) -> str | None:
-    if not any(findings.differences for findings in found):
-        return load_again(differing[0] if len(differing) == 1 else "TABLE")
-    if repair or not any(findings.repairable for findings in found):
-        return None
-    return "'floodmark watermark validate --repair' repairs the tracking"
-
-
-def _compare(
-    app: App, tables: list[TableName], tunnels: Tunnels
-) -> tuple[dict[TableName, VerificationResult], dict[TableName, FloodmarkError]]:
-    """Compare the rows of tables; one that cannot be compared leaves the others alone."""
-    found: dict[TableName, VerificationResult] = {}
-    failures: dict[TableName, FloodmarkError] = {}
-    settings = app.config.settings.spark
-    connections = [c for t in tables for c in (app.mysql(t.scope), app.target(t))]
-    open_for_workers(tunnels, connections, settings)
-    engine = SparkEngine(settings, app.report, verbose=app.log.debug)
-    try:
-        for table in tables:
-            try:
-                with verification_of(app, table, engine, tunnels, everything=True) as how:
-                    found[table] = verify_table(how, table, app.table_settings(table))
-            except FloodmarkError as error:
-                failures[table] = error
-    finally:
-        engine.stop()
-    return found, failures
-
-
-def _tables_with_state(app: App) -> list[TableName]:
-    return sorted({*app.store.log.tables(), *app.config.tables})
+    for table in result.tables:
+        if table.verification:
+            for notice in notices_of_verification(table.table_name, table.verification):
+                app.report(notice)
+    result.raise_for_failures()
 
 
 def _show(

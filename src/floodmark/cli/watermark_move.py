@@ -4,10 +4,10 @@ import os
 
 import click
 
+from floodmark.api.loading import loading_of
 from floodmark.cli.app import App, command_options, complete, confirm
-from floodmark.cli.loading import loading_of
-from floodmark.cli.words import counted
 from floodmark.errors import UsageError
+from floodmark.model.formatting import counted
 from floodmark.model.table import TableName
 from floodmark.sync.moving import check_move, move_table
 from floodmark.tunnels.tunnel import Tunnels
@@ -51,7 +51,11 @@ def move(
     if wanted:
         confirm(f"move {names}?", force=force, refusal=f"this would move {names}")
     tunnels = click.get_current_context().with_resource(Tunnels(os.path.dirname(app.config.path)))
-    moved = [(a, b) for a, b in wanted if move_table(app.store, a, b, loading_of(app, b, tunnels))]
+    moved = [
+        (a, b)
+        for a, b in wanted
+        if move_table(app.store, a, b, loading_of(app.context, b, tunnels))
+    ]
     lines = [f"{a} → {b}" for a, b in moved]
     left = len(pairs) - len(moved)
     if left:

@@ -9,9 +9,9 @@ from typing import cast
 import click
 import msgspec
 
+from floodmark.api.reset_preview import foresee_reset, foresee_restore
+from floodmark.api.set_preview import foresee_move
 from floodmark.cli.app import App, command_options, complete, confirm, table_option
-from floodmark.cli.steer_back import foresee_reset, foresee_restore
-from floodmark.cli.steer_set import foresee_move
 from floodmark.cli.terminal import fold
 from floodmark.errors import FloodmarkError, PartialFailure, StateError, UsageError
 from floodmark.model.cursor import CursorColumn
@@ -72,7 +72,8 @@ def set_position(
     position = Position(_timestamp(app, moment), _identity(identity))
     before = {table: _position(_stand(app, table)) for table in tables}
     moves = {
-        table: foresee_move(app, table, before[table], position, force=force) for table in tables
+        table: foresee_move(app.context, table, before[table], position, force=force)
+        for table in tables
     }
     for table, move in moves.items():
         steering.refuse_repetition(app.store, table, Set(position=position))
@@ -126,7 +127,7 @@ def reset(
     for table in tables if not force else ():
         wanted = Reset(stages=tuple(cast("list[Stage]", stages)))
         steering.refuse_repetition(app.store, table, wanted)
-        question = foresee_reset(app, table, stands[table], extract=not load_only)
+        question = foresee_reset(app.context, table, stands[table], extract=not load_only)
         _confirm(question, force=force)
     _steer(
         app,
@@ -206,7 +207,7 @@ def _set_system(app: App, preset: str, *, force: bool) -> None:
     before = plain(current.timestamp) if current else "none"
     text = f"system watermark: {before} → {plain(moment)}"
     confirm(f"{text}?", force=force, refusal=f"this would set the {text}")
-    system = write_system_watermark(app.store.objects, moment, preset, app.by)
+    system = write_system_watermark(app.store.objects, moment, preset, app.context.by)
     app.print(text, system)
 
 

@@ -4,6 +4,7 @@ Only Spark's core is started. Tasks need neither its SQL nor its Arrow, and thes
 time and the memory of a start.
 """
 
+import signal
 import subprocess
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -44,7 +45,8 @@ def classic_spark(
         if gateway is None:
             gateway = (launched.reach() if launched else None) or _launch(settings, log)
             SparkContext._gateway, SparkContext._jvm = gateway, gateway.jvm  # noqa: SLF001
-        context = SparkContext.getOrCreate(SparkConf().setAll(list(settings.items())))
+        with _keeping_sigint():
+            context = SparkContext.getOrCreate(SparkConf().setAll(list(settings.items())))
     except Py4JJavaError as error:
         raise cannot_start(reason(error)) from error
     except (Py4JError, PySparkException, OSError) as error:
@@ -66,11 +68,25 @@ def _launch(settings: Mapping[str, str], log: int | None) -> JavaGateway:
     return launch_gateway(conf, {"stderr": log})  # type: ignore[no-untyped-call]
 
 
+@contextmanager
+def _keeping_sigint() -> Iterator[None]:
+    """Undo that PySpark takes Ctrl-C for itself, which it does in the main thread alone."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 class ClassicSpark:
     """Runs tasks as the partitions of an RDD."""
 
     def __init__(self, context: SparkContext) -> None:
         self._context = context
+        self._groups: set[str] = set()
 
     def run(
         self, title: str, task: Callable[[int], str], tasks: int, progress: Progress | None
@@ -78,6 +94,7 @@ class ClassicSpark:
         """Run tasks, one a partition."""
         context = self._context
         group = f"{title} {token_hex(4)}"
+        self._groups.add(group)
         context.setJobGroup(group, title, interruptOnCancel=True)
         try:
             with _watched(context, group, progress):
@@ -88,7 +105,13 @@ class ClassicSpark:
                 raise SparkFailure(reason(error)) from error
             raise
         finally:
+            self._groups.discard(group)
             context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
+
+    def cancel(self) -> None:
+        """Cancel the tasks that still run, and no others of the same session."""
+        for group in list(self._groups):
+            self._context.cancelJobGroup(group)
 
     def option(self, name: str) -> str | None:
         """The value of an option that is in force."""

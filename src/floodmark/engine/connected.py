@@ -42,6 +42,7 @@ class ConnectedSpark:
 
     def __init__(self, session: SparkSession) -> None:
         self._session = session
+        self._tags: set[str] = set()
 
     def run(
         self, title: str, task: Callable[[int], str], tasks: int, _progress: Progress | None
@@ -73,6 +74,7 @@ class ConnectedSpark:
     @contextmanager
     def _tagged(self, title: str) -> Iterator[None]:
         tag = f"{title} {token_hex(4)}".replace(",", "_")
+        self._tags.add(tag)
         self._session.addTag(tag)
         try:
             yield
@@ -80,7 +82,13 @@ class ConnectedSpark:
             self._session.interruptTag(tag)
             raise
         finally:
+            self._tags.discard(tag)
             self._session.removeTag(tag)
+
+    def cancel(self) -> None:
+        """Cancel the tasks that still run, and no others of the same session."""
+        for tag in list(self._tags):
+            self._session.interruptTag(tag)
 
 
 def _check_answers(remote: str) -> None:

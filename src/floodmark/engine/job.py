@@ -67,7 +67,7 @@ class ExtractionJob(Struct, frozen=True, kw_only=True):
     row_group_bytes: int = 32 * MEBIBYTE
     batch_rows: int = _MOST_BATCH_ROWS
     most_ahead_bytes: int = 384 * MEBIBYTE
-    tries: int = 1
+    tries: int = 4
 
     def query(self, predicate: str) -> str:
         """The statement that reads the rows of a window, column by column in their order."""

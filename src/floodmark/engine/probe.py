@@ -2,26 +2,20 @@
 
 import os
 import time
+from contextlib import AbstractContextManager
+from typing import Any
 
 from floodmark import __version__
 from floodmark.config.models import SparkSettings
 from floodmark.engine.session import spark_session
-from floodmark.engine.tasks import SparkFailure
+from floodmark.engine.tasks import Spark, SparkFailure
 from floodmark.errors import FloodmarkError
 
 
-def probe(settings: SparkSettings) -> str:
-    """Start Spark and have a worker answer; FloodmarkError if it cannot, or is of other make."""
+def probe(settings: SparkSettings, session: Any = None) -> str:
+    """Start Spark, or use the caller's, and have a worker answer; FloodmarkError if it cannot."""
     began = time.monotonic()
-    with spark_session(
-        master=settings.master,
-        remote=settings.remote,
-        memory=settings.memory,
-        options=settings.options,
-        log_file=os.devnull,
-        allow_insecure=settings.allow_insecure,
-        fast_start=settings.fast_start == "auto",
-    ) as spark:
+    with _spark(settings, session) as spark:
         try:
             (theirs,) = spark.run("doctor", _answer, 1, None)
         except SparkFailure as failure:
@@ -34,7 +28,24 @@ def probe(settings: SparkSettings) -> str:
             f"workers have floodmark {theirs}, and this is {__version__}",
             hint="install the same version everywhere",
         )
-    return f"started, and a worker answered, in {time.monotonic() - began:.1f} s"
+    done = "started" if session is None else "attached"
+    return f"{done}, and a worker answered, in {time.monotonic() - began:.1f} s"
+
+
+def _spark(settings: SparkSettings, session: Any) -> AbstractContextManager[Spark]:
+    if session is not None:
+        from floodmark.engine.attached import attached_spark
+
+        return attached_spark(session, allow_insecure=settings.allow_insecure)
+    return spark_session(
+        master=settings.master,
+        remote=settings.remote,
+        memory=settings.memory,
+        options=settings.options,
+        log_file=os.devnull,
+        allow_insecure=settings.allow_insecure,
+        fast_start=settings.fast_start == "auto",
+    )
 
 
 def _answer(_: int) -> str:

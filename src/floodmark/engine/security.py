@@ -36,6 +36,26 @@ def check_cluster(option: Callable[[str], str | None]) -> None:
         )
 
 
+def check_one_process(option: Callable[[str], str | None]) -> None:
+    """Raise FloodmarkError unless a local session of the caller asks its clients for a secret."""
+    if option("spark.authenticate") != "true":
+        raise FloodmarkError(
+            "the Spark session that was passed in runs without spark.authenticate: other users of"
+            " this machine could fetch passwords from it",
+            hint="build the session with .config('spark.authenticate', 'true'); " + _ALLOW,
+        )
+
+
+def check_attached_server(host: str, *, encrypted: bool) -> None:
+    """Raise FloodmarkError unless the caller's Spark Connect session is local or uses TLS."""
+    if not encrypted and not _is_loopback(host):
+        raise FloodmarkError(
+            f"the Spark Connect session to {host} is not known to use TLS: passwords and rows would"
+            " pass through a network where others can read them",
+            hint=f"connect it with ';use_ssl=true'; {_ALLOW}",
+        )
+
+
 def check_server(remote: str) -> None:
     """Raise FloodmarkError unless a Spark Connect server is on this machine or uses TLS."""
     place = urlsplit(remote)

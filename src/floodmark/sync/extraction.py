@@ -45,6 +45,7 @@ from floodmark.sync.another_cursor import last_chunk, refuse_another_time
 from floodmark.sync.clear_text import clear_text_left
 from floodmark.sync.clock_change import check_clock_change
 from floodmark.sync.history import Outside, remarks_on, rows_outside
+from floodmark.sync.jobs import extraction_job
 from floodmark.sync.known import known_of
 from floodmark.sync.machine_clock import check_against_source
 from floodmark.sync.new_columns import find_fills
@@ -91,11 +92,6 @@ class Progress(Struct, frozen=True, kw_only=True):
 
 class Engine(Protocol):
     """Whatever reads windows into the lake."""
-
-    def job(
-        self, extraction: "Extraction", plan: TablePlan, table: TableName, sequence: int
-    ) -> "ExtractionJob":
-        """Describe a chunk to the workers."""
 
     def extract(
         self, job: "ExtractionJob", windows: Sequence[Window], progress: Callable[[int], None]
@@ -269,7 +265,7 @@ class _TableRun:
                 extraction.report(left)
         self._find_fills()
         sequence = self._watermark.standing.next_head.sequence if self._watermark else 1
-        job = extraction.engine.job(extraction, self._plan, self._table, sequence)
+        job = extraction_job(extraction, self._plan, self._table, sequence)
         receipts = extraction.engine.extract(job, plan.windows, lambda done: self._tell(done, plan))
         check_receipts(plan, receipts)
         self._lease.check()

@@ -3,25 +3,20 @@
 import os
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any, TypeVar
-
-from msgspec import structs
 
 from floodmark.config.models import SparkSettings
 from floodmark.errors import FloodmarkError
 from floodmark.model.extraction import Receipt, Window
 from floodmark.model.notice import Notice, Report
-from floodmark.model.table import TableName
 from floodmark.model.verification import Comparison, WindowPair
-from floodmark.sources.statements import cursor_columns, order_by, relation
-from floodmark.sync.extraction import Extraction
-from floodmark.sync.plan import TablePlan
 
 if TYPE_CHECKING:
     from floodmark.engine.comparison import VerificationJob
     from floodmark.engine.job import ExtractionJob
+    from floodmark.engine.tasks import Spark
 
 Answer = TypeVar("Answer")
 
@@ -34,10 +29,19 @@ class SparkEngine:
     """Starts Spark when the first table has something to read, and stops it with the run.
 
     Over many rounds the session stays warm. One that has died is replaced when it is next needed.
+    A session of the caller's (`attached`) is used as it is, and goes on running.
     """
 
-    def __init__(self, settings: SparkSettings, report: Report, *, verbose: bool = False) -> None:
+    def __init__(
+        self,
+        settings: SparkSettings,
+        report: Report,
+        *,
+        verbose: bool = False,
+        attached: Any = None,
+    ) -> None:
         self._settings = settings
+        self._attached = attached
         self._report = report
         self._verbose = verbose
         self._lock = Lock()
@@ -47,36 +51,15 @@ class SparkEngine:
         self._failed = False
         self._stopped = False
 
+    @property
+    def is_stopped(self) -> bool:
+        """Whether it was stopped for good."""
+        return self._stopped
+
     def prepare(self) -> None:
         """Begin to start Spark: it will be needed soon."""
-        if self._session is None:
+        if self._session is None and self._attached is None:
             Thread(target=self._start_ahead, daemon=True).start()
-
-    def job(
-        self, extraction: Extraction, plan: TablePlan, table: TableName, sequence: int
-    ) -> "ExtractionJob":
-        """Describe a chunk to the workers."""
-        from floodmark.engine.job import MEBIBYTE, ExtractionJob, batch_rows, most_ahead_bytes
-
-        settings, cursor = extraction.settings, plan.choice.cursor
-        in_order = plan.route.by == "cursor" and plan.route.index is not None
-        return ExtractionJob(
-            table=table,
-            session_id=extraction.session_id,
-            sequence=sequence,
-            source=structs.replace(extraction.source.connection, primary=None),
-            guard=extraction.source.server.guard,
-            relation=relation(plan.source, plan.route.index),
-            order=order_by(cursor_columns(plan.source, cursor)) if in_order else "",
-            columns=plan.columns,
-            cursor=cursor,
-            lake=extraction.lake,
-            primary_key=plan.source.primary_key,
-            zero_dates=settings.zero_dates,
-            file_bytes=settings.file_mb * MEBIBYTE,
-            batch_rows=batch_rows(plan.source.average_row_bytes),
-            most_ahead_bytes=most_ahead_bytes(settings.window_mb),
-        )
 
     def extract(
         self, job: "ExtractionJob", windows: Sequence[Window], progress: Callable[[int], None]
@@ -151,28 +134,30 @@ class SparkEngine:
     def _started(self) -> Any:
         with self._lock:
             self.check()
-            from floodmark.engine.overheard import overheard
-            from floodmark.engine.session import spark_session
-
             if self._session is not None and not self._session.is_alive():
                 self._report(Notice("warning", "Spark has gone away"))
                 self._close()
             if self._session is None:
                 self._began = time.monotonic()
-                self._report(Notice("info", "starting Spark"))
-                settings = self._settings
-                # Java and the workers talk a lot; what matters of it comes back as errors.
-                log_file = None if self._verbose else os.devnull
-                self._running.enter_context(overheard(self._report))
-                self._session = self._running.enter_context(
-                    spark_session(
-                        master=settings.master,
-                        remote=settings.remote,
-                        memory=settings.memory,
-                        options=settings.options,
-                        log_file=log_file,
-                        allow_insecure=settings.allow_insecure,
-                        fast_start=settings.fast_start == "auto",
-                    )
-                )
+                self._session = self._running.enter_context(self._spark())
             return self._session
+
+    def _spark(self) -> "AbstractContextManager[Spark]":
+        settings = self._settings
+        if self._attached is not None:
+            from floodmark.engine.attached import attached_spark
+
+            return attached_spark(self._attached, allow_insecure=settings.allow_insecure)
+        from floodmark.engine.session import spark_session
+
+        self._report(Notice("info", "starting Spark"))
+        return spark_session(
+            master=settings.master,
+            remote=settings.remote,
+            memory=settings.memory,
+            options=settings.options,
+            # Java and the workers write a lot; what matters of it comes back as errors.
+            log_file=None if self._verbose else os.devnull,
+            allow_insecure=settings.allow_insecure,
+            fast_start=settings.fast_start == "auto",
+        )

@@ -49,6 +49,7 @@ from floodmark.sources.statements import keys_predicate, relation, window_predic
 from floodmark.state.lease import Lease
 from floodmark.state.watermarks import WatermarkStore
 from floodmark.sync.extraction import Extraction
+from floodmark.sync.jobs import extraction_job
 from floodmark.sync.known import known_of
 from floodmark.sync.not_compared import (
     count_not_compared,
@@ -379,7 +380,7 @@ class _Comparing:
 
         source, columns = self._plan.source, self._plan.columns
         return VerificationJob(
-            source=self._extraction.engine.job(self._extraction, self._plan, self._table, 0),
+            source=extraction_job(self._extraction, self._plan, self._table, 0),
             table=TargetTable(
                 name=self._verification.target_name,
                 columns=tuple(Column(c.name, c.type, c.nullable, c.arrow) for c in columns),

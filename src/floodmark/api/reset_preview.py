@@ -2,10 +2,10 @@
 
 from contextlib import suppress
 
-from floodmark.cli.app import App
-from floodmark.cli.words import counted
+from floodmark.api.context import RunContext
 from floodmark.errors import StateError
 from floodmark.model.cursor_facts import remembered
+from floodmark.model.formatting import counted
 from floodmark.model.manifest import Chunk
 from floodmark.model.position import Position
 from floodmark.model.table import TableName
@@ -13,9 +13,11 @@ from floodmark.model.timestamps import plain
 from floodmark.model.watermark import Watermark
 
 
-def foresee_reset(app: App, table: TableName, watermark: Watermark | None, *, extract: bool) -> str:
+def foresee_reset(
+    run: RunContext, table: TableName, watermark: Watermark | None, *, extract: bool
+) -> str:
     """Say what a reset does."""
-    last = last_chunk(app, table)
+    last = last_chunk(run, table)
     rows = counted(watermark.mysql_state.total_rows if watermark else 0, "row")
     keyless = last is not None and not last.primary_key
     kept = "its rows in the target stay, and are replaced as they come again"
@@ -26,7 +28,7 @@ def foresee_reset(app: App, table: TableName, watermark: Watermark | None, *, ex
     if keyless:
         kept = "its table in the target is emptied by the next load"
     return (
-        f"{table} would be read again from {_start(app, table, last)}; {rows} were read so far;"
+        f"{table} would be read again from {_start(run, table, last)}; {rows} were read so far;"
         f" {kept}"
     )
 
@@ -40,31 +42,31 @@ def foresee_restore(table: TableName, before: Position | None, after: Position, 
     )
 
 
-def last_chunk(app: App, table: TableName) -> Chunk | None:
+def last_chunk(run: RunContext, table: TableName) -> Chunk | None:
     """The last chunk that was read of a table; None if there is none, or it cannot be read."""
     with suppress(StateError):
-        for head in sorted(app.store.log.heads(table), reverse=True):
-            change = app.store.log.read(table, head).change
+        for head in sorted(run.store.log.heads(table), reverse=True):
+            change = run.store.log.read(table, head).change
             if isinstance(change, Chunk) and not change.adopted:
                 return change
     return None
 
 
-def is_by_id(app: App, table: TableName, position: Position) -> bool:
+def is_by_id(run: RunContext, table: TableName, position: Position) -> bool:
     """Whether a position is one of an id cursor, though an operator gave it a time."""
     if position.id is None or position.timestamp is None:
         return False
-    columns = app.table_settings(table).cursor_columns
-    return remembered(columns, last_chunk(app, table), None).kind == "id"
+    columns = run.table_settings(table).cursor_columns
+    return remembered(columns, last_chunk(run, table), None).kind == "id"
 
 
-def _start(app: App, table: TableName, last: Chunk | None) -> str:
+def _start(run: RunContext, table: TableName, last: Chunk | None) -> str:
     """Where a table that was reset begins."""
-    kind = remembered(app.table_settings(table).cursor_columns, last, None).kind
+    kind = remembered(run.table_settings(table).cursor_columns, last, None).kind
     if kind in ("id", "none"):
         return "the start"
     try:
-        first, source = app.start_of_new_tables()
+        first, source = run.start_of_new_tables()
     except StateError:
         return "the start"
     if first.timestamp is None:

@@ -1,4 +1,4 @@
-"""What libraries log is for those who debug: what matters of it comes back as errors."""
+"""Forward library log records as debug notices; what matters of it comes back as errors."""
 
 import logging
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ class _Handler(logging.Handler):
 
 
 @contextmanager
-def overheard(report: Report) -> Iterator[None]:
+def forwarding_library_logs(report: Report) -> Iterator[None]:
     """Report what libraries log, which otherwise goes to stderr."""
     handler = _Handler(report)
     logging.getLogger().addHandler(handler)

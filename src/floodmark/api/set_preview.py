@@ -1,6 +1,5 @@
 """What `watermark set` does: whether it can be, which rows it skips, what the next sync reads."""
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
@@ -8,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
-from floodmark.cli.app import App
-from floodmark.cli.steer_back import last_chunk
+from floodmark.api.context import RunContext
+from floodmark.api.reset_preview import last_chunk
 from floodmark.errors import FloodmarkError, StateError, UsageError, WrongClock
 from floodmark.model.cursor_facts import CursorFacts, remembered
 from floodmark.model.position import START, Position
@@ -31,29 +30,29 @@ class Move(Struct, frozen=True, kw_only=True):
 
 
 def foresee_move(
-    app: App, table: TableName, before: Position | None, wanted: Position, *, force: bool
+    run: RunContext, table: TableName, before: Position | None, wanted: Position, *, force: bool
 ) -> Move:
     """Say what a position set by hand would do; UsageError if it would do nothing, or harm."""
-    last = last_chunk(app, table)
-    facts = remembered(app.table_settings(table).cursor_columns, last, before)
-    _refuse(app, table, facts, wanted)
+    last = last_chunk(run, table)
+    facts = remembered(run.table_settings(table).cursor_columns, last, before)
+    _refuse(run, table, facts, wanted)
     rows = None
     by_time = facts.kind == "timestamp"
-    if facts.kind is None or by_time or (not force and _step(app, facts, before, wanted) != -1):
+    if facts.kind is None or by_time or (not force and _step(run, facts, before, wanted) != -1):
         try:
-            facts, rows = _ask_source(app, table, before, wanted, force=force)
+            facts, rows = _ask_source(run, table, before, wanted, force=force)
         except WrongClock:
             raise
         except FloodmarkError as error:
             facts = structs.replace(facts, problem=error.message)
-        _refuse(app, table, facts, wanted)
-    step, question = _step(app, facts, before, wanted), None
+        _refuse(run, table, facts, wanted)
+    step, question = _step(run, facts, before, wanted), None
     if step in (1, None):
-        question = _skipping(app, table, facts, before, wanted, rows, certain=step == 1)
+        question = _skipping(run, table, facts, before, wanted, rows, certain=step == 1)
     return Move(question=question, outlook=_outlook(facts, wanted))
 
 
-def _refuse(app: App, table: TableName, facts: CursorFacts, wanted: Position) -> None:
+def _refuse(run: RunContext, table: TableName, facts: CursorFacts, wanted: Position) -> None:
     """UsageError for a position that means nothing by this cursor, or lies in its future."""
     if facts.kind == "none":
         raise UsageError(
@@ -77,7 +76,7 @@ def _refuse(app: App, table: TableName, facts: CursorFacts, wanted: Position) ->
             hint="leave out --id: all rows of that moment then count as read",
         )
     zone = FURTHEST_ZONE if facts.offset is None else facts.offset
-    wall = app.run.clock() + zone
+    wall = run.run.clock() + zone
     if wanted.timestamp is not None and wanted.timestamp > wall:
         by = (
             f": by the clock of {facts.described} it is {_show(wall)}"
@@ -91,7 +90,7 @@ def _refuse(app: App, table: TableName, facts: CursorFacts, wanted: Position) ->
 
 
 def _ask_source(
-    app: App, table: TableName, before: Position | None, wanted: Position, *, force: bool
+    run: RunContext, table: TableName, before: Position | None, wanted: Position, *, force: bool
 ) -> tuple[CursorFacts, str | None]:
     """What the source says of the cursor, and unless forced how many rows would be skipped."""
     # Only now: to import MySQL's driver takes longer than most commands.
@@ -100,28 +99,28 @@ def _ask_source(
     from floodmark.sync.machine_clock import check_against_source
     from floodmark.sync.plan import read_shape
 
-    with _session(app, table) as (source, session):
-        check_against_source(session, app.run.clock)
-        known = known_of(app.store.log, table, app.store.known(table))
-        shape, choice, _ = read_shape(session, table, app.table_settings(table), known)
-        facts = read_facts(source, session, shape, choice.cursor, app.config.settings.extraction)
-        if force or _step(app, facts, before, wanted) == -1:
+    with _session(run, table) as (source, session):
+        check_against_source(session, run.run.clock)
+        known = known_of(run.store.log, table, run.store.known(table))
+        shape, choice, _ = read_shape(session, table, run.table_settings(table), known)
+        facts = read_facts(source, session, shape, choice.cursor, run.config.settings.extraction)
+        if force or _step(run, facts, before, wanted) == -1:
             return facts, None
         try:
-            start = _beginning(app, facts, before)
+            start = _beginning(run, facts, before)
             return facts, count_between(session, shape, choice, start, wanted)
         except FloodmarkError as error:
             return facts, f"rows that cannot be counted ({error.message})"
 
 
 @contextmanager
-def _session(app: App, table: TableName) -> "Iterator[tuple[Source, MysqlSession]]":
+def _session(run: RunContext, table: TableName) -> "Iterator[tuple[Source, MysqlSession]]":
     from floodmark.sync.source import Sources
     from floodmark.sync.tunnels import open_tunnels
 
-    connection = app.mysql(table.scope)
+    connection = run.mysql(table.scope)
     ends = [end for end in (connection, connection.to_primary) if end is not None]
-    spark, folder = app.config.settings.spark, os.path.dirname(app.config.path)
+    spark, folder = run.config.settings.spark, run.folder
     with (
         open_tunnels((), ends, spark, folder=folder) as tunnels,
         Sources(tunnels) as sources,
@@ -131,24 +130,26 @@ def _session(app: App, table: TableName) -> "Iterator[tuple[Source, MysqlSession
         yield source, session
 
 
-def _beginning(app: App, facts: CursorFacts, before: Position | None) -> Position:
+def _beginning(run: RunContext, facts: CursorFacts, before: Position | None) -> Position:
     """Where the next sync would begin if nothing was set."""
     if before is not None and not before.base.is_start:
         return Position(id=before.id) if facts.kind == "id" else before.base
     if facts.kind == "timestamp":
         with suppress(StateError):
-            return first_position("timestamp", START, app.start_of_new_tables()[0])
+            return first_position("timestamp", START, run.start_of_new_tables()[0])
     return START
 
 
-def _step(app: App, facts: CursorFacts, before: Position | None, wanted: Position) -> int | None:
+def _step(
+    run: RunContext, facts: CursorFacts, before: Position | None, wanted: Position
+) -> int | None:
     """Whether a position lies before where the next sync would begin (-1), there, or behind it."""
     there = Position(id=wanted.id) if facts.kind == "id" else wanted
-    return there.compare(_beginning(app, facts, before))
+    return there.compare(_beginning(run, facts, before))
 
 
 def _skipping(
-    app: App,
+    run: RunContext,
     table: TableName,
     facts: CursorFacts,
     before: Position | None,
@@ -157,7 +158,7 @@ def _skipping(
     *,
     certain: bool,
 ) -> str:
-    start = _beginning(app, facts, before)
+    start = _beginning(run, facts, before)
     began = str(before.base) if before and not before.base.is_start else "the start"
     if began == "the start" and start.timestamp is not None:
         began += f" at {plain(start.timestamp + timedelta(microseconds=1))}"

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from floodmark.cli.app import App
+from floodmark.api.context import RunContext
 from floodmark.model.table import TableName
 from floodmark.sync.loading import Loading
 from floodmark.sync.spark import SparkEngine
@@ -16,18 +16,18 @@ MEBIBYTE = 1024 * 1024
 
 
 def loading_of(
-    app: App,
+    run: RunContext,
     table: TableName,
     tunnels: Tunnels,
     engine: SparkEngine | None = None,
     *,
     load_only: bool = False,
 ) -> Loading:
-    """How a table of the configuration is loaded, with the help of `engine` if that is worth it."""
-    loading = app.config.settings.loading
-    target = app.target(table)
-    _, target_name = app.config.target_of(table)
-    _, settings = app.config.tables[table]
+    """How a table of the configuration is loaded, on Spark (`engine`) where that is worth it."""
+    loading = run.config.settings.loading
+    target = run.target(table)
+    _, target_name = run.config.target_of(table)
+    _, settings = run.config.tables[table]
     least = loading.spread_mb * MEBIBYTE
     spread = Spread(run=engine.spread, least_bytes=least) if engine else None
 
@@ -36,21 +36,22 @@ def loading_of(
         with (
             tunnels.through(target) as reached,
             open_target(
-                reached, app.store.objects, app.config.lake, settings, spread=spread
+                reached, run.store.objects, run.config.lake, settings, spread=spread
             ) as warehouse,
         ):
-            warehouse.report = app.report
+            warehouse.report = run.report
             yield warehouse
 
     return Loading(
-        store=app.store,
+        store=run.store,
         open_target=opened,
         target_name=target_name,
-        place=app.config.place_of(table),
-        session_id=app.run.session_id,
+        place=run.config.place_of(table),
+        session_id=run.run.session_id,
         batch_bytes=loading.batch_mb * MEBIBYTE,
         load_only=load_only,
         target_missing=lambda: surely_missing(target),
-        report=app.report,
-        quarantine_limit=app.config.settings.loading.quarantine_limit,
+        report=run.report,
+        quarantine_limit=run.config.settings.loading.quarantine_limit,
+        check=engine.check if engine else lambda: None,
     )

@@ -1,0 +1,50 @@
+"""Adopt files of older systems."""
+
+from contextlib import suppress
+
+from msgspec import structs
+
+from floodmark.api.context import RunContext
+from floodmark.api.loading import MEBIBYTE
+from floodmark.config.models import MysqlConnection
+from floodmark.errors import StateError
+from floodmark.model.table import TableName
+from floodmark.sync.adoption import Adoption, adopt_files, foreign_files
+from floodmark.sync.result import TableResult
+
+
+def adoption_of(run: RunContext, folder: str | None) -> Adoption:
+    """How this run adopts files."""
+    settings = run.config.settings
+    return Adoption(
+        store=run.store,
+        hours=settings.loading.adopt_hours,
+        most_bytes=settings.loading.batch_mb * MEBIBYTE,
+        session_id=run.run.session_id,
+        folder=folder,
+        report=run.report,
+    )
+
+
+def adopt_table(
+    run: RunContext, adoption: Adoption, table: TableName, connection: MysqlConnection
+) -> TableResult:
+    """Adopt the files of a table, before it is loaded."""
+    done = adopt_files(adoption, table, connection, run.table_settings(table))
+    return structs.replace(
+        TableResult(table_name=str(table)),
+        adopted_files=done.files,
+        adopted_rows=done.rows,
+        left_out_files=done.left_out,
+    )
+
+
+def mention_foreign_files(run: RunContext, table: TableName) -> None:
+    """Report that there are files to adopt, where there is nothing else to load."""
+    with suppress(StateError):  # the load or the adoption reports it
+        watermark = run.store.get(table)
+        if watermark is not None and watermark.mysql_state.chunk_count:
+            return
+        if not (files := foreign_files(adoption_of(run, None), table)):
+            return
+        run.warn(f"{table}: {len(files):,} Parquet files have no manifest; --adopt loads them")

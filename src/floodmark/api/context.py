@@ -1,0 +1,164 @@
+"""One run over a project: its configuration, its lake, its session and its watermark store."""
+
+import os
+import pwd
+from collections.abc import Iterable
+from random import Random
+
+from floodmark.config.loading import LoadedConfig
+from floodmark.config.models import Connection, MysqlConnection, TableSettings
+from floodmark.errors import ConfigError, UsageError
+from floodmark.model.history import StartedBy
+from floodmark.model.notice import Notice, Report
+from floodmark.model.position import START, Position
+from floodmark.model.run import new_session_id
+from floodmark.model.table import TableName, split_name
+from floodmark.model.timestamps import utc_now
+from floodmark.model.transitions import Authorship
+from floodmark.state.system import read_system_watermark
+from floodmark.state.watermarks import Run, WatermarkStore
+from floodmark.storage.objects import ObjectStore
+
+Names = str | Iterable[str] | None
+"""One name, several, or none given."""
+
+
+def as_list(names: Names) -> list[str]:
+    """Names as a list; a text is one name."""
+    return [names] if isinstance(names, str) else [str(name) for name in names or ()]
+
+
+class RunContext:
+    """What every step of a run shares. Each run has its own, so that no run sees stale state."""
+
+    def __init__(self, config: LoadedConfig, lake: ObjectStore, report: Report) -> None:
+        self.config = config
+        self.report = report
+        self.run = Run(
+            session_id=new_session_id(utc_now(), os.urandom(3).hex()),
+            author=_author(),
+            clock=utc_now,
+            report=report,
+            random=Random(),  # noqa: S311
+            lease_seconds=config.settings.lease_seconds,
+        )
+        self.store = WatermarkStore(lake, self.run, known_tables=config.tables)
+
+    @property
+    def by(self) -> Authorship:
+        """Who is acting now."""
+        return Authorship(self.run.session_id, self.run.author, self.run.clock())
+
+    @property
+    def folder(self) -> str:
+        """The folder that relative paths of the configuration start from."""
+        return os.path.dirname(self.config.path)
+
+    def warn(self, message: str) -> None:
+        """Report a warning."""
+        self.report(Notice("warning", message))
+
+    def start_of_new_tables(self) -> tuple[Position, StartedBy]:
+        """Where tables without a position start, and what decides that; `START` for all rows."""
+        system = read_system_watermark(self.store.objects, now=self.run.clock())
+        if system is not None:
+            return Position(system.timestamp), "system watermark"
+        default = self.config.settings.default_start
+        return START if default == "all" else Position(default), "default"
+
+    def mysql(self, scope: str) -> MysqlConnection:
+        """The source connection of a scope; ConfigError if it cannot be used."""
+        if scope not in self.config.settings.connections:
+            raise ConfigError(f"no connection is called {scope!r}")
+        connection = self.config.connection(scope)
+        if not isinstance(connection, MysqlConnection):
+            raise ConfigError(f"connection {scope!r} is not a source")
+        return connection
+
+    def target(self, table: TableName) -> Connection:
+        """The connection of the warehouse that a table is loaded into."""
+        return self.config.warehouse_of(table)
+
+    def reserved(self, table: TableName, names: Iterable[str]) -> list[str]:
+        """Column names that the warehouse of a table does not allow."""
+        from floodmark.warehouse.opening import system_columns
+
+        if table not in self.config.tables:
+            return []
+        target = self.config.pipeline_of(table).target
+        return system_columns(self.config.settings.connections[target], names)
+
+    def table_settings(self, table: TableName) -> TableSettings:
+        """The settings of a table; the defaults if it is not configured."""
+        entry = self.config.tables.get(table)
+        return entry[1] if entry else TableSettings()
+
+    def table(self, text: str) -> TableName:
+        """Resolve the name of a table; UsageError if it matches none, or more than one."""
+        scope, schema, name = split_name(text)
+        known = self.config.tables
+        meant = [
+            table
+            for table in self.config.tables_called(schema, name)
+            if scope in (None, table.scope)
+        ]
+        if len(meant) == 1:
+            return meant[0]
+        if meant:
+            places = ", ".join(f"{table} (pipeline {known[table][0]})" for table in meant)
+            raise UsageError(f"{text!r} may mean {places}", hint="write the scope in front of it")
+        if scope is not None and self._in_lake(table := TableName(scope, schema, name)):
+            return table
+        raise UsageError(f"unknown table {text!r}", hint=_nearest(text, known))
+
+    def tables(self, texts: Iterable[str]) -> list[TableName]:
+        """Resolve the names of tables, before anything is done to any of them."""
+        return list(dict.fromkeys(self.table(text) for text in texts))
+
+    def selected(self, tables: Names, pipelines: Names) -> list[TableName]:
+        """Resolve tables by name and by pipeline, without either all of them.
+
+        UsageError if there are none, or if one cannot be synced.
+        """
+        names, wanted = as_list(tables), as_list(pipelines)
+        if tables is None and pipelines is None:
+            wanted = list(self.config.settings.pipelines)
+        known = self.config.settings.pipelines
+        for pipeline in wanted:
+            if pipeline not in known:
+                raise UsageError(
+                    f"unknown pipeline {pipeline!r}",
+                    hint="there are " + (", ".join(known) or "none"),
+                )
+        listed = [t for t, (pipeline, _) in self.config.tables.items() if pipeline in wanted]
+        chosen = list(dict.fromkeys([*self.tables(names), *listed]))
+        if not chosen:
+            what = f"pipeline {wanted[0]!r} lists" if wanted else "the names choose"
+            raise UsageError(
+                f"{what} no tables", hint="list some under its 'tables:', as 'schema.table: {}'"
+            )
+        for table in chosen:
+            if table not in self.config.tables:
+                raise UsageError(f"{table} is in no pipeline", hint="list it under 'pipelines:'")
+        return chosen
+
+    def _in_lake(self, table: TableName) -> bool:
+        return next(self.store.log.heads(table), None) is not None
+
+
+def _nearest(text: str, known: Iterable[TableName]) -> str:
+    from difflib import get_close_matches
+
+    names = [name for table in known for name in (str(table), table.unscoped)]
+    nearest = get_close_matches(text, names, n=1)
+    if nearest:
+        return f"did you mean {nearest[0]!r}?"
+    return "tables are listed under 'pipelines:' in the configuration"
+
+
+def _author() -> str:
+    try:
+        user = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # as in a container that runs under a number alone
+        user = str(os.getuid())
+    return f"{user}@{os.uname().nodename}"

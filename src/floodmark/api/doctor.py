@@ -1,0 +1,138 @@
+"""Check the set-up: configuration, lake, Spark, targets, sources, tables, leases."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from floodmark.api.context import RunContext
+from floodmark.checks.check import Check, failed
+from floodmark.config.models import SparkSettings
+from floodmark.errors import FloodmarkError
+from floodmark.model.formatting import counted
+from floodmark.model.history import StartedBy
+from floodmark.model.position import Position
+from floodmark.model.standing import MysqlState
+from floodmark.model.table import TableName
+
+if TYPE_CHECKING:
+    from floodmark.sources.connection import MysqlSession
+    from floodmark.sync.source import Source
+
+
+def run_checks(
+    run: RunContext,
+    tables: Sequence[TableName],
+    spark: SparkSettings,
+    *,
+    start_spark: bool,
+    session: Any = None,
+) -> Iterator[Check]:
+    """Check the set-up, each thing when it is asked for; `session` is the caller's Spark."""
+    from floodmark.checks.lake import check_lake
+    from floodmark.checks.leases import check_leases
+    from floodmark.checks.sources import check_zone
+    from floodmark.checks.spark import check_spark
+    from floodmark.checks.targets import check_target
+
+    config, objects, clock = run.config, run.store.objects, run.run.clock
+    yield _check_configuration(config.path, tables)
+    lake = list(check_lake(objects, clock))
+    yield from lake
+    yield from check_spark(spark, start=start_spark, session=session)
+    yield from check_zone(config.settings.extraction)
+    targets = {config.pipeline_of(table).target for table in tables if table in config.tables}
+    for name in sorted(targets):
+        try:
+            connection = config.connection(name)
+        except FloodmarkError as error:
+            yield failed(f"target {name}", error)
+        else:
+            yield from check_target(name, connection, objects, config.lake, clock, run.folder)
+    for scope in dict.fromkeys(table.scope for table in tables):
+        yield from _check_source(run, scope, [table for table in tables if table.scope == scope])
+    if all(check.state != "failed" for check in lake):
+        yield from check_leases(objects, tables, clock())
+
+
+def _check_configuration(path: str, tables: Sequence[TableName]) -> Check:
+    finding = f"{path}, {counted(len(tables), 'table')}"
+    if tables:
+        return Check(subject="configuration", finding=finding)
+    hint = "list tables under 'tables:' of a pipeline, as 'schema.table: {}'"
+    return Check(subject="configuration", state="failed", finding=finding, hint=hint)
+
+
+def _check_source(run: RunContext, scope: str, tables: Sequence[TableName]) -> Iterator[Check]:
+    from floodmark.checks.encryption import check_encryption
+    from floodmark.checks.sources import check_bounds, check_server
+    from floodmark.checks.tables import check_table
+    from floodmark.sync.source import Sources
+    from floodmark.tunnels.tunnel import Tunnels
+
+    settings = run.config.settings.extraction
+    try:
+        with (
+            Tunnels(run.folder) as tunnels,
+            Sources(tunnels) as sources,
+            sources.of(run.mysql(scope)) as source,
+            source.session() as session,
+        ):
+            activity, connection = source.activity(), source.connection
+            yield from check_server(scope, session, activity.server_zone, run.run.clock)
+            yield check_encryption(f"source {scope}", run.mysql(scope), session.encryption)
+            yield from check_bounds(scope, connection, source.server, activity, settings)
+            start = run.start_of_new_tables()
+            for table in tables:
+                wanted, zone = run.table_settings(table), activity.server_zone
+                yield from check_table(
+                    table,
+                    session,
+                    connection,
+                    wanted,
+                    settings,
+                    zone,
+                    _state(run, table),
+                    partial(_known_key, run, table),
+                    partial(run.reserved, table),
+                )
+                yield from _check_history(run, table, source, session, start)
+    except FloodmarkError as error:
+        yield failed(f"source {scope}", error)
+
+
+def _state(run: RunContext, table: TableName) -> MysqlState | None:
+    """How far a table has been read; None if nothing is known, or it cannot be told."""
+    with suppress(FloodmarkError):  # what is wrong with the lake is another check's finding
+        watermark = run.store.get(table, mend=False)
+        return watermark.mysql_state if watermark else None
+    return None
+
+
+def _known_key(run: RunContext, table: TableName) -> tuple[str, ...] | None:
+    from floodmark.sync.known import find_known_key
+
+    return find_known_key(run.store.log, table, run.store.get(table, mend=False))
+
+
+def _check_history(
+    run: RunContext,
+    table: TableName,
+    source: "Source",
+    session: "MysqlSession",
+    start: tuple[Position, StartedBy],
+) -> Iterator[Check]:
+    """Rows of a table that will not be read."""
+    from floodmark.sync.history import foresee_outside
+    from floodmark.sync.known import known_of
+
+    settings, wanted = run.config.settings.extraction, run.table_settings(table)
+    with suppress(FloodmarkError):  # what is wrong with a table or the lake is reported already
+        watermark = run.store.get(table, mend=False)
+        known = known_of(run.store.log, table, watermark)
+        remarks = foresee_outside(
+            source, session, table, wanted, settings, watermark, known, start, run.run.clock()
+        )
+        for remark in remarks:
+            text = remark.text.removeprefix(f"{table}: ")
+            yield Check(subject=str(table), state="note", finding=text, hint=remark.hint)

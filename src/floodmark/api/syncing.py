@@ -1,0 +1,159 @@
+"""One sync: each table through its stages, in one session."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from threading import Thread
+from typing import Literal
+
+from msgspec import Struct
+
+from floodmark.api.adoption import adopt_table, mention_foreign_files
+from floodmark.api.callbacks import traceback_notice
+from floodmark.api.context import RunContext
+from floodmark.api.loading import loading_of
+from floodmark.api.verification import verification_of
+from floodmark.config.logins import LOGINS
+from floodmark.config.models import Connection, MysqlConnection, SparkSettings
+from floodmark.model.history import StartedBy
+from floodmark.model.position import Position
+from floodmark.model.run import Strategy
+from floodmark.model.table import TableName
+from floodmark.sources.connection import Sessions
+from floodmark.sync.adoption import Adoption
+from floodmark.sync.extraction import Extraction, Progress, extract_table
+from floodmark.sync.loading import Loading, check_target, load_after
+from floodmark.sync.result import TableResult
+from floodmark.sync.source import Source, Sources
+from floodmark.sync.spark import SparkEngine
+from floodmark.sync.strategies import run_tables
+from floodmark.sync.tunnels import open_tunnels
+from floodmark.sync.verification import verify_after
+from floodmark.tunnels.tunnel import Tunnels
+from floodmark.warehouse.opening import import_kind
+
+
+class Syncing(Struct, frozen=True, kw_only=True):
+    """What a sync does.
+
+    `sources` has the tables that are read, `targets` those that are loaded, `owners` those whose
+    older files are adopted. `progress` is called from other threads.
+    """
+
+    run: RunContext
+    engine: SparkEngine
+    spark: SparkSettings
+    tables: list[TableName]
+    sources: Mapping[TableName, MysqlConnection]
+    targets: Mapping[TableName, Connection]
+    strategy: Strategy = "intra-table"
+    limit: int | None = None
+    extract: bool = True
+    load: bool = True
+    verify: Literal["new", "all"] | None = None
+    adoption: Adoption | None = None
+    owners: Mapping[TableName, MysqlConnection] = {}
+    progress: Callable[[TableName, Progress], None] = lambda _table, _progress: None
+
+    def sync(self) -> list[TableResult]:
+        """Bring the tables up to date, then compare them if that is wanted."""
+        run = self.run
+        LOGINS.begin_run()
+        start, sessions = run.start_of_new_tables(), Sessions()
+        at_once = run.config.settings.extraction.tables_at_once
+        each = partial(
+            run_tables,
+            self.tables,
+            failed=lambda error: run.report(traceback_notice(error)),
+            at_once=at_once if self.strategy == "inter-table" else 1,
+            stop=partial(self._stop, sessions),
+        )
+        with self.open_tunnels() as tunnels, Sources(tunnels, sessions.connect) as sources:
+            results = each(lambda table: self._sync_table(table, sources, tunnels, start))
+            if self.verify:
+                # After all loads: a DuckDB file that is being read cannot be written to.
+                done = dict(zip(self.tables, results, strict=True))
+                results = each(lambda table: self._compare(table, done[table], tunnels))
+        return results
+
+    def _sync_table(
+        self,
+        table: TableName,
+        sources: Sources,
+        tunnels: Tunnels,
+        start: tuple[Position, StartedBy],
+    ) -> TableResult:
+        """Extract or adopt, then load."""
+        result = TableResult(table_name=str(table))
+        if self.extract:
+            with sources.of(self.sources[table]) as source:
+                extraction = self._extraction(table, source, start, tunnels)
+                result = extract_table(extraction, table, self.run.table_settings(table))
+        elif self.adoption is not None:
+            with tunnels.through(self.owners[table]) as connection:
+                result = adopt_table(self.run, self.adoption, table, connection)
+        elif self.load:
+            mention_foreign_files(self.run, table)
+        if self.load:
+            result = load_after(result, self.loading(table, tunnels), table)
+        return result
+
+    def _compare(self, table: TableName, result: TableResult, tunnels: Tunnels) -> TableResult:
+        if result.failed:
+            return result
+        everything = self.verify == "all"
+        with verification_of(
+            self.run, table, self.engine, tunnels, everything=everything
+        ) as verification:
+            return verify_after(result, verification, table, self.run.table_settings(table))
+
+    def loading(self, table: TableName, tunnels: Tunnels) -> Loading:
+        """How a table is loaded."""
+        return loading_of(self.run, table, tunnels, self.engine, load_only=not self.extract)
+
+    @contextmanager
+    def open_tunnels(self) -> Iterator[Tunnels]:
+        """Open the SSH tunnels that the tables need."""
+        targets = self.targets.values()
+        by_workers = [*self.sources.values(), *(targets if self.verify else ())]
+        primaries = filter(None, (source.to_primary for source in self.sources.values()))
+        by_us = [*targets, *self.owners.values(), *primaries]
+        folder = self.run.folder
+        with open_tunnels(by_workers, by_us, self.spark, folder=folder) as tunnels:
+            yield tunnels
+
+    def _stop(self, sessions: Sessions) -> None:
+        sessions.end()
+        self.engine.stop()
+
+    def _extraction(
+        self,
+        table: TableName,
+        source: Source,
+        start: tuple[Position, StartedBy],
+        tunnels: Tunnels,
+    ) -> Extraction:
+        run = self.run
+        return Extraction(
+            store=run.store,
+            source=source,
+            settings=run.config.settings.extraction,
+            lake=run.config.lake,
+            engine=self.engine,
+            prepare=partial(self._prepare, table, tunnels),
+            strategy=self.strategy,
+            session_id=run.run.session_id,
+            default_start=start[0],
+            start_by=start[1],
+            limit=self.limit,
+            reserved=partial(run.reserved, table),
+            progress=self.progress,
+            report=run.report,
+        )
+
+    def _prepare(self, table: TableName, tunnels: Tunnels) -> None:
+        """Start Spark, and meanwhile check whether the rows that it reads can be loaded."""
+        self.engine.prepare()
+        if self.load:
+            Thread(target=import_kind, args=[self.targets[table]], daemon=True).start()
+            check_target(self.loading(table, tunnels), table)
