@@ -1,17 +1,21 @@
-"""Syncs a pipeline every ten minutes, with the program `floodmark` on the worker's PATH.
+"""Syncs a pipeline every ten minutes, in the task itself: floodmark is a library here.
 
-What an exit code means to Airflow:
+What a task makes of a result:
 
-    0  done
-    1  failed: Airflow tries again, which is safe, since every commit counts once
-    2  wrong usage or configuration: trying again will not mend it
-    3  some tables failed: they are named, and Airflow tries again
-    4  another run holds the table: skipped, the next run takes what is there by then
-    5  verification found a difference: somebody has to look
+    done                                  it returns rows and positions to whoever asks for them
+    wrong usage or configuration          it fails: to try again does not help
+    another run holds the tables          it is skipped: the next run takes what is there by then
+    verification found a difference       it fails: somebody has to look
+    anything else                         it fails, and Airflow tries again, which is safe
+
+Notices go to the task's log by themselves, under the logger `floodmark`. When Airflow ends the task
+with an exception, as at its timeout, what was committed stays and leases are released.
+
+floodmark is installed in the workers' environment. Where its libraries and Airflow's exclude each
+other, write `@task.external_python(python="/opt/floodmark/bin/python")` instead of `@task`, and
+import what the task raises inside it.
 """
 
-import json
-import subprocess
 from datetime import datetime, timedelta, timezone
 
 from airflow.sdk import dag, task
@@ -19,8 +23,6 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 
 CONFIG = "/etc/floodmark/floodmark.yml"
 PIPELINE = "settlement"
-FINAL = {2: "wrong usage or configuration", 5: "verification found a difference"}
-BUSY = 4
 
 
 @dag(
@@ -36,19 +38,19 @@ def floodmark_sync():
 
     @task
     def sync() -> dict:
-        """Run the program; its log goes to the task's log, its result to whoever asks for it."""
-        command = ["floodmark", "sync", "-p", PIPELINE, "--config", CONFIG, "--json"]
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-        result = json.loads(done.stdout) if done.stdout.strip() else {"tables": []}
-        failed = [f"{t['table_name']}: {t['error']}" for t in result["tables"] if t["error"]]
-        reason = "; ".join(failed) or f"exit code {done.returncode}, see the log"
-        if done.returncode == BUSY:
-            raise AirflowSkipException(reason)
-        if done.returncode in FINAL:
-            raise AirflowFailException(f"{FINAL[done.returncode]}: {reason}")
-        if done.returncode != 0:
-            raise AirflowException(reason)
-        return result
+        """Sync the pipeline, and return what was done to each table."""
+        import floodmark  # here, since Airflow reads this file again and again
+
+        try:
+            with floodmark.open_project(CONFIG) as project:
+                result = project.sync(pipelines=PIPELINE).raise_for_failures()
+        except floodmark.BusyError as error:
+            raise AirflowSkipException(error.message) from error
+        except (floodmark.UsageError, floodmark.DifferenceFound) as error:
+            raise AirflowFailException(error.message) from error
+        except floodmark.FloodmarkError as error:
+            raise AirflowException(error.message) from error
+        return {table.table_name: str(table.end) for table in result.tables}
 
     sync()
 

@@ -26,15 +26,20 @@ if TYPE_CHECKING:
     from floodmark.api.planning import TablePlan
     from floodmark.api.project import Project, open_project
     from floodmark.api.results import SyncResult, TableResult
+    from floodmark.api.validation import TableValidation, ValidationResult
+    from floodmark.api.watermarks import TableStatus, Watermarks
+    from floodmark.checks.check import Check
     from floodmark.model.notice import Notice
     from floodmark.model.position import Position
     from floodmark.model.table import TableName
+    from floodmark.model.watermark import Watermark
     from floodmark.sync.extraction import Progress
 
 __version__ = "0.1.0"
 
 # Imported when they are first used, so that importing the package takes no time.
 _LAZY = {
+    "Check": "floodmark.checks.check",
     "Notice": "floodmark.model.notice",
     "Position": "floodmark.model.position",
     "Progress": "floodmark.sync.extraction",
@@ -43,12 +48,18 @@ _LAZY = {
     "TableName": "floodmark.model.table",
     "TablePlan": "floodmark.api.planning",
     "TableResult": "floodmark.api.results",
+    "TableStatus": "floodmark.api.watermarks",
+    "TableValidation": "floodmark.api.validation",
+    "ValidationResult": "floodmark.api.validation",
+    "Watermark": "floodmark.model.watermark",
+    "Watermarks": "floodmark.api.watermarks",
     "open_project": "floodmark.api.project",
 }
 
 __all__ = [
     "AccessDenied",
     "BusyError",
+    "Check",
     "ConfigError",
     "DifferenceFound",
     "ExitCode",
@@ -65,7 +76,12 @@ __all__ = [
     "TableName",
     "TablePlan",
     "TableResult",
+    "TableStatus",
+    "TableValidation",
     "UsageError",
+    "ValidationResult",
+    "Watermark",
+    "Watermarks",
     "__version__",
     "errors",
     "open_project",

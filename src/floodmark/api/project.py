@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from floodmark.api.results import SyncResult, TableResult
     from floodmark.api.syncing import Syncing
     from floodmark.api.validation import ValidationResult
+    from floodmark.api.watermarks import TableStatus, Watermarks
     from floodmark.checks.check import Check
     from floodmark.config.models import SparkSettings
     from floodmark.sync.spark import SparkEngine
@@ -199,6 +200,17 @@ class Project:
                 lake_only=lake_only,
                 data=data,
             ).validate()
+
+    @property
+    def watermarks(self) -> "Watermarks":
+        """Inspect and change the watermarks of tables."""
+        from floodmark.api.watermarks import Watermarks
+
+        return Watermarks(self.new_run)
+
+    def status(self) -> "tuple[TableStatus, ...]":
+        """Where every table stands, and who works on it."""
+        return self.watermarks.list()
 
     def doctor(self, tables: Names = None, *, start_spark: bool = False) -> "Iterator[Check]":
         """Check configuration, lake, Spark, warehouses, sources, tables and leases, one by one."""

@@ -1,9 +1,8 @@
 """Commands that move a position: set, reset, restore."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
-from functools import partial
 from typing import cast
 
 import click
@@ -11,20 +10,19 @@ import msgspec
 
 from floodmark.api.reset_preview import foresee_reset, foresee_restore
 from floodmark.api.set_preview import foresee_move
+from floodmark.api.watermarks import parse_head
+from floodmark.api.watermarks import set_position as set_position_of
 from floodmark.cli.app import App, command_options, complete, confirm, table_option
 from floodmark.cli.terminal import fold
 from floodmark.errors import FloodmarkError, PartialFailure, StateError, UsageError
-from floodmark.model.cursor import CursorColumn
 from floodmark.model.manifest import Reset, Set
 from floodmark.model.position import LARGEST_NUMBER, Position
 from floodmark.model.presets import preset_moment
 from floodmark.model.run import Stage
 from floodmark.model.sealed import seal
-from floodmark.model.standing import Head
 from floodmark.model.table import TableName
 from floodmark.model.timestamps import parse_timestamp, plain
 from floodmark.model.watermark import FURTHEST_ZONE, Watermark
-from floodmark.planning.cursor_change import keeps
 from floodmark.state import steering
 from floodmark.state.system import read_system_watermark, write_system_watermark
 
@@ -85,7 +83,7 @@ def set_position(
         lambda table: _moved(
             table,
             before[table],
-            steering.set_position(app.store, table, position, partial(_keeps_cursor, app, table)),
+            set_position_of(app.context, table, position),
             outlook=moves[table].outlook,
         ),
     )
@@ -171,7 +169,9 @@ def restore(
             raise UsageError(f"cannot read {path}: {error.strerror}") from error
         after = steering.restore_document(app.store, table, data, name=path, agree=agree)
     else:
-        after = steering.restore_manifest(app.store, table, _head(table, str(origin)), agree=agree)
+        after = steering.restore_manifest(
+            app.store, table, parse_head(table, str(origin)), agree=agree
+        )
     text, value = _moved(table, before, after)
     app.print(text, [value])
 
@@ -241,16 +241,6 @@ def _identity(text: str | None) -> int | None:
     return number
 
 
-def _head(table: TableName, text: str) -> Head:
-    try:
-        return Head.parse(text)
-    except ValueError:
-        raise UsageError(
-            f"{text!r} is not the ID of a state",
-            hint=f"an ID looks like 1-7; see floodmark watermark history -t {table}",
-        ) from None
-
-
 def _stand(app: App, table: TableName) -> Watermark | None:
     """Where a table stands; None if nothing is known of it, or what is there cannot be read."""
     with suppress(StateError):
@@ -260,11 +250,6 @@ def _stand(app: App, table: TableName) -> Watermark | None:
 
 def _position(watermark: Watermark | None) -> Position | None:
     return watermark.position if watermark else None
-
-
-def _keeps_cursor(app: App, table: TableName, known: Sequence[CursorColumn]) -> bool:
-    entry = app.config.tables.get(table)
-    return entry is None or keeps(known, entry[1].cursor_columns)
 
 
 def _confirm(what: str, *, force: bool) -> None:

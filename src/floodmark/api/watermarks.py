@@ -1,0 +1,175 @@
+"""Inspect and change watermarks."""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from functools import partial
+
+from floodmark.api.context import RunContext
+from floodmark.errors import StateError, UsageError
+from floodmark.model.cursor import CursorColumn
+from floodmark.model.manifest import Manifest, Set
+from floodmark.model.position import LARGEST_NUMBER, Position
+from floodmark.model.presets import preset_moment
+from floodmark.model.run import Stage
+from floodmark.model.standing import Head
+from floodmark.model.table import TableName
+from floodmark.model.timestamps import plain
+from floodmark.model.watermark import FURTHEST_ZONE, Watermark
+from floodmark.planning.cursor_change import keeps
+from floodmark.state import steering
+from floodmark.state.overview import Overview as TableStatus
+from floodmark.state.overview import read_overview
+from floodmark.state.system import SystemWatermark, read_system_watermark, write_system_watermark
+
+__all__ = ["TableStatus", "Watermarks", "parse_head", "set_position"]
+
+
+class Watermarks:
+    """The watermarks of a project. Every call reads the present state; all may run in any thread.
+
+    A table is named as `schema.table` or `SCOPE:schema.table`.
+    """
+
+    def __init__(self, new_run: Callable[[], RunContext]) -> None:
+        self._new_run = new_run
+
+    def list(self) -> tuple[TableStatus, ...]:
+        """Where every table stands that is configured, or has anything in the lake."""
+        run = self._new_run()
+        remote = run.config.lake.is_s3
+        return tuple(read_overview(run.store, run.config.tables, remote=remote))
+
+    def get(self, table: str) -> Watermark | None:
+        """Where a table stands; None if it was never synced."""
+        run = self._new_run()
+        return run.store.get(run.table(table))
+
+    def history(self, table: str, most: int | None = None) -> tuple[Manifest, ...]:
+        """The commits of a table, newest first."""
+        run = self._new_run()
+        return tuple(steering.history(run.store, run.table(table), most))
+
+    def set(
+        self,
+        table: str,
+        *,
+        timestamp: datetime | None = None,
+        id: int | None = None,  # noqa: A002 - as the option is called
+        skip_rows: bool = False,
+    ) -> Watermark:
+        """Set the position of a table: the next sync reads the rows after it.
+
+        The timestamp is one of the cursor's column, without a time zone. UsageError if that would
+        skip rows, unless `skip_rows`, and if the position means nothing by the table's cursor.
+        """
+        from floodmark.api.set_preview import foresee_move
+
+        run = self._new_run()
+        name = run.table(table)
+        position = Position(_moment(run, timestamp), _number(id))
+        if position.is_start:
+            raise UsageError("no position given", hint="pass timestamp, id, or both")
+        before = known_position(run, name)
+        move = foresee_move(run, name, before, position, force=skip_rows)
+        steering.refuse_repetition(run.store, name, Set(position=position))
+        if move.question and not skip_rows:
+            raise UsageError(move.question, hint="pass skip_rows=True if that is what you want")
+        return set_position(run, name, position)
+
+    def reset(self, table: str, *, stages: Sequence[Stage] = ("extract", "load")) -> Watermark:
+        """Send a table, or one stage of it, back to the start: it is read or loaded again."""
+        run = self._new_run()
+        if not stages or not set(stages) <= {"extract", "load"}:
+            raise UsageError(f"stages {stages} are not among 'extract' and 'load'")
+        return steering.reset(run.store, run.table(table), stages)
+
+    def restore(self, table: str, state: str) -> Watermark:
+        """Go back to an earlier state, by an ID of the history (`str(manifest.head)`)."""
+        run = self._new_run()
+        name = run.table(table)
+        return steering.restore_manifest(run.store, name, parse_head(name, state))
+
+    def move(self, table: str, to: str) -> bool:
+        """Continue a table under another name of the configuration; False if that was done before.
+
+        `table` is its name so far, as `SCOPE:schema.table`.
+        """
+        from floodmark.api.loading import loading_of
+        from floodmark.sync.moving import check_move, move_table
+        from floodmark.tunnels.tunnel import Tunnels
+
+        run = self._new_run()
+        old = TableName.parse(table) if ":" in table else run.table(table)
+        new = run.table(to)
+        if new not in run.config.tables:
+            raise UsageError(f"{new} is in no pipeline", hint="list it under 'pipelines:'")
+        if not check_move(run.store, old, new):
+            return False
+        with Tunnels(run.folder) as tunnels:
+            return move_table(run.store, old, new, loading_of(run, new, tunnels))
+
+    def get_system(self) -> SystemWatermark | None:
+        """The system watermark, where new tables start; None if there is none."""
+        run = self._new_run()
+        return read_system_watermark(run.store.objects, now=run.run.clock())
+
+    def set_system(self, preset: str) -> SystemWatermark:
+        """Set where new tables start, by a preset: `1day`, `1week`, or one of the configuration."""
+        run = self._new_run()
+        now = run.run.clock()
+        moment = preset_moment(preset, run.config.settings.presets, now)
+        if moment > now:
+            raise UsageError(f"preset {preset!r} is in the future: {plain(moment)}")
+        return write_system_watermark(run.store.objects, moment, preset, run.by)
+
+
+def set_position(run: RunContext, table: TableName, position: Position) -> Watermark:
+    """Commit a position that an operator chose."""
+    return steering.set_position(run.store, table, position, partial(_keeps_cursor, run, table))
+
+
+def known_position(run: RunContext, table: TableName) -> Position | None:
+    """Where a table stands; None if nothing is known of it, or what is there cannot be read."""
+    with suppress(StateError):
+        watermark = run.store.get(table)
+        return watermark.position if watermark else None
+    return None
+
+
+def parse_head(table: TableName, text: str) -> Head:
+    """Read an ID that the history shows."""
+    try:
+        return Head.parse(text)
+    except ValueError:
+        raise UsageError(
+            f"{text!r} is not the ID of a state",
+            hint=f"an ID looks like 1-7; see floodmark watermark history -t {table}",
+        ) from None
+
+
+def _keeps_cursor(run: RunContext, table: TableName, known: Sequence[CursorColumn]) -> bool:
+    entry = run.config.tables.get(table)
+    return entry is None or keeps(known, entry[1].cursor_columns)
+
+
+def _moment(run: RunContext, moment: datetime | None) -> datetime | None:
+    if moment is None:
+        return None
+    if moment.utcoffset():
+        raise UsageError(
+            f"timestamp {moment.isoformat()} carries a time zone",
+            hint="pass it without one, as the cursor's column shows it",
+        )
+    moment = moment.replace(tzinfo=UTC)  # how positions are kept
+    if moment > run.run.clock() + FURTHEST_ZONE:
+        raise UsageError(
+            f"timestamp {plain(moment)} is in the future", hint="rows in between would be skipped"
+        )
+    return moment
+
+
+def _number(number: int | None) -> int | None:
+    if number is not None and not 0 <= number <= LARGEST_NUMBER:
+        raise UsageError(f"id {number} is negative, or larger than any id in MySQL")
+    return number
