@@ -2,11 +2,13 @@
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 
 import pytest
 
-from pipelines import Pipeline, ask_once, finish, numbers, wait_until
+from pipelines import Pipeline, ask_once, cold_environment, finish, numbers, wait_until
 from scenarios import use_test_keys
 from servers.spark import CONNECT_CLIENT, SparkConnectServer
 
@@ -98,6 +100,32 @@ def test_interrupted_it_stops_what_the_server_runs(
     assert ended.code == 0, ended
     assert it.ids() == dict.fromkeys(range(1, 300_001), 1)
     it.check_tracking()
+
+
+def test_a_connect_session_of_the_callers_own(
+    pipeline: New, spark_connect: SparkConnectServer
+) -> None:
+    it = pipeline({"t": "{cursor: [update_at, id]}"})
+    create(it, 500)
+    script = (
+        "import sys, floodmark\n"
+        "from pyspark.sql import SparkSession\n"
+        "spark = SparkSession.builder.remote(sys.argv[2]).getOrCreate()\n"
+        "with floodmark.open_project(sys.argv[1], spark=spark) as project:\n"
+        "    result = project.sync(stages=['extract']).raise_for_failures()\n"
+        "print(result.rows, spark.range(3).count())\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", script, it.config, spark_connect.address],
+        env=cold_environment(),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.split() == ["500", "3"]
+    assert it.ids() == dict.fromkeys(range(1, 501), 1)
 
 
 def test_nobody_answers(pipeline: New) -> None:

@@ -17,7 +17,7 @@ from floodmark.config.loading import load_config
 from floodmark.embedded.mariadb import PrivateMariaDB
 from floodmark.embedded.settlement import create_tables
 from floodmark.sync import spark as engines
-from pipelines import warm_engine
+from pipelines import DirectEngine, warm_engine
 
 ROOT = Path(__file__).parents[2]
 FENCE = re.compile(r"^( *)```(\w+)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
@@ -58,6 +58,15 @@ def settlement(mariadb: PrivateMariaDB) -> Iterator[PrivateMariaDB]:
     create_tables(mariadb.execute, deliveries=3_000)
     yield mariadb
     mariadb.execute("DROP DATABASE settlement")
+
+
+def configure(settlement: PrivateMariaDB, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write the configuration that all pages work with."""
+    monkeypatch.setenv("MYSQL_USER", settlement.user)
+    monkeypatch.setenv("MYSQL_PASSWORD", settlement.password)
+    config, *_ = fences(ROOT / "docs" / "guides" / "first-sync.md", "yaml")
+    here = f"{settlement.host}, port: {settlement.port}"
+    (folder / "floodmark.yml").write_text(config.replace("db.example.com", here))
 
 
 class Reader:
@@ -103,16 +112,26 @@ def test_commands_do_what_the_page_says(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("MYSQL_USER", settlement.user)
-    monkeypatch.setenv("MYSQL_PASSWORD", settlement.password)
-    config, *_ = fences(ROOT / "docs" / "guides" / "first-sync.md", "yaml")
-    here = f"{settlement.host}, port: {settlement.port}"
-    (tmp_path / "floodmark.yml").write_text(config.replace("db.example.com", here))
+    configure(settlement, tmp_path, monkeypatch)
     reader = Reader(tmp_path, spark)
     if page.stem not in UNSYNCED:
         reader.types("floodmark sync -p settlement")
     for line in commands(page):
         reader.types(line)
+
+
+def test_python_does_what_the_page_says(
+    settlement: PrivateMariaDB, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But for the part with a Spark of one's own, which needs a process of its own."""
+    monkeypatch.chdir(tmp_path)
+    configure(settlement, tmp_path, monkeypatch)
+    monkeypatch.setattr(engines, "SparkEngine", DirectEngine)
+    names: dict[str, Any] = {}
+    for text in fences(ROOT / "docs" / "guides" / "python.md", "python"):
+        if "SparkSession" not in text:
+            exec(compile(text, "python.md", "exec"), names)
+    assert [table.failed for table in names["result"].tables] == [False, False]
 
 
 @pytest.mark.parametrize("text", CONFIGS)

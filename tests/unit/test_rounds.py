@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from floodmark.api.rounds import Round, next_tick
 from floodmark.errors import UsageError
 from floodmark.model.durations import parse_duration
 from floodmark.sync.result import TableResult
-from floodmark.sync.rounds import Round, next_tick
 
 SECONDS = st.floats(0, 1e6)
 

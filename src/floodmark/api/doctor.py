@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from floodmark.sources.connection import MysqlSession
     from floodmark.sync.source import Source
 
+__all__ = ["Check", "run_checks"]
+
 
 def run_checks(
     run: RunContext,

@@ -11,6 +11,8 @@ from floodmark.model.position import Position
 from floodmark.model.table import TableName
 from floodmark.model.timestamps import plain
 from floodmark.model.watermark import Watermark
+from floodmark.planning.history import how_to_read
+from floodmark.state.steering import history
 
 
 def foresee_reset(
@@ -58,6 +60,17 @@ def is_by_id(run: RunContext, table: TableName, position: Position) -> bool:
         return False
     columns = run.table_settings(table).cursor_columns
     return remembered(columns, last_chunk(run, table), None).kind == "id"
+
+
+def how_to_read_rest(run: RunContext, table: TableName, watermark: Watermark) -> str:
+    """How to get rows read that were left out before where the table began, if there are any."""
+    before = watermark.mysql_state.before_start
+    if before is None:
+        return ""
+    changes = (manifest.change for manifest in history(run.store, table))
+    last = next((change for change in changes if isinstance(change, Chunk)), None)
+    synced, keyed = not watermark.position.is_start, last is None or bool(last.primary_key)
+    return how_to_read(table, before, synced=synced, keyed=keyed)
 
 
 def _start(run: RunContext, table: TableName, last: Chunk | None) -> str:

@@ -90,24 +90,38 @@ class Watermarks:
         name = run.table(table)
         return steering.restore_manifest(run.store, name, parse_head(name, state))
 
+    def can_move(self, table: TableName, to: TableName) -> bool:
+        """Whether there is anything to move; UsageError if it cannot be, or is not configured."""
+        from floodmark.sync.moving import check_move
+
+        run = self._new_run()
+        if to not in run.config.tables:
+            raise UsageError(f"{to} is in no pipeline", hint="list it under 'pipelines:'")
+        return check_move(run.store, table, to)
+
     def move(self, table: str, to: str) -> bool:
         """Continue a table under another name of the configuration; False if that was done before.
 
         `table` is its name so far, as `SCOPE:schema.table`.
         """
         from floodmark.api.loading import loading_of
-        from floodmark.sync.moving import check_move, move_table
+        from floodmark.sync.moving import move_table
         from floodmark.tunnels.tunnel import Tunnels
 
         run = self._new_run()
         old = TableName.parse(table) if ":" in table else run.table(table)
         new = run.table(to)
-        if new not in run.config.tables:
-            raise UsageError(f"{new} is in no pipeline", hint="list it under 'pipelines:'")
-        if not check_move(run.store, old, new):
+        if not self.can_move(old, new):
             return False
         with Tunnels(run.folder) as tunnels:
             return move_table(run.store, old, new, loading_of(run, new, tunnels))
+
+    def break_lease(self, table: str) -> None:
+        """End the lease of a run that is dead; a run that is not notices, and commits nothing."""
+        from floodmark.state.lease import break_lease
+
+        run = self._new_run()
+        break_lease(run.store.objects, run.table(table))
 
     def get_system(self) -> SystemWatermark | None:
         """The system watermark, where new tables start; None if there is none."""

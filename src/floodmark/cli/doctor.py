@@ -2,12 +2,11 @@
 
 import click
 
-from floodmark.checks.check import Check
+from floodmark.api.doctor import Check
 from floodmark.cli.app import App, command_options, table_option
 from floodmark.cli.terminal import entry, fold, say, style
 from floodmark.errors import FloodmarkError, UsageError
 from floodmark.model.formatting import counted
-from floodmark.state.lease import break_lease
 
 
 @click.command()
@@ -21,7 +20,7 @@ def doctor(app: App, names: tuple[str, ...], *, start_spark: bool, break_it: boo
         raise UsageError("--break-lease needs to know whose", hint="name tables with -t")
     if break_it:
         for table in app.tables(names):
-            break_lease(app.store.objects, table)
+            app.project.watermarks.break_lease(str(table))
     checks = []
     for check in app.project.doctor(names or None, start_spark=start_spark):
         checks.append(check)

@@ -194,12 +194,10 @@ def _source(answers: Answers, password: str | None) -> MysqlConnection:
 def _discover(
     answers: Answers, source: MysqlConnection, scope: str, schemas: tuple[str, ...]
 ) -> tuple[Proposal, ...]:
-    from floodmark.sources.catalog import list_tables
-    from floodmark.sources.connection import connect
-    from floodmark.sync.discovery import discover
+    from floodmark.api.discovery import open_catalog
 
-    with connect(source) as session:
-        tables = list_tables(session, scope)
+    with open_catalog(source) as catalog:
+        tables = catalog.tables(scope)
         if not tables:
             raise UsageError(
                 f"MySQL shows user {source.user!r} no tables",
@@ -216,7 +214,7 @@ def _discover(
                     hint="there are " + (", ".join(known) or "none"),
                 )
         wanted = {t: kind for t, kind in tables.items() if not schemas or t.schema in schemas}
-        return tuple(discover(session, wanted, source))
+        return catalog.propose(wanted)
 
 
 def _keys(found: Found, variable: str) -> dict[str, str | int]:

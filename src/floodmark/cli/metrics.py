@@ -5,14 +5,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
+from floodmark.api.metrics import Metrics, measure_tables
 from floodmark.api.results import TableResult
 from floodmark.cli.app import App
 from floodmark.errors import ExitCode, FloodmarkError, UsageError
 from floodmark.model.notice import Notice
 from floodmark.model.table import TableName
-from floodmark.state import layout
-from floodmark.state.lease import read_lease
-from floodmark.sync.metrics import Metrics
 
 if TYPE_CHECKING:
     from floodmark.cli.metrics_server import MetricsServer
@@ -71,40 +69,11 @@ class Meter:
             else:
                 metrics.add("floodmark_failures_total", 1, table=table)
         try:
-            self._look()
+            measure_tables(self._app.context, self._tables, metrics)
         except FloodmarkError as error:  # the values of before stay
             self._app.report(Notice("debug", f"metrics are not up to date: {error.message}"))
         if self._path is not None:
             self._save(self._path)
-
-    def _look(self) -> None:
-        """Take in what watermarks and leases say."""
-        store, metrics = self._app.store, self._metrics
-        recovered = [info.key for info in store.objects.list_objects(layout.RECOVERIES)]
-        for table in self._tables:
-            name, watermark = str(table), store.known(table)
-            recoveries = sum(key.startswith(layout.recoveries(table)) for key in recovered)
-            metrics.set("floodmark_recoveries_total", recoveries, table=name)
-            lease = read_lease(store.objects, table)
-            since = lease.held_since if lease else None
-            held = (self._app.run.clock() - since).total_seconds() if since else 0.0
-            metrics.set("floodmark_held_back_seconds", max(0.0, held), table=name)
-            if watermark is None:
-                continue
-            extracted, loaded = watermark.mysql_state, watermark.redshift_state
-            rows = (("extract", extracted.total_rows), ("load", loaded.total_rows))
-            for stage, count in rows:
-                metrics.set("floodmark_rows_total", count, table=name, stage=stage)
-            metrics.set("floodmark_files_total", extracted.s3_file_count, table=name)
-            metrics.set("floodmark_file_bytes_total", extracted.s3_bytes, table=name)
-            metrics.set("floodmark_quarantined_rows_total", loaded.quarantined_rows, table=name)
-            in_step = lease.in_step_at if lease else None
-            behind = watermark.loaded_head < watermark.head
-            fresh = (("extract", in_step), ("load", loaded.last_load_time if behind else in_step))
-            for stage, moment in fresh:
-                if moment is not None:
-                    family, seconds = "floodmark_fresh_timestamp_seconds", moment.timestamp()
-                    metrics.set(family, seconds, table=name, stage=stage)
 
     def _hear(self, notice: Notice) -> None:
         if notice.event == "conflict" and notice.table:

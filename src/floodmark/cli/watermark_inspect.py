@@ -6,7 +6,7 @@ from datetime import datetime
 import click
 import msgspec
 
-from floodmark.api.reset_preview import is_by_id
+from floodmark.api.reset_preview import how_to_read_rest, is_by_id
 from floodmark.cli.app import App, command_options, table_option
 from floodmark.cli.show import show_absence, show_change, show_state, show_status, show_watermark
 from floodmark.cli.terminal import Column, fold, say, width
@@ -18,7 +18,6 @@ from floodmark.model.standing import Head
 from floodmark.model.table import TableName
 from floodmark.model.timestamps import plain, stamped
 from floodmark.model.watermark import Watermark
-from floodmark.planning.history import how_to_read
 from floodmark.state import layout
 from floodmark.state.copies import Copy
 from floodmark.state.lease import read_lease
@@ -263,18 +262,9 @@ def _as_text(app: App, table: TableName, watermark: Watermark | None) -> str:
         start = f"{shown} ({source})"
     lease = read_lease(app.store.objects, table)
     now = app.run.clock() if width() else None
-    return show_watermark(table, watermark, start, now, lease, _how_to_read(app, table, watermark))
-
-
-def _how_to_read(app: App, table: TableName, watermark: Watermark) -> str:
-    """How to get rows read that were left out before where the table began, if there are any."""
-    before = watermark.mysql_state.before_start
-    if before is None:
-        return ""
-    changes = (manifest.change for manifest in read_history(app.store, table))
-    last = next((change for change in changes if isinstance(change, Chunk)), None)
-    synced, keyed = not watermark.position.is_start, last is None or bool(last.primary_key)
-    return how_to_read(table, before, synced=synced, keyed=keyed)
+    return show_watermark(
+        table, watermark, start, now, lease, how_to_read_rest(app.context, table, watermark)
+    )
 
 
 def _as_json(app: App, table: TableName, watermark: Watermark | None) -> dict[str, object]:

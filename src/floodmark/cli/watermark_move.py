@@ -1,16 +1,11 @@
 """The command that gives a table another name: `watermark move`."""
 
-import os
-
 import click
 
-from floodmark.api.loading import loading_of
 from floodmark.cli.app import App, command_options, complete, confirm
 from floodmark.errors import UsageError
 from floodmark.model.formatting import counted
 from floodmark.model.table import TableName
-from floodmark.sync.moving import check_move, move_table
-from floodmark.tunnels.tunnel import Tunnels
 
 
 @click.command()
@@ -43,19 +38,12 @@ def move(
         pairs = [(_old_name(app, old), app.table(new))]
     else:
         pairs = _scope(app, str(from_scope), str(to_scope))
-    for _, table in pairs:
-        if table not in app.config.tables:
-            raise UsageError(f"{table} is in no pipeline", hint="list it under 'pipelines:'")
-    wanted = [(a, b) for a, b in pairs if check_move(app.store, a, b)]
+    marks = app.project.watermarks
+    wanted = [(a, b) for a, b in pairs if marks.can_move(a, b)]
     names = ", ".join(f"{a} to {b}" for a, b in wanted)
     if wanted:
         confirm(f"move {names}?", force=force, refusal=f"this would move {names}")
-    tunnels = click.get_current_context().with_resource(Tunnels(os.path.dirname(app.config.path)))
-    moved = [
-        (a, b)
-        for a, b in wanted
-        if move_table(app.store, a, b, loading_of(app.context, b, tunnels))
-    ]
+    moved = [(a, b) for a, b in wanted if marks.move(str(a), str(b))]
     lines = [f"{a} → {b}" for a, b in moved]
     left = len(pairs) - len(moved)
     if left:

@@ -1,0 +1,41 @@
+"""What the metrics of tables are, by their watermarks and leases."""
+
+from collections.abc import Sequence
+
+from floodmark.api.context import RunContext
+from floodmark.model.table import TableName
+from floodmark.state import layout
+from floodmark.state.lease import read_lease
+from floodmark.sync.metrics import Metrics
+
+__all__ = ["Metrics", "measure_tables"]
+
+
+def measure_tables(run: RunContext, tables: Sequence[TableName], metrics: Metrics) -> None:
+    """Take in what watermarks and leases say of tables that a run has just synced."""
+    store = run.store
+    recovered = [info.key for info in store.objects.list_objects(layout.RECOVERIES)]
+    for table in tables:
+        name, watermark = str(table), store.known(table)
+        recoveries = sum(key.startswith(layout.recoveries(table)) for key in recovered)
+        metrics.set("floodmark_recoveries_total", recoveries, table=name)
+        lease = read_lease(store.objects, table)
+        since = lease.held_since if lease else None
+        held = (run.run.clock() - since).total_seconds() if since else 0.0
+        metrics.set("floodmark_held_back_seconds", max(0.0, held), table=name)
+        if watermark is None:
+            continue
+        extracted, loaded = watermark.mysql_state, watermark.redshift_state
+        rows = (("extract", extracted.total_rows), ("load", loaded.total_rows))
+        for stage, count in rows:
+            metrics.set("floodmark_rows_total", count, table=name, stage=stage)
+        metrics.set("floodmark_files_total", extracted.s3_file_count, table=name)
+        metrics.set("floodmark_file_bytes_total", extracted.s3_bytes, table=name)
+        metrics.set("floodmark_quarantined_rows_total", loaded.quarantined_rows, table=name)
+        in_step = lease.in_step_at if lease else None
+        behind = watermark.loaded_head < watermark.head
+        fresh = (("extract", in_step), ("load", loaded.last_load_time if behind else in_step))
+        for stage, moment in fresh:
+            if moment is not None:
+                family, seconds = "floodmark_fresh_timestamp_seconds", moment.timestamp()
+                metrics.set(family, seconds, table=name, stage=stage)
