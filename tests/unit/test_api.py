@@ -8,7 +8,8 @@ import pytest
 
 import floodmark
 from floodmark.api.callbacks import Listener, log_notice
-from floodmark.engine.attached import attached_tries
+from floodmark.config.models import SparkSettings
+from floodmark.engine.attached import attached_settings
 from floodmark.engine.security import check_attached_server
 from floodmark.errors import ExitCode
 
@@ -87,27 +88,9 @@ def test_what_on_notice_raises_outside_of_a_sync_is_a_warning() -> None:
         Listener(broken)(floodmark.Notice("info", "hello"))
 
 
-@pytest.mark.parametrize(
-    ("master", "tries"),
-    [("local", 1), ("local[*]", 1), ("local[2,4]", 4), ("local[*, 3]", 3), ("spark://x:1", 7)],
-)
-def test_tries_are_those_of_the_callers_session(master: str, tries: int) -> None:
-    class Context:
-        def __init__(self) -> None:
-            self.master = master
-
-        def getConf(self) -> dict[str, str]:  # noqa: N802 - as PySpark has it
-            return {"spark.task.maxFailures": "7"}
-
-    class Session:
-        sparkContext = Context()  # noqa: N815 - as PySpark has it
-
-    assert attached_tries(Session()) == tries
-
-
 def test_only_a_spark_session_is_taken_for_one() -> None:
     with pytest.raises(floodmark.UsageError, match="takes a SparkSession, not int"):
-        attached_tries(7)
+        attached_settings(7, SparkSettings())
 
 
 def test_a_connect_session_must_be_local_or_encrypted() -> None:

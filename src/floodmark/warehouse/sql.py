@@ -228,8 +228,8 @@ class SqlTarget(LedgerTable, ConvertingBackend):
 
     def _telling_of_a_lock(self, batch: LoadBatch) -> AbstractContextManager[None]:
         message = (
-            f"{batch.table_name}: waiting for another load into {batch.table.name}, or for a session"
-            f" that has locked {LEDGER} in the target"
+            f"{batch.table_name}: waiting for another load into {batch.table.name}, or for"
+            f" a session that has locked {LEDGER} in the target"
         )
         notice = Notice("info", message, "waiting", batch.table_name)
         return telling_of_a_wait(self.report, notice, self.silent_seconds)
