@@ -373,7 +373,8 @@ def test_a_row_that_the_target_does_not_write_stops_the_load(
     if with_key and not options.get("reload"):
         good.append(order(2, 6, "older"))
     lost = order(3, 5, "lost") if with_key else event("lost")
-    with pytest.raises(FloodmarkError, match="rows; nothing was loaded"):
+    # Redshift's own COPY into the table does not tell what was lost on which way.
+    with pytest.raises(FloodmarkError, match=r"rows; nothing was loaded|rows, but \d were found"):
         loads.load(loads.chunk([*good, lost]), **options)
     assert loads.rows() == first
     assert list(ledger(loads)) == [Head(1, 1)]
