@@ -4,6 +4,7 @@ import ast
 import re
 import shlex
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from msgspec import Struct
@@ -79,18 +80,21 @@ def _written(value: ast.expr) -> Iterator[str]:
         yield left[0] + right[0]
 
 
-def followed() -> list[str]:
+@cache
+def followed() -> tuple[str, ...]:
     """What tests with the marker `follows_hint` say that they follow: parts of hints."""
-    return [
+    texts = (path.read_text() for path in Path(__file__).parent.rglob("test_*.py"))
+    return tuple(
         argument.value
-        for path in Path(__file__).parent.rglob("test_*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
+        for text in texts
+        if "follows_hint" in text
+        for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
         and node.func.attr == "follows_hint"
         for argument in node.args
         if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
-    ]
+    )
 
 
 _COMMAND = re.compile(

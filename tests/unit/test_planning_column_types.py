@@ -104,10 +104,10 @@ def targets() -> dict[str, SqlTarget]:
 
 @pytest.mark.parametrize("name", targets())
 @pytest.mark.parametrize("first", ARROWS)
-@pytest.mark.parametrize("second", ARROWS)
-def test_every_target_holds_what_was_joined(name: str, first: str, second: str) -> None:
+def test_every_target_holds_what_was_joined(name: str, first: str) -> None:
     """So a table that is made for manifests of two schemas takes the rows of both."""
     target = targets()[name]
-    joined = target.column_type(join(column(first), column(second)))
-    for kind in (first, second):
-        assert target._holds(target.column_type(column(kind)), joined), (kind, joined)
+    for second in ARROWS:
+        joined = target.column_type(join(column(first), column(second)))
+        for kind in (first, second):
+            assert target._holds(target.column_type(column(kind)), joined), (kind, second, joined)
