@@ -13,7 +13,6 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from io import StringIO
 from itertools import count, pairwise
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, TypeAlias
 from unittest.mock import patch
@@ -22,7 +21,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pymysql
 
-import processes  # noqa: F401 - it names modules to preload, and we name more
 from floodmark.cli.main import run
 from floodmark.embedded.mariadb import PrivateMariaDB
 from floodmark.engine.compare import answered
@@ -47,31 +45,6 @@ PROGRAM = [sys.executable, "-m", "floodmark"]
 
 Session: TypeAlias = "pymysql.Connection[pymysql.cursors.Cursor]"
 MakeEngine = Callable[..., SparkEngine]
-
-# What is imported once by the forkserver is not imported again by each process that runs a sync.
-get_context("forkserver").set_forkserver_preload(
-    [
-        "pytest",
-        "connectorx",
-        "floodmark.api.syncing",
-        "floodmark.cli.sync",
-        "floodmark.cli.main",
-        "floodmark.embedded.mariadb",
-        "floodmark.engine.task",
-        "floodmark.engine.uploads",
-        "floodmark.state.older",
-        "floodmark.state.steering",
-        "floodmark.state.validation",
-        "floodmark.storage.local",
-        "floodmark.storage.memory",
-        "floodmark.storage.retrying",
-        "multiprocessing.connection",
-        "pyarrow.parquet",
-        "runpy",
-        "unittest.mock",
-        "urllib.request",
-    ]
-)
 
 
 class DirectEngine(SparkEngine):

@@ -3,45 +3,65 @@
 import os
 import signal
 from collections.abc import Callable, Iterator
+from functools import cache
 from multiprocessing import get_context
+from multiprocessing.context import ForkServerContext
+from multiprocessing.forkserver import ensure_running
 from multiprocessing.process import BaseProcess
 from typing import Any
+from unittest.mock import patch
 
 from floodmark.storage import local
 from floodmark.storage.objects import ObjectInfo, ObjectStore, StoredObject
 from scenarios import KEYS, STRAY_KEYS
 
-_context = get_context("forkserver")
-# What is imported once here is not imported again by each process.
-_context.set_forkserver_preload(
-    [
-        "pytest",
-        "floodmark.state.steering",
-        "floodmark.state.validation",
-        "floodmark.embedded.process",
-        "floodmark.storage.memory",
-        "floodmark.storage.local",
-        "floodmark.storage.retrying",
-        "floodmark.storage.s3",
-        "multiprocessing.connection",
-        "urllib.request",
-        "runpy",
-    ]
-)
+TESTS = os.path.dirname(__file__)
+# Imported once, and not again by each process. One list for all: only the last one given counts.
+PRELOADED = [
+    "pytest",
+    "pipelines",
+    "sources",
+    "connectorx",
+    "floodmark.embedded.process",
+    "floodmark.engine.uploads",
+    "floodmark.state.conditional_writes",
+    "floodmark.state.older",
+    "floodmark.state.steering",
+    "floodmark.storage.memory",
+    "floodmark.sync.loading",
+    "floodmark.warehouse.duckdb",
+    "floodmark.warehouse.postgres_spread",
+    "floodmark.warehouse.redshift",
+    "multiprocessing.connection",
+    "psycopg.types.json",
+    "runpy",
+    "unittest.mock",
+    "urllib.request",
+]
 
 LOCAL_STEPS = ("open", "makedirs", "fsync", "link", "replace", "unlink", "close")
 
 
+@cache
+def context() -> ForkServerContext:
+    """What starts processes; it can import the modules of the tests, as its server can."""
+    found = get_context("forkserver")
+    found.set_forkserver_preload(PRELOADED)
+    with patch.dict(os.environ, PYTHONPATH=TESTS):
+        ensure_running()
+    return found
+
+
 def start(work: Callable[..., None], *arguments: Any) -> BaseProcess:
     """Run a function of a module in a new process, with the test servers' keys."""
-    process = _context.Process(target=_with_keys, args=(work, *arguments), daemon=True)
+    process = context().Process(target=_with_keys, args=(work, *arguments), daemon=True)
     process.start()
     return process
 
 
 def pipe() -> tuple[Any, Any]:
     """Two ends of a conversation with a process."""
-    return _context.Pipe()
+    return context().Pipe()
 
 
 class Doom:

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from multiprocessing import get_context
 from random import Random
 from typing import Any
 
@@ -24,23 +23,6 @@ from floodmark.warehouse.spread import Spread
 from floodmark.warehouse.sql import SqlTarget
 from scenarios import open_store
 from warehouses import Row, Warehouse, data_file
-
-# What is imported once by the forkserver is not imported again by each process that loads.
-get_context("forkserver").set_forkserver_preload(
-    [
-        "pytest",
-        "floodmark.state.steering",
-        "floodmark.state.validation",
-        "floodmark.storage.local",
-        "floodmark.storage.retrying",
-        "floodmark.storage.s3",
-        "floodmark.sync.loading",
-        "floodmark.warehouse.duckdb",
-        "floodmark.warehouse.postgres_spread",
-        "floodmark.warehouse.redshift",
-        "psycopg.types.json",
-    ]
-)
 
 EPOCH = datetime(2025, 8, 1, tzinfo=UTC)
 VERSION = Column("update_at", "timestamp(6)", False, "timestamp[us, UTC]")

@@ -5,7 +5,6 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Self
@@ -13,6 +12,7 @@ from typing import Any, Self
 import pymysql
 import pytest
 
+import processes
 from floodmark.children import LOOPBACK
 from floodmark.embedded.mariadb import PrivateMariaDB
 from servers.mysql import MISSING, PrivateMySQL
@@ -128,7 +128,7 @@ class Proxy:
     """
 
     def __init__(self, server: PrivateMariaDB) -> None:
-        context = get_context("forkserver")
+        context = processes.context()
         self._target: Any = context.Value("i", server.port)
         self._ready, ready = context.Pipe(duplex=False)
         self._process = context.Process(target=_serve, args=(self._target, ready), daemon=True)
