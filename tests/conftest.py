@@ -1,6 +1,7 @@
 """Servers that tests share: each starts when first asked for and ends with the session."""
 
 import os
+import shutil
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -27,6 +28,31 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
+# Servers and lakes sync to their disk all the time. In memory that takes no time; what tests
+# there leave is removed, unless they fail.
+MEMORY = Path("/dev/shm")
+MEMORY_BYTES = 8 << 30
+
+
+def _has_room(folder: Path) -> bool:
+    """Whether the data of all servers fits, and programs can be run there."""
+    if not os.access(folder, os.W_OK):
+        return False
+    space = os.statvfs(folder)
+    # Half of the memory that the folder may take must be there in truth.
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    free = min(space.f_bavail * space.f_frsize, total // 2)
+    return free > MEMORY_BYTES and not space.f_flag & os.ST_NOEXEC
+
+
+if _has_room(MEMORY):
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+
+# Each session with a server loads the authorities that the machine trusts: hundreds, in 20 ms.
+# Tests that need one name their own; only a real cluster is trusted by the machine.
+if "FLOODMARK_REDSHIFT_URL" not in os.environ:
+    os.environ.setdefault("SSL_CERT_FILE", str(Path(__file__).with_name("authority.pem")))
+
 # With this, tests for which one kind of source is enough run on all kinds.
 ALL_SERVERS = os.environ.get("FLOODMARK_ALL_SERVERS") == "1"
 
@@ -48,16 +74,30 @@ def _chosen_kind(test: pytest.Item) -> str | None:
 
 
 @pytest.fixture(scope="session")
-def mariadb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateMariaDB]:
-    with PrivateMariaDB(tmp_path_factory.mktemp("mariadb")) as server:
+def server_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Path]]:
+    """Makes folders for servers, and removes them when the servers have ended."""
+    made: list[Path] = []
+
+    def make(name: str) -> Path:
+        made.append(tmp_path_factory.mktemp(name))
+        return made[-1]
+
+    yield make
+    for folder in made:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def mariadb(server_folder: Callable[[str], Path]) -> Iterator[PrivateMariaDB]:
+    with PrivateMariaDB(server_folder("mariadb")) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
-def mysql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateMySQL]:
+def mysql(server_folder: Callable[[str], Path]) -> Iterator[PrivateMySQL]:
     if not PrivateMySQL.is_available():
         pytest.skip(MISSING)
-    with PrivateMySQL(tmp_path_factory.mktemp("mysql")) as server:
+    with PrivateMySQL(server_folder("mysql")) as server:
         yield server
 
 
@@ -69,20 +109,20 @@ def server(request: pytest.FixtureRequest) -> PrivateMariaDB:
 
 
 @pytest.fixture(scope="session")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivatePostgres]:
-    with PrivatePostgres(tmp_path_factory.mktemp("postgres")) as server:
+def postgres(server_folder: Callable[[str], Path]) -> Iterator[PrivatePostgres]:
+    with PrivatePostgres(server_folder("postgres")) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
-def seaweedfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SeaweedFS]:
-    with SeaweedFS(tmp_path_factory.mktemp("seaweedfs")) as server:
+def seaweedfs(server_folder: Callable[[str], Path]) -> Iterator[SeaweedFS]:
+    with SeaweedFS(server_folder("seaweedfs")) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
-def ministack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ministack]:
-    with Ministack(tmp_path_factory.mktemp("ministack")) as server:
+def ministack(server_folder: Callable[[str], Path]) -> Iterator[Ministack]:
+    with Ministack(server_folder("ministack")) as server:
         yield server
 
 
