@@ -1,9 +1,9 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup mysql demo test check redshift docs story bench storm volume airflow lowest pin clean
+.PHONY: help setup mysql demo test test-unit check redshift docs story bench storm volume airflow lowest pin clean
 bin := .venv/bin
 
 help: ## Show this help
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 11
 
 setup: ## Install what is missing and make the virtual environment
 	@scripts/setup
@@ -16,8 +16,10 @@ demo: setup ## See the main job on embedded parts
 	@$(bin)/floodmark demo
 
 test: check mysql ## Run all tests
-	$(bin)/python -m pytest -n 3 --dist loadfile --durations=15 || { echo 'once more, alone: what failed'; \
-	$(bin)/python -m pytest --last-failed --last-failed-no-failures none; }
+	$(bin)/python scripts/run_tests.py -n 4 --dist loadfile --no-loadscope-reorder --durations=15
+
+test-unit: setup ## Run the tests that need no server, in less than a minute
+	$(bin)/python -m pytest tests/unit
 
 check: setup ## Check formatting, style, types and layers
 	$(bin)/ruff format --check .

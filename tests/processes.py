@@ -22,6 +22,7 @@ PRELOADED = [
     "pipelines",
     "sources",
     "connectorx",
+    "floodmark.api.syncing",
     "floodmark.embedded.process",
     "floodmark.engine.uploads",
     "floodmark.state.conditional_writes",
