@@ -56,6 +56,52 @@ if "FLOODMARK_REDSHIFT_URL" not in os.environ:
 # With this, tests for which one kind of source is enough run on all kinds.
 ALL_SERVERS = os.environ.get("FLOODMARK_ALL_SERVERS") == "1"
 
+# What takes longest begins first, so that no process is left with it at the end.
+LONGEST_FIRST = (
+    "integration/test_schema_changes.py",
+    "integration/test_replicas.py",
+    "contract/test_target.py",
+    "faults/test_sync_faults.py",
+    "faults/test_load_kills.py",
+    "integration/test_verification.py",
+    "integration/test_real_mysql.py",
+    "integration/test_bounds.py",
+    "integration/test_sync_strategies.py",
+    "integration/test_init.py",
+    "faults/test_sync_kills.py",
+    "integration/test_start.py",
+    "faults/test_every.py",
+    "integration/test_late_commits.py",
+    "integration/test_sync.py",
+    "faults/test_cluster.py",
+    "integration/test_tls.py",
+    "integration/test_spark_security.py",
+    "integration/test_target_tables.py",
+    "faults/test_watermark_kills.py",
+    "integration/test_connect.py",
+    "integration/test_demo.py",
+    "integration/test_move.py",
+    "integration/test_keys.py",
+    "integration/test_history.py",
+    "integration/test_hints.py",
+    "integration/test_validation.py",
+    "integration/test_cursor_changes.py",
+    "integration/test_manual_load.py",
+    "faults/test_quarantine_kills.py",
+    "faults/test_load_storm.py",
+    "faults/test_operator_fuzz.py",
+    "faults/test_source_storm.py",
+)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Order files by how long they take; the order within a file stays."""
+    places = {Path(__file__).parent / name: place for place, name in enumerate(LONGEST_FIRST)}
+    if gone := [str(path) for path in places if not path.exists()]:
+        raise pytest.UsageError(f"LONGEST_FIRST in tests/conftest.py names no test: {gone}")
+    items.sort(key=lambda item: places.get(item.path, len(places)))
+
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
