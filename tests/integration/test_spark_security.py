@@ -83,14 +83,19 @@ def test_a_stranger_cannot_fetch_a_job() -> None:
     assert "opened" in answered.stdout, answered
 
 
-def test_a_cluster_where_others_can_listen_is_refused() -> None:
+def test_a_cluster_where_others_can_listen_is_refused(tmp_path: Path) -> None:
     """In a process of its own: this one may have a Spark that other tests share."""
     start = (
         "from floodmark.engine.session import spark_session\n"
         "with spark_session(master='local-cluster[1,1,1024]', log_file='/dev/null'):\n    pass\n"
     )
     ended = subprocess.run(
-        [sys.executable, "-c", start], capture_output=True, text=True, check=False, timeout=120
+        [sys.executable, "-c", start],
+        cwd=tmp_path,  # where the worker keeps its folder
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
     )
     assert ended.returncode == 1
     assert "FloodmarkError: this cluster runs without spark.authenticate" in ended.stderr

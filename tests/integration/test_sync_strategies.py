@@ -8,6 +8,7 @@ import pytest
 from pipelines import Pipeline, ask_once, numbers, warm_engine
 
 New = Callable[..., Pipeline]
+pytestmark = pytest.mark.enough_on("mysql")  # it is about the way of chunks to the lake
 
 STRATEGIES = ("sequential", "inter-table", "intra-table")
 TENS = "extraction: {window_rows: 10000, windows_per_chunk: 3}"
