@@ -4,12 +4,14 @@ The checksum covers the document's content, not its spelling: keys may be in any
 document may be indented or not. It stands under `checksum` in the document itself.
 """
 
+from datetime import datetime
 from hashlib import sha256
 from typing import Any, TypeVar
 
 import msgspec
 
 from floodmark.errors import CorruptDocument
+from floodmark.model.timestamps import as_utc
 
 D = TypeVar("D")
 
@@ -23,19 +25,47 @@ def seal(document: msgspec.Struct) -> bytes:
 
 def unseal(data: bytes, kind: type[D] | Any, *, name: str) -> D:
     """Decode what `seal` made; CorruptDocument says what is wrong with anything else."""
+    content = read_object(data, name=name)
+    try:
+        if content.get("checksum") != _digest(content):
+            raise CorruptDocument(f"{name} fails its checksum")
+        document: D = msgspec.convert(content, kind)
+    except RecursionError as error:
+        raise CorruptDocument(f"{name} is nested too deeply") from error
+    except msgspec.ValidationError as error:
+        raise CorruptDocument(f"{name} does not fit its schema: {error}") from error
+    _check_moments(document, name)
+    return document
+
+
+def read_object(data: bytes, *, name: str) -> dict[str, Any]:
+    """Read a JSON object that anybody may have written; CorruptDocument if it is none."""
     try:
         content = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise CorruptDocument(f"{name} is not JSON: {error}") from error
+    except RecursionError as error:
+        raise CorruptDocument(f"{name} is not JSON of ours: it is nested too deeply") from error
     if not isinstance(content, dict):
         raise CorruptDocument(f"{name} is not a JSON object")
-    if content.get("checksum") != _digest(content):
-        raise CorruptDocument(f"{name} fails its checksum")
-    try:
-        document: D = msgspec.convert(content, kind)
-    except msgspec.ValidationError as error:
-        raise CorruptDocument(f"{name} does not fit its schema: {error}") from error
-    return document
+    return content
+
+
+def _check_moments(value: object, name: str) -> None:
+    """Refuse a time that has no zone, or that lies outside of the calendar in UTC."""
+    if isinstance(value, datetime):
+        try:
+            as_utc(value)
+        except OverflowError as error:
+            raise CorruptDocument(f"{name}: {value.isoformat()} is out of range") from error
+        if value.tzinfo is None:
+            raise CorruptDocument(f"{name}: {value.isoformat()} has no time zone")
+    elif isinstance(value, msgspec.Struct):
+        for field in value.__struct_fields__:
+            _check_moments(getattr(value, field), name)
+    elif isinstance(value, tuple):
+        for item in value:
+            _check_moments(item, name)
 
 
 def _digest(content: dict[str, Any]) -> str:

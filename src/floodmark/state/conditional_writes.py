@@ -29,7 +29,7 @@ def check_conditional_writes(
     objects: ObjectStore, clock: Callable[[], datetime], author: str
 ) -> None:
     """Raise StorageError unless the lake honours conditional writes; ask it only the first time."""
-    with suppress(ObjectNotFound, msgspec.DecodeError):
+    with suppress(ObjectNotFound, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         known = msgspec.json.decode(objects.get(layout.PROBED).data, type=Probed)
         if known.lake == str(objects):
             return

@@ -14,7 +14,6 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any
 
-import msgspec
 from msgspec import structs
 
 from floodmark.errors import CorruptDocument, ObjectNotFound, StateError, UsageError
@@ -22,12 +21,14 @@ from floodmark.model.manifest import Import
 from floodmark.model.notice import Notice, Report
 from floodmark.model.position import LARGEST_NUMBER, Position
 from floodmark.model.run import Strategy
+from floodmark.model.sealed import read_object
 from floodmark.model.standing import ImportedFrom
 from floodmark.model.table import TableName
 from floodmark.model.timestamps import parse_timestamp
 from floodmark.model.watermark import in_future, position_in_future
-from floodmark.storage.objects import ObjectStore
+from floodmark.storage.objects import ObjectStore, is_key
 
+_HINT = "mend or remove it, or set the position by hand"
 FOLDERS = ("watermarks/v2/", "watermarks/", "watermark/tables/")
 
 
@@ -98,6 +99,8 @@ def find_older(
             found.append(_read(document, key, now))
         except CorruptDocument as error:
             broken.append(error)
+        except RecursionError:
+            broken.append(_corrupt(key, "nested too deeply"))
     nowhere = all(candidate.position.is_start for candidate in found)
     for damaged in broken:
         if nowhere:
@@ -126,6 +129,8 @@ def _documents(objects: ObjectStore, table: TableName) -> Iterator[tuple[str, st
     for folder in FOLDERS:
         for spelling in any_case(table):
             key = f"{folder}{spelling}.json"
+            if not is_key(key):
+                continue  # such as one with `..` in it, which would lead out of the folder
             try:
                 yield key, spelling, objects.get(key).data
             except ObjectNotFound:
@@ -134,12 +139,9 @@ def _documents(objects: ObjectStore, table: TableName) -> Iterator[tuple[str, st
 
 def _decode(data: bytes, key: str) -> dict[str, Any]:
     try:
-        document = msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise _corrupt(key, f"not JSON: {error}") from error
-    if not isinstance(document, dict):
-        raise _corrupt(key, "not a JSON object")
-    return document
+        return read_object(data, name=key)
+    except CorruptDocument as error:
+        raise CorruptDocument(error.message, hint=_HINT) from error
 
 
 def _refuse_several(table: TableName, meant: Collection[TableName], key: str) -> None:
@@ -244,6 +246,4 @@ def _furthest_behind(table: TableName, found: list[Import]) -> Import:
 
 
 def _corrupt(key: str, problem: str) -> CorruptDocument:
-    return CorruptDocument(
-        f"{key}: {problem}", hint="mend or remove it, or set the position by hand"
-    )
+    return CorruptDocument(f"{key}: {problem}", hint=_HINT)

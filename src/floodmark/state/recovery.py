@@ -38,6 +38,6 @@ class RecoveryRecords:
         for info in self._objects.list_objects(layout.recoveries(table)):
             try:
                 found.append(msgspec.json.decode(self._objects.get(info.key).data, type=Recovery))
-            except (msgspec.MsgspecError, ObjectNotFound):
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ObjectNotFound):
                 continue
         return found

@@ -12,7 +12,7 @@ from floodmark.model.cursor import CursorColumn
 from floodmark.model.manifest import Change, Chunk, Loaded, Manifest, Reset, Restore, Set
 from floodmark.model.position import Position
 from floodmark.model.run import Stage
-from floodmark.model.sealed import unseal
+from floodmark.model.sealed import read_object, unseal
 from floodmark.model.standing import Head, Standing
 from floodmark.model.table import TableName
 from floodmark.model.watermark import Watermark, extracted_not_after
@@ -106,12 +106,11 @@ def restore_document(
 def _without_files(data: bytes) -> bytes:
     """Leave out what `get --show-files` adds to the document."""
     try:
-        content = msgspec.json.decode(data)
-    except msgspec.DecodeError:
+        content = read_object(data, name="")
+    except CorruptDocument:
         return data
-    if isinstance(content, dict):
-        for added in ("files", "quarantine"):
-            content.pop(added, None)
+    for added in ("files", "quarantine"):
+        content.pop(added, None)
     return msgspec.json.encode(content)
 
 

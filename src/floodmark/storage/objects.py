@@ -90,9 +90,14 @@ class ObjectStore(ABC):
 
 def check_key(key: str) -> str:
     """Return the key; StorageError if it could mean different things to different stores."""
-    if not key.isprintable() or any(part[:1] in ("", ".") for part in key.split("/")):
+    if not is_key(key):
         raise StorageError(f"{key!r} is not an object key")
     return key
+
+
+def is_key(text: str) -> bool:
+    """Whether a text means the same object to every store, and none outside of the lake."""
+    return text.isprintable() and all(part[:1] not in ("", ".") for part in text.split("/"))
 
 
 def check_prefix(prefix: str) -> str:

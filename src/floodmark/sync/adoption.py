@@ -28,7 +28,7 @@ from floodmark.sources.connection import connect
 from floodmark.state import layout
 from floodmark.state.older import spellings
 from floodmark.state.watermarks import WatermarkStore
-from floodmark.storage.objects import ObjectInfo
+from floodmark.storage.objects import ObjectInfo, is_key
 from floodmark.sync.known import Known, known_of
 from floodmark.sync.plan import lake_columns, read_shape
 
@@ -137,7 +137,7 @@ def _listed(adoption: Adoption, table: TableName) -> Iterator[ObjectInfo]:
         return
     yield from objects.list_objects(layout.data_files(table))
     for spelling in spellings(table):
-        if "/" in spelling or spelling.startswith("."):
+        if "/" in spelling or not is_key(spelling):
             continue  # no folder can be called so
         folder = layout.older_data_files(spelling)
         for info in objects.list_objects(folder):
