@@ -8,7 +8,7 @@ import click
 from floodmark.cli.app import App, command_options, table_option
 from floodmark.cli.terminal import Column
 from floodmark.cli.terminal import table as table_of
-from floodmark.errors import FloodmarkError
+from floodmark.errors import FloodmarkError, StateError
 from floodmark.lake.files import LakeFile, choose_removable, describe_files
 from floodmark.model.durations import parse_duration
 from floodmark.model.formatting import counted, size
@@ -102,11 +102,23 @@ def _files(app: App, table: TableName, *, mend: bool = True) -> list[LakeFile]:
     named = {f.path for m in manifests if isinstance(m.change, Chunk) for f in m.change.files}
     found = {info.key: info for info in objects.list_objects(layout.data_files(table))}
     for folder in layout.folders_elsewhere(table, named):
+        _refuse_files_of_another(app, table, folder)
         found |= {info.key: info for info in objects.list_objects(folder) if info.key in named}
     if table in app.config.tables:
         scratch = unload_folder(app.config.target_of(table)[1])
         found |= {info.key: info for info in objects.list_objects(scratch)}
     return describe_files(found.values(), manifests, watermark, now=now)
+
+
+def _refuse_files_of_another(app: App, table: TableName, folder: str) -> None:
+    """A log may name files in the folder of the name that its table had before; of no other."""
+    owner = layout.table_of_data_file(folder)
+    watermark = app.store.saved(owner) if owner else None
+    if watermark is not None and watermark.moved_to is None:
+        raise StateError(
+            f"the log of {table} names files of {owner}; nothing was removed",
+            hint="put back the manifests that were there",
+        )
 
 
 def _summary(files: list[LakeFile]) -> str:

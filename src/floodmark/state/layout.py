@@ -19,6 +19,7 @@ MANIFESTS = "manifests/"
 DATA = "incremental/"
 QUARANTINE = "quarantine/"
 COPIES = "loads/copies/"
+_NOT_DATA = ("watermarks/", MANIFESTS, QUARANTINE, "loads/")
 
 _DAILY = re.compile(r"(.+)_(\d{8})\.json")
 _MANIFEST = re.compile(r"(\d+)/(\d+)\.json")
@@ -105,6 +106,16 @@ def folders_elsewhere(table: TableName, paths: Iterable[str]) -> list[str]:
     """The folders of data files that do not lie in the table's own: an older system's."""
     own = data_files(table)
     return sorted({f"{path.rpartition('/')[0]}/" for path in paths if not path.startswith(own)})
+
+
+def may_be_data(path: str) -> bool:
+    """Whether a manifest may name this as data: also an older system's, but nothing of our own."""
+    return path.endswith(".parquet") and not path.startswith(_NOT_DATA)
+
+
+def may_be_quarantined(path: str) -> bool:
+    """Whether a manifest may name this as rows that were set aside."""
+    return path.endswith(".parquet") and path.startswith(QUARANTINE)
 
 
 def table_of_data_file(key: str) -> TableName | None:

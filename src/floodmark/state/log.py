@@ -1,15 +1,21 @@
 """The log of manifests: appended to, never changed."""
 
+import re
 from collections.abc import Iterator, Mapping
 
 from floodmark.errors import CorruptDocument, CorruptLog, ObjectNotFound, StorageError
-from floodmark.model.manifest import Manifest
+from floodmark.model.manifest import Chunk, Manifest
 from floodmark.model.sealed import seal, unseal
 from floodmark.model.standing import Head
 from floodmark.model.table import TableName
 from floodmark.state import layout
-from floodmark.storage.objects import ObjectStore
+from floodmark.storage.objects import ObjectStore, is_key
 
+# Types become part of statements in the target.
+_ARROW = re.compile(
+    r"bool|int16|int32|int64|float32|float64|string|binary|date32|timestamp\[us(, UTC)?\]"
+    r"|decimal128\(\d{1,2}, ?\d{1,2}\)"
+)
 
 class ManifestLog:
     """Every table's manifests, in the order of epoch and sequence."""
@@ -43,6 +49,8 @@ class ManifestLog:
             raise CorruptLog(
                 f"manifest {key} says it is {manifest.head} of {manifest.table_name}", hint=hint
             )
+        if problem := _problem(manifest):
+            raise CorruptLog(f"manifest {key} {problem}", hint=hint)
         return manifest
 
     def heads(self, table: TableName, *, since: Head | None = None) -> Iterator[Head]:
@@ -82,3 +90,21 @@ class ManifestLog:
             for name in self._objects.list_folders(f"{layout.MANIFESTS}{scope}/")
         )
         return [table for key in keys if (table := layout.table_of_key(key))]
+
+
+def _problem(manifest: Manifest) -> str | None:
+    """What a manifest says that none of ours does: it must not lead to files that are not data."""
+    change = manifest.change
+    if not isinstance(change, Chunk):
+        return None
+    for files, may_be in (
+        (change.files, layout.may_be_data),
+        (change.quarantine, layout.may_be_quarantined),
+    ):
+        for path in (path for file in files for path in (file.path, file.origin)):
+            if path is not None and not (is_key(path) and may_be(path)):
+                return f"names {path!r}, which is no data file of this lake"
+    for column in change.columns:
+        if _ARROW.fullmatch(column.arrow) is None:
+            return f"gives column {column.name!r} the type {column.arrow!r}, which is none of ours"
+    return None

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from floodmark.errors import FloodmarkError, ObjectNotFound
-from floodmark.storage.objects import ObjectStore
+from floodmark.storage.objects import ObjectStore, check_key
 
 _BATCH_ROWS = 32_768
 
@@ -23,7 +23,7 @@ class LakeFiles:
         """Where a file lies on this machine; None if it does not, FloodmarkError if it is gone."""
         if self._local_root is None:
             return None
-        local = os.path.join(self._local_root, path)
+        local = os.path.join(self._local_root, check_key(path))
         if not os.path.exists(local):
             raise _gone(path)
         return local
