@@ -266,6 +266,7 @@ def test_missing_permissions_are_denied(open_folder: Path) -> None:
 
 def test_reading_needs_no_permission_to_write(open_folder: Path) -> None:
     lake = open_folder / "lake"
+    lake.mkdir(mode=0o755)
     LocalObjectStore(str(lake)).put("a/b", b"data")
     for folder in (lake / ".tmp", lake / "a", lake):
         folder.chmod(0o555)

@@ -356,6 +356,7 @@ def adopt(
         store=open_store(objects or lake.open()),
         hours=10,
         most_bytes=1,  # a manifest for every file
+        most_file_bytes=1 << 30,
         session_id=f"20260101_000000_{os.urandom(3).hex()}",
     )
     connection = MysqlConnection(**{**source, "password": Secret(source["password"])})
@@ -458,3 +459,25 @@ def test_after_a_reset_files_are_adopted_anew(pipeline: New) -> None:
     assert it.call("watermark", "validate").code == 0
     cleaned = it.call("s3clean", "list", "-t", f"{it.schema}.t", "--json")
     assert {file["state"] for file in cleaned.value} == {"loaded"}
+
+
+@pytest.mark.follows_hint("if that is right, 'loading: {adopt_mb: …}' lets it pass")
+@pytest.mark.parametrize("as_it_is", [True, False], ids=["as it is", "unpacked"])
+def test_a_file_that_is_too_large_is_named_and_left(pipeline: New, *, as_it_is: bool) -> None:
+    it = new(pipeline, settings="loading: {adopt_mb: 1}")
+    moment = datetime.now(UTC)
+    count = 1 if as_it_is else 30_000  # the same text compresses to nothing
+    note = os.urandom(600_000).hex() if as_it_is else "x" * 20
+    key = put(it, "large.parquet", parquet([row(n, note=note) for n in range(count)]))
+    set_by_hand(it, moment - timedelta(hours=1))
+    ended = it.call(*LOAD)
+    said = " ".join((ended.out + ended.err).split())
+    assert ended.code == 1, ended
+    assert f"{key} does not fit" in said
+    assert ("it has 1 MB, more than 1 MB" if as_it_is else "30,000 rows take") in said
+    assert "lets it pass" in said
+    config = Path(it.config)
+    config.write_text(config.read_text().replace("adopt_mb: 1", "adopt_mb: 5"))
+    again = it.call(*LOAD)
+    assert "more than" not in again.out
+    assert again.code == as_it_is  # a text of that length is no VARCHAR(20)

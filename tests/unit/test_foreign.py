@@ -1,18 +1,25 @@
 """Files of other systems: what is taken as it is, what is written anew, what is refused."""
 
 import io
+import subprocess
+import sys
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from floodmark.engine.foreign import look_into, write_anew
+from floodmark.errors import FloodmarkError
 from floodmark.model.manifest import Column
 
 MOMENT = Column("at", "timestamp(6)", True, "timestamp[us, UTC]")
 LOCAL = Column("at", "datetime(6)", True, "timestamp[us]")
+MOST = 1 << 30
 TIMES = [
     datetime(1583, 1, 1, 1, 2, 3, 456789, tzinfo=UTC),  # too far away for nanoseconds
     datetime(2025, 6, 1, tzinfo=UTC),
@@ -29,15 +36,15 @@ def int96(values: list[Any]) -> bytes:
 
 
 def test_int96_is_a_moment_and_keeps_it() -> None:
-    file = look_into(int96(TIMES), [MOMENT], ())
+    file = look_into(int96(TIMES), [MOMENT], (), MOST)
     assert (file.rows, file.exact, file.misfits) == (4, False, ())
     anew = write_anew(int96(TIMES), [MOMENT])
     assert pq.read_table(io.BytesIO(anew)).column("at").to_pylist() == TIMES
-    assert look_into(anew, [MOMENT], ()).exact
+    assert look_into(anew, [MOMENT], (), MOST).exact
 
 
 def test_int96_is_no_local_time() -> None:
-    (misfit,) = look_into(int96(TIMES), [LOCAL], ()).misfits
+    (misfit,) = look_into(int96(TIMES), [LOCAL], (), MOST).misfits
     assert "(INT96) in the file, and timestamp[us] by the source" in misfit
 
 
@@ -62,18 +69,18 @@ def test_the_same_values_in_another_type_are_written_anew(
     sink = io.BytesIO()
     pq.write_table(pa.table({"v": pa.array(values, found)}), sink)
     column = Column("v", "", True, wanted)
-    file = look_into(sink.getvalue(), [column], ())
+    file = look_into(sink.getvalue(), [column], (), MOST)
     assert file.misfits == ()
     anew = write_anew(sink.getvalue(), [column])
     assert pq.read_table(io.BytesIO(anew)).column("v").to_pylist() == values
-    assert look_into(anew, [column], ()).exact
+    assert look_into(anew, [column], (), MOST).exact
 
 
 def test_what_may_not_be_null_by_now_may_have_been() -> None:
     sink = io.BytesIO()
     pq.write_table(pa.table({"v": pa.array([1, None], pa.int32())}), sink)
     column = Column("v", "", False, "int64")
-    assert look_into(sink.getvalue(), [column], ()).misfits == ()
+    assert look_into(sink.getvalue(), [column], (), MOST).misfits == ()
     anew = write_anew(sink.getvalue(), [column])
     assert pq.read_table(io.BytesIO(anew)).column("v").to_pylist() == [1, None]
 
@@ -96,6 +103,64 @@ def test_what_may_not_be_null_by_now_may_have_been() -> None:
 def test_nothing_is_guessed_or_cut(found: pa.DataType, wanted: str, value: Any) -> None:
     sink = io.BytesIO()
     pq.write_table(pa.table({"v": pa.array([value], found)}), sink)
-    (misfit,) = look_into(sink.getvalue(), [Column("v", "", True, wanted)], ()).misfits
+    (misfit,) = look_into(sink.getvalue(), [Column("v", "", True, wanted)], (), MOST).misfits
     assert misfit.startswith("v ")
     assert wanted in misfit
+
+
+ROWS = 4_000_000
+ID = Column("id", "bigint", False, "int64")
+MEASURE = """
+import sys
+import pyarrow as pa
+from floodmark.engine.foreign import look_into, write_anew
+from floodmark.model.manifest import Column
+data = open(sys.argv[1], "rb").read()
+column = Column("id", "bigint", False, "int64")
+rows = look_into(data, [column], ["id"], 1 << 30).rows
+write_anew(data, [column])
+print(rows, pa.default_memory_pool().max_memory())
+"""
+
+
+def repeated() -> bytes:
+    """One value, so often that it takes a thousand times more than the file."""
+    sink = io.BytesIO()
+    table = pa.table({"id": pa.repeat(pa.scalar(7, pa.int32()), ROWS)})
+    pq.write_table(table, sink, row_group_size=ROWS)
+    return sink.getvalue()
+
+
+def test_a_small_file_of_many_rows_takes_little_memory(tmp_path: Path) -> None:
+    file = tmp_path / "huge.parquet"
+    file.write_bytes(repeated())
+    assert file.stat().st_size < 100_000
+    script = [sys.executable, "-c", MEASURE, str(file)]
+    done = subprocess.run(script, capture_output=True, text=True, check=True)
+    rows, peak = map(int, done.stdout.split())
+    assert rows == ROWS
+    assert peak < 4 * ROWS / 2
+
+
+def test_a_file_that_is_huge_once_unpacked_is_refused_by_its_footer() -> None:
+    with pytest.raises(FloodmarkError, match="4,000,000 rows take 15 MB unpacked, more than 1 MB"):
+        look_into(repeated(), [ID], ["id"], 1 << 20)
+
+
+@given(st.data())
+@settings(max_examples=150, deadline=None, derandomize=True)
+def test_a_damaged_file_is_refused_or_read(data: st.DataObject) -> None:
+    sink = io.BytesIO()
+    rows = {"id": pa.array(range(5), pa.int64()), "é": pa.array(["a", None, "c", "d", "e"])}
+    pq.write_table(pa.table(rows), sink, compression="none")
+    file = bytearray(sink.getvalue())
+    for _ in range(data.draw(st.integers(1, 4))):
+        file[data.draw(st.integers(0, len(file) - 1))] = data.draw(st.integers(0, 255))
+    columns = [ID, Column("é", "varchar(9)", True, "string")]
+    cut = data.draw(st.integers(0, len(file)))
+    try:
+        for content in (bytes(file), bytes(file[:cut])):
+            if not look_into(content, columns, ["id"], MOST).misfits:
+                write_anew(content, columns)
+    except FloodmarkError as error:
+        assert "\n" not in error.message

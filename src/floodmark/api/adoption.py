@@ -20,6 +20,7 @@ def adoption_of(run: RunContext, folder: str | None) -> Adoption:
         store=run.store,
         hours=settings.loading.adopt_hours,
         most_bytes=settings.loading.batch_mb * MEBIBYTE,
+        most_file_bytes=settings.loading.adopt_mb * MEBIBYTE,
         session_id=run.run.session_id,
         folder=folder,
         report=run.report,

@@ -57,6 +57,7 @@ def cli() -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the program and end the process with its exit code."""
+    os.umask(0o077)  # also for what DuckDB and Spark write on the way: it holds data
     sys.exit(run(arguments))
 
 

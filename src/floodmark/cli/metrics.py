@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 from contextlib import suppress
+from tempfile import mkstemp
 from typing import TYPE_CHECKING, Self
 
 from floodmark.api.metrics import Metrics, measure_tables
@@ -15,7 +16,7 @@ from floodmark.model.table import TableName
 if TYPE_CHECKING:
     from floodmark.cli.metrics_server import MetricsServer
 
-_READABLE = 0o644
+_READABLE = 0o644  # by node_exporter, which runs as somebody else
 
 
 class Meter:
@@ -87,16 +88,19 @@ class Meter:
 
     def _save(self, path: str) -> None:
         """Write the file beside its place, and then move it there: nobody reads half of it."""
-        beside = f"{path}.{os.getpid()}.tmp"
+        beside = None
         try:
-            descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, _READABLE)
+            # A name that nobody can foresee, and so put a link there; `.prom` is what is collected.
+            descriptor, beside = mkstemp(".tmp", ".floodmark-", os.path.dirname(path) or ".")
             with open(descriptor, "w", encoding="utf-8") as file:
                 file.write(self._text())
+                os.fchmod(descriptor, _READABLE)
             os.replace(beside, path)
         except OSError as error:
             self._app.warn(f"metrics were not written to {path}: {error.strerror}")
-            with suppress(OSError):
-                os.unlink(beside)
+            if beside is not None:
+                with suppress(OSError):
+                    os.unlink(beside)
 
     def _text(self) -> str:
         return self._metrics.write(self._app.run.clock().timestamp())

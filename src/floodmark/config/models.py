@@ -442,6 +442,8 @@ class LoadingSettings(Struct, frozen=True, kw_only=True):
     """Rows of one transaction that may go to quarantine; with more, nothing of it is loaded."""
     adopt_hours: Annotated[float, Meta(gt=0, le=8760)] = 10.0
     """Without a manual watermark, `sync --adopt` takes files this close to the last extraction."""
+    adopt_mb: Megabytes = 4096
+    """`sync --adopt` refuses a file that takes more MB than this, as it is or unpacked."""
 
 
 class Config(Struct, frozen=True, kw_only=True):

@@ -88,6 +88,7 @@ def _build_leaf(kind: Any, raw: Any, path: str) -> Any:
     if Secret in get_args(kind):
         if raw is not None and not isinstance(raw, str):
             raise ConfigError(f"{path}: expected text", hint="put it in quotes")
+        _refuse_unspeakable(raw, path)
         return None if raw is None else Secret(raw)
     for text in raw if isinstance(raw, list) else [raw]:
         _refuse_unspeakable(text, path)

@@ -10,7 +10,7 @@ from secrets import token_hex
 
 from floodmark.config.models import LakeSettings
 from floodmark.errors import StorageError
-from floodmark.storage.objects import check_key
+from floodmark.storage.folders import create_file, make_folder, path_of, write_all
 
 
 class LakeFile(ABC):
@@ -58,12 +58,13 @@ class LocalFile(LakeFile):
 
     def __init__(self, root: str, key: str) -> None:
         super().__init__()
-        self._path = os.path.join(os.path.abspath(root), check_key(key))
-        temporary = os.path.join(os.path.abspath(root), ".tmp")
+        self._root = os.path.abspath(root)
+        self._path = path_of(self._root, key)
+        temporary = os.path.join(self._root, ".tmp")
         self._growing = os.path.join(temporary, f"{os.getpid()}.{token_hex(8)}")
         with self._translated():
-            os.makedirs(temporary, exist_ok=True)
-            self._file = open(self._growing, "xb", buffering=0)  # noqa: SIM115
+            make_folder(self._root, temporary)
+            self._file = create_file(self._root, self._growing)
 
     def finish(self) -> str:
         """Make the file durable, and then visible."""
@@ -71,7 +72,7 @@ class LocalFile(LakeFile):
         with self._translated():
             os.fsync(self._file.fileno())
             self._file.close()
-            os.makedirs(folder, exist_ok=True)
+            make_folder(self._root, folder)
             os.replace(self._growing, self._path)
             descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
             try:
@@ -87,10 +88,8 @@ class LocalFile(LakeFile):
             os.unlink(self._growing)
 
     def _append(self, data: bytes) -> None:
-        rest = memoryview(data)
         with self._translated():
-            while rest:
-                rest = rest[self._file.write(rest) :]
+            write_all(self._file, data)
 
     @contextmanager
     def _translated(self) -> Iterator[None]:

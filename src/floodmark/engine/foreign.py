@@ -5,6 +5,7 @@ values in other types (nanoseconds, INT96, wider numbers, decimals as integers) 
 every value cast exactly. Anything else does not fit: nothing is guessed, above all no time zone.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -17,7 +18,8 @@ from floodmark.errors import FloodmarkError
 from floodmark.model.manifest import Column
 
 _CODECS = {"UNCOMPRESSED", "SNAPPY", "GZIP", "ZSTD"}  # what every target reads
-_ROW_GROUP = 250_000
+_BATCH_ROWS = 65_536
+_TEXT_BYTES = 4  # of an offset: what even an empty text takes
 
 
 class ForeignFile(Struct, frozen=True, kw_only=True):
@@ -33,9 +35,15 @@ class ForeignFile(Struct, frozen=True, kw_only=True):
     misfits: tuple[str, ...]
 
 
-def look_into(data: bytes, columns: Sequence[Column], key: Sequence[str]) -> ForeignFile:
-    """Hold a file against the columns and the primary key of a table."""
+def look_into(
+    data: bytes, columns: Sequence[Column], key: Sequence[str], most_bytes: int
+) -> ForeignFile:
+    """Hold a file against the columns and the primary key of a table.
+
+    FloodmarkError if it cannot be read, or takes more than `most_bytes` unpacked.
+    """
     with _opened(data) as file:
+        _refuse_huge(file, most_bytes)
         wanted = {column.name: column for column in columns}
         found = {field.name: field.type for field in file.schema_arrow}
         physical = _physical_types(file)
@@ -61,11 +69,9 @@ def look_into(data: bytes, columns: Sequence[Column], key: Sequence[str]) -> For
             _exact(found[name], arrow_type(wanted[name].arrow), physical.get(name)) for name in both
         )
         if not misfits:
-            keys = file.read(list(key)) if key else None
             misfits += [
-                f"{name} has {keys.column(name).null_count:,} NULLs, and is in the primary key"
-                for name in key
-                if keys is not None and keys.column(name).null_count
+                f"{name} has {nulls:,} NULLs, and is in the primary key"
+                for name, nulls in _count_nulls(file, key).items()
             ]
         if not misfits and not exact:
             misfits += _failed_casts(file, columns)
@@ -78,19 +84,45 @@ def write_anew(data: bytes, columns: Sequence[Column]) -> bytes:
     """The same rows in the types and the order in which we write them."""
     # A column that may not be NULL by now may have been so when the file was written.
     schema = pa.schema((c.name, arrow_type(c.arrow)) for c in columns)
-    with _opened(data) as file:
-        table = file.read()
-        arrays = [_cast(table.column(field.name), field.type) for field in schema]
     sink = pa.BufferOutputStream()
-    pq.write_table(
-        pa.Table.from_arrays(arrays, schema=schema),
-        sink,
-        compression="snappy",  # which every target reads
-        store_schema=False,
-        row_group_size=_ROW_GROUP,
-    )
+    with (
+        _opened(data) as file,
+        # Snappy is what every target reads.
+        pq.ParquetWriter(sink, schema, compression="snappy", store_schema=False) as writer,
+    ):
+        for batch in file.iter_batches(_BATCH_ROWS):
+            arrays = [_cast(batch.column(field.name), field.type) for field in schema]
+            writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=schema))
     written: bytes = sink.getvalue().to_pybytes()
     return written
+
+
+def _refuse_huge(file: pq.ParquetFile, most_bytes: int) -> None:
+    """Go by the footer: a value that repeats takes next to nothing in a file, but not in memory."""
+    facts = file.metadata
+    groups = (facts.row_group(number) for number in range(facts.num_row_groups))
+    width = sum(_width(field.type) for field in file.schema_arrow)
+    unpacked = max(facts.num_rows * width, sum(group.total_byte_size for group in groups))
+    if unpacked > most_bytes:
+        raise FloodmarkError(
+            f"its {facts.num_rows:,} rows take {unpacked >> 20:,} MB unpacked, more than"
+            f" {most_bytes >> 20:,} MB",
+            hint="if that is right, 'loading: {adopt_mb: …}' lets it pass",
+        )
+
+
+def _width(kind: pa.DataType) -> int:
+    try:
+        return int(kind.bit_width + 7) // 8
+    except ValueError:
+        return _TEXT_BYTES
+
+
+def _count_nulls(file: pq.ParquetFile, names: Sequence[str]) -> Counter[str]:
+    nulls: Counter[str] = Counter()
+    for batch in file.iter_batches(_BATCH_ROWS, columns=list(names)) if names else ():
+        nulls.update({name: batch.column(name).null_count for name in names})
+    return +nulls  # without those that have none
 
 
 @contextmanager
@@ -99,21 +131,24 @@ def _opened(data: bytes) -> Iterator[pq.ParquetFile]:
         # A year far away does not fit into nanoseconds, which INT96 would else become.
         with pq.ParquetFile(pa.BufferReader(data), coerce_int96_timestamp_unit="us") as file:
             yield file
-    except (OSError, pa.ArrowException) as error:
-        raise FloodmarkError(f"not a Parquet file that can be read: {error}") from error
+    except (OSError, ValueError, KeyError, MemoryError, pa.ArrowException) as error:
+        reason = (str(error).strip() or "no reason given").splitlines()[0]
+        raise FloodmarkError(f"not a Parquet file that can be read: {reason}") from error
 
 
 def _failed_casts(file: pq.ParquetFile, columns: Sequence[Column]) -> list[str]:
-    table, failed = file.read(), []
-    for column in columns:
-        try:
-            _cast(table.column(column.name), arrow_type(column.arrow))
-        except pa.ArrowException as error:
-            failed.append(f"{column.name} holds a value that is no {column.arrow}: {error}")
-    return failed
+    failed: dict[str, str] = {}
+    for batch in file.iter_batches(_BATCH_ROWS):
+        for column in columns:
+            try:
+                _cast(batch.column(column.name), arrow_type(column.arrow))
+            except pa.ArrowException as error:
+                problem = f"{column.name} holds a value that is no {column.arrow}: {error}"
+                failed.setdefault(column.name, problem)
+    return list(failed.values())
 
 
-def _cast(values: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_dictionary(values.type):
         values = values.cast(values.type.value_type)
     return values.cast(kind)

@@ -22,7 +22,8 @@ from floodmark.errors import (
     StorageUnavailable,
     WriteConflict,
 )
-from floodmark.storage.objects import ObjectInfo, ObjectStore, StoredObject, check_key, check_prefix
+from floodmark.storage.folders import create_file, entries, make_folder, path_of, write_all
+from floodmark.storage.objects import ObjectInfo, ObjectStore, StoredObject, check_prefix
 
 LOCK_SECONDS = 10.0
 
@@ -90,15 +91,15 @@ class LocalObjectStore(ObjectStore):
 
     def list_objects(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
         """Name the objects under a prefix, in the order of their keys."""
-        with self._translated(prefix):
-            yield from self._walk(os.path.join(self._root, check_prefix(prefix)), prefix, after)
+        with self._translated(prefix), suppress(FileNotFoundError):
+            yield from self._walk(self._folder(prefix), prefix, after)
 
     def list_folders(self, prefix: str) -> list[str]:
         """Name the folders right below a prefix."""
         with self._translated(prefix):
             try:
-                with os.scandir(os.path.join(self._root, check_prefix(prefix))) as entries:
-                    return sorted(e.name for e in entries if e.name[0] != "." and e.is_dir())
+                found = entries(self._folder(prefix))
+                return sorted(name for name, entry in found if entry.is_dir())
             except (FileNotFoundError, NotADirectoryError):
                 return []
 
@@ -128,13 +129,15 @@ class LocalObjectStore(ObjectStore):
         return self._root
 
     def _path(self, key: str) -> str:
-        return os.path.join(self._root, check_key(key))
+        return path_of(self._root, key)
+
+    def _folder(self, prefix: str) -> str:
+        return path_of(self._root, check_prefix(prefix).removesuffix("/")) if prefix else self._root
 
     def _walk(self, folder: str, prefix: str, after: str) -> Iterator[ObjectInfo]:
         try:
-            with os.scandir(folder) as entries:
-                # A folder sorts as its name with the slash, as its keys do.
-                found = sorted((e.name + "/" * e.is_dir(), e) for e in entries if e.name[0] != ".")
+            # A folder sorts as its name with the slash, as its keys do.
+            found = sorted((name + "/" * entry.is_dir(), entry) for name, entry in entries(folder))
         except (FileNotFoundError, NotADirectoryError):
             return
         for name, entry in found:
@@ -154,14 +157,13 @@ class LocalObjectStore(ObjectStore):
         """Have the data safe in a temporary file, and the key's folder to ourselves."""
         path = self._path(key)
         written = os.path.join(self._temporary, f"{os.getpid()}.{os.urandom(8).hex()}")
-        os.makedirs(self._temporary, exist_ok=True)
+        make_folder(self._root, self._temporary)
         try:
-            with open(written, "xb") as file:
-                file.write(data)
-                file.flush()
+            with create_file(self._root, written) as file:
+                write_all(file, data)
                 os.fsync(file.fileno())
-            with suppress(FileExistsError):  # a file in the way is reported by what follows
-                os.makedirs(os.path.dirname(path), exist_ok=True)
+            # A file in the way is reported by what follows.
+            make_folder(self._root, os.path.dirname(path))
             with _locked_folder(os.path.dirname(path)):
                 yield written
         finally:

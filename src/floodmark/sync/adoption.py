@@ -13,7 +13,7 @@ from hashlib import sha256
 from msgspec import Struct
 
 from floodmark.config.models import MysqlConnection, TableSettings
-from floodmark.errors import ExitCode, FloodmarkError
+from floodmark.errors import ExitCode, FloodmarkError, StorageError
 from floodmark.lake.adoption import ForeignFiles, adoption_window, is_foreign, sort_files
 from floodmark.model.manifest import Chunk, Column, DataFile
 from floodmark.model.notice import Notice, Report
@@ -44,6 +44,7 @@ class Adoption(Struct, frozen=True, kw_only=True):
     store: WatermarkStore
     hours: float
     most_bytes: int
+    most_file_bytes: int
     session_id: str
     folder: str | None = None
     report: Report = lambda _notice: None
@@ -194,12 +195,18 @@ def _check_fit(
     from floodmark.engine.foreign import look_into
 
     fitting = []
+    most = adoption.most_file_bytes
     for info in files:
-        data = adoption.store.objects.get(info.key).data
         try:
-            file = look_into(data, shape.columns, shape.primary_key)
+            _refuse_large(info, most)
+            data = adoption.store.objects.get(info.key).data
+            file = look_into(data, shape.columns, shape.primary_key, most)
+        except StorageError:
+            raise
         except FloodmarkError as error:
-            raise FloodmarkError(f"{info.key} does not fit {table}: {error.message}") from error
+            raise FloodmarkError(
+                f"{info.key} does not fit {table}: {error.message}", hint=error.hint
+            ) from error
         if file.misfits:
             more = len(file.misfits) - MISFITS_SHOWN
             shown = [*file.misfits[:MISFITS_SHOWN], *([f"and {more} more"] if more > 0 else [])]
@@ -209,6 +216,15 @@ def _check_fit(
             )
         fitting.append(_Fitting(info=info, names=file.names, exact=file.exact))
     return fitting
+
+
+def _refuse_large(info: ObjectInfo, most_bytes: int) -> None:
+    """Before a file is fetched, which takes as much memory as it is large."""
+    if info.size > most_bytes:
+        raise FloodmarkError(
+            f"it has {info.size >> 20:,} MB, more than {most_bytes >> 20:,} MB",
+            hint="if that is right, 'loading: {adopt_mb: …}' lets it pass",
+        )
 
 
 def _groups(files: Sequence[_Fitting], most_bytes: int) -> Iterator[list[_Fitting]]:
@@ -274,7 +290,7 @@ def _data_file(
         data = write_anew(data, columns)
         path = data_file_key(table, adoption.session_id, sequence, part)
         etag = objects.put(path, data)
-    written = look_into(data, columns, shape.primary_key)
+    written = look_into(data, columns, shape.primary_key, adoption.most_file_bytes)
     if written.misfits or not written.exact:
         raise FloodmarkError(f"{file.info.key} was changed meanwhile", hint="run it again")
     return DataFile(

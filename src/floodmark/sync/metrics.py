@@ -29,7 +29,7 @@ KEPT = {
     "floodmark_failures_total",
     "floodmark_rounds_total",
 }
-_SAMPLE = re.compile(r"(\w+)(?:\{(.*)\})? (\S+)")
+_SAMPLE = re.compile(r"(\w+)(?:\{(.*)\})? ([0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]{1,2})?)")
 
 
 class Metrics:

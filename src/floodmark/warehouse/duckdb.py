@@ -38,6 +38,7 @@ _WIDER = {
     "FLOAT": ("DOUBLE",),
     "DATE": ("TIMESTAMP",),
 }
+_GLOB = set("*?[")  # DuckDB would take such a name for a pattern, and read other files
 _LOCKS: defaultdict[str, Lock] = defaultdict(Lock)
 _DIGITS = {"SMALLINT": 5, "INTEGER": 10, "BIGINT": 19}
 
@@ -53,6 +54,7 @@ class DuckdbTarget(SqlTarget):
         self._files = LakeFiles(objects, local_root)
         self._lock = _LOCKS[os.path.realpath(path)]
         self._locked = False
+        fresh = not os.path.exists(path)
         try:
             self._database = duckdb.connect(path, read_only=read_only)
         except duckdb.IOException as error:
@@ -61,6 +63,8 @@ class DuckdbTarget(SqlTarget):
                     f"another process has {path} open", hint="close it, or wait until it is done"
                 ) from error
             raise FloodmarkError(f"cannot open {path}: {error}") from error
+        if fresh:
+            os.chmod(path, 0o600)  # it holds nothing yet
         self._database.execute("SET TimeZone = 'UTC'")
 
     def close(self) -> None:
@@ -103,7 +107,8 @@ class DuckdbTarget(SqlTarget):
 
     def _stage_file(self, path: str, names: Sequence[str]) -> None:
         insert = f"INSERT INTO {STAGING} BY NAME SELECT * FROM"
-        if (local := self._files.local_path(path)) is not None:
+        local = self._files.local_path(path)
+        if local is not None and not _GLOB.intersection(local):
             file = local.replace("'", "''")
             self._execute(f"{insert} read_parquet('{file}', hive_partitioning = false)")
             return

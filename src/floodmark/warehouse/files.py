@@ -7,7 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from floodmark.errors import FloodmarkError, ObjectNotFound
-from floodmark.storage.objects import ObjectStore, check_key
+from floodmark.storage.folders import path_of
+from floodmark.storage.objects import ObjectStore
 
 _BATCH_ROWS = 32_768
 
@@ -23,7 +24,7 @@ class LakeFiles:
         """Where a file lies on this machine; None if it does not, FloodmarkError if it is gone."""
         if self._local_root is None:
             return None
-        local = os.path.join(self._local_root, check_key(path))
+        local = path_of(self._local_root, path)
         if not os.path.exists(local):
             raise _gone(path)
         return local
