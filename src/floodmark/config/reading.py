@@ -6,6 +6,8 @@ import yaml
 
 from floodmark.errors import ConfigError
 
+_MOST_VALUES = 1_000_000
+
 
 def parse_yaml(text: str, source: str) -> Any:
     """Parse one YAML document; ConfigError names the source and the line."""
@@ -15,6 +17,11 @@ def parse_yaml(text: str, source: str) -> Any:
         node = loader.get_single_node()
         if node is None:
             return None
+        if _size(node, {}) > _MOST_VALUES:
+            raise ConfigError(
+                f"{source} unfolds into more than {_MOST_VALUES:,} values",
+                hint="use fewer aliases ('*name') of what holds aliases itself",
+            )
         _refuse_repeated_keys(node, source)
         return loader.construct_document(node)
     except yaml.constructor.ConstructorError as error:
@@ -43,6 +50,16 @@ class _Loader(yaml.CSafeLoader):
             return super().construct_object(node, deep)
         except (ValueError, KeyError, AttributeError):
             raise yaml.constructor.ConstructorError(None, None, None, node.start_mark) from None
+
+
+def _size(node: yaml.Node, known: dict[int, int]) -> int:
+    """How many values there are once every alias is replaced; each node is looked at once."""
+    if id(node) not in known:
+        parts = node.value if isinstance(node, yaml.CollectionNode) else ()
+        if isinstance(node, yaml.MappingNode):
+            parts = [part for pair in node.value for part in pair]
+        known[id(node)] = 1 + sum(_size(part, known) for part in parts)
+    return known[id(node)]
 
 
 def _refuse_repeated_keys(node: yaml.Node, source: str) -> None:

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from msgspec import Struct
 
 from floodmark.lake.files import is_our_name
-from floodmark.model.timestamps import plain
+from floodmark.model.timestamps import moved, plain
 from floodmark.model.watermark import Watermark
 from floodmark.storage.objects import ObjectInfo
 
@@ -52,7 +52,7 @@ def adoption_window(watermark: Watermark, hours: float) -> AdoptionWindow | None
     if watermark.manual_start is not None:
         return AdoptionWindow(after=watermark.manual_start)
     last, around = watermark.mysql_state.last_extraction_time, timedelta(hours=hours)
-    return AdoptionWindow(after=last - around, until=last + around) if last else None
+    return AdoptionWindow(after=moved(last, -around), until=moved(last, around)) if last else None
 
 
 def sort_files(

@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 
 from msgspec import Struct
 
-from floodmark.model.timestamps import plain
+from floodmark.model.timestamps import moved, plain
 
 Identity = int | str | tuple[int | str, ...]
 LARGEST_NUMBER = 2**64 - 1  # of BIGINT UNSIGNED
@@ -53,7 +53,7 @@ class Position(Struct, frozen=True, omit_defaults=True):
         moment = self.timestamp
         if moment is None or self.id is not None or moment.microsecond != _LAST_MICROSECOND:
             return self
-        return Position(moment + timedelta(microseconds=1))
+        return Position(moved(moment, timedelta(microseconds=1)))
 
     @property
     def as_end(self) -> str:

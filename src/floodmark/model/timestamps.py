@@ -1,6 +1,6 @@
 """Points in time: always UTC, to the microsecond."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from floodmark.errors import UsageError
 
@@ -18,6 +18,14 @@ def parse_timestamp(text: str) -> datetime:
 def as_utc(value: datetime) -> datetime:
     """The same moment in UTC; a value without a zone is taken as UTC."""
     return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+def moved(value: datetime, by: timedelta) -> datetime:
+    """The moment that lies so far away, or else the calendar's first or last one."""
+    try:
+        return value + by
+    except OverflowError:
+        return (datetime.max if by > timedelta(0) else datetime.min).replace(tzinfo=value.tzinfo)
 
 
 def plain(value: datetime) -> str:

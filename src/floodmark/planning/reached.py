@@ -22,6 +22,11 @@ def first_position(
     moment = default_start.timestamp
     if not position.is_start or kind != "timestamp" or moment is None:
         return position
+    return right_before(moment)
+
+
+def right_before(moment: datetime) -> Position:
+    """The position before all rows of a moment; before the calendar's first one, the start."""
     return START if moment == _FIRST_MOMENT else Position(moment - timedelta(microseconds=1))
 
 

@@ -1,7 +1,7 @@
 """Which positions were synced, and how far both sides agree."""
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import cmp_to_key
 from itertools import pairwise
 
@@ -11,6 +11,7 @@ from floodmark.model.manifest import Chunk
 from floodmark.model.position import Identity, Position
 from floodmark.model.schema import SourceTable
 from floodmark.model.verification import Comparison, Extent, NotCompared, SyncedRange
+from floodmark.planning.reached import right_before
 
 
 def synced_ranges(
@@ -81,7 +82,7 @@ def compared_position(table: SourceTable, cursor: Cursor, position: Position) ->
     if compared_cursor(table, cursor) == cursor or position.id is None:
         return position
     assert position.timestamp is not None
-    return Position(position.timestamp - timedelta(microseconds=1))
+    return right_before(position.timestamp)
 
 
 def can_split_by_key(table: SourceTable) -> bool:

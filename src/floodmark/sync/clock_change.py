@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 from floodmark.config.models import ExtractionSettings
 from floodmark.errors import FloodmarkError
 from floodmark.model.position import Position
+from floodmark.model.timestamps import moved
 from floodmark.model.watermark import Watermark
 from floodmark.sync.plan import TablePlan
 from floodmark.sync.source import Source
@@ -36,7 +37,7 @@ def check_clock_change(
                 f"{table}: its position {position.base} was read by a clock that is {back} ahead of"
                 " the one that stamps its rows now",
                 str(table),
-                moment - back - _SECOND,
+                moved(moment, -back - _SECOND),
             )
     wall = present.at + timedelta(seconds=present.offset_seconds)
     if moment > wall + _SKEW:
