@@ -66,17 +66,25 @@ def test_a_file_after_each_sync(pipeline: New, tmp_path: Path) -> None:
     add(it, 1, 100)
     file = tmp_path / "floodmark.prom"
     table = str(it.table())
+    file.write_text("floodmark_rounds_total many\nfloodmark_rounds_total 1e999\n{{{\n")
+    others = tmp_path / "others"
+    others.write_text("not ours")
+    for name in (f"{file.name}.{os.getpid()}.tmp", f"{file.name}.tmp"):  # if it can be foreseen
+        (tmp_path / name).symlink_to(others)
+    traps = sorted(path.name for path in tmp_path.glob("*.prom*"))
 
     def sync(*arguments: str, code: int = 0, using: Pipeline = it) -> Samples:
         ended = using.call("sync", "-p", "main", "--metrics-file", str(file), *arguments)
         assert ended.code == code, ended
-        assert [path.name for path in tmp_path.glob("*.prom*")] == [file.name]
+        assert sorted(path.name for path in tmp_path.glob("*.prom*")) == traps
+        assert not list(tmp_path.glob(".*"))
+        assert others.read_text() == "not ours"
         return samples(file.read_text())
 
     first = sync()
     check_against_watermark(it, first)
     assert first["floodmark_rows_total", table, "load"] == 100
-    assert stat.S_IMODE(file.stat().st_mode) & 0o444 == 0o444 & ~os.umask(os.umask(0))
+    assert stat.S_IMODE(file.stat().st_mode) == 0o644
     lease = read_lease(it.lake.open(), it.table())
     assert lease is not None
     assert lease.in_step_at is not None

@@ -596,9 +596,16 @@ def test_the_command_itself(pipeline: New) -> None:
     it = pipeline({"t": "{cursor: [update_at, id]}"}, settings=FOURS)
     create(it)
     fill(it, 1, 10)
-    ended = it.command("sync", "-t", f"{it.schema}.t")
+    before = os.umask(0)
+    try:
+        ended = it.command("sync", "-t", f"{it.schema}.t")
+    finally:
+        os.umask(before)
     assert ended.code == 0, ended
     assert "10 rows in 3 files" in ended.out
+    made = [path for path in it.folder.rglob("*") if str(path) != it.config]
+    assert {"lake", "warehouse.duckdb"} <= {path.name for path in made}
+    assert [path for path in made if path.stat().st_mode & 0o077] == []
     assert {line.partition(":")[0] for line in ended.err.splitlines()} == {"info"}, ended.err
     began = time.monotonic()
     process = it.start("sync", "-t", f"{it.schema}.t")

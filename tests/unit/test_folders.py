@@ -1,5 +1,6 @@
 """A lake in a folder: names of any length, and files that are the owner's alone."""
 
+import io
 import os
 import stat
 import subprocess
@@ -7,19 +8,27 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from floodmark.config.models import LakeSettings
 from floodmark.engine.files import open_files
+from floodmark.errors import StorageError, StorageUnavailable
+from floodmark.model.load import TargetTable
+from floodmark.model.manifest import Column
 from floodmark.model.table import TableName
 from floodmark.state import layout
 from floodmark.storage.local import LocalObjectStore
 from floodmark.storage.memory import MemoryObjectStore
 from floodmark.storage.objects import ObjectStore
+from floodmark.storage.s3 import S3ObjectStore
+from floodmark.warehouse.backend import STAGING
+from floodmark.warehouse.duckdb import DuckdbTarget
 from floodmark.warehouse.files import LakeFiles
-from scenarios import open_store
+from scenarios import open_store, use_test_keys
 
 CJK = "受注明細履歴一覧表示用集計結果保存先候補管理台帳補助情報付加価値税率変更適用日別地域別担当者別"
 LONG = TableName("A", CJK[:40], CJK)
@@ -145,6 +154,44 @@ def test_who_may_enter_a_lake_may_read_it(
     assert {name: mode for name, mode in found.items() if "/" in name} == dict.fromkeys(
         ["a/b", "c/d", "e/f.parquet"], files
     )
+
+
+@pytest.mark.usefixtures("umask")
+def test_a_new_database_is_its_owners(tmp_path: Path) -> None:
+    path = tmp_path / "warehouse.duckdb"
+    objects = MemoryObjectStore()
+    DuckdbTarget(str(path), objects, local_root=None).close()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    path.chmod(0o640)
+    DuckdbTarget(str(path), objects, local_root=None).close()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+
+
+@pytest.mark.parametrize("folder", ["lake", "la[k]e", "la*"])
+def test_a_name_is_no_pattern(folder: str, tmp_path: Path) -> None:
+    """An older system's file may be called like a pattern that fits others."""
+    objects = LocalObjectStore(str(tmp_path / folder))
+    for name, number in (("part-*", 1), ("part-2", 2), ("part-[2]", 3), ("part-?", 4)):
+        sink = io.BytesIO()
+        pq.write_table(pa.table({"id": pa.array([number], pa.int64())}), sink)
+        objects.put(f"{name}.parquet", sink.getvalue())
+    target = DuckdbTarget(":memory:", objects, local_root=str(tmp_path / folder))
+    column = Column("id", "bigint", False, "int64")
+    table = TargetTable(name="t", columns=(column,), primary_key=(), version=None)
+    for name, number in (("part-*", 1), ("part-2", 2), ("part-[2]", 3), ("part-?", 4)):
+        assert target._stage(table, [f"{name}.parquet"]) == 1
+        assert target._query(f"SELECT id FROM {STAGING}") == [(number,)]
+    target.close()
+
+
+def test_a_key_that_s3_does_not_take_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_test_keys(monkeypatch)
+    store = S3ObjectStore("bucket", "p" * 20, endpoint="http://127.0.0.1:1")
+    table = TableName("A", CJK[:45] + CJK[:19], CJK[:45] + CJK[:19])
+    with pytest.raises(StorageError, match=r"takes 1,\d\d\d bytes, and S3 has no key of more"):
+        store.put(layout.primary(table), b"")
+    with pytest.raises(StorageUnavailable):  # it is tried, and nobody is there
+        store.put(layout.primary(LONG), b"")
 
 
 def test_the_program_writes_for_its_owner_alone(tmp_path: Path) -> None:

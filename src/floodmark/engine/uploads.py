@@ -9,7 +9,6 @@ from obstore.store import S3Store
 from floodmark.config.models import LakeSettings
 from floodmark.engine.files import LakeFile
 from floodmark.errors import StorageError
-from floodmark.storage.objects import check_key
 from floodmark.storage.s3 import S3ObjectStore
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ class S3Uploads(S3ObjectStore):
         with self._translated(key):
             return obstore.open_writer(
                 self._store,
-                check_key(key),
+                self._checked(key),
                 buffer_size=_PART_BYTES,
                 max_concurrency=_PARTS_AT_ONCE,
             )

@@ -47,6 +47,7 @@ _SUFFIXES = {
     "us-isob-": "sc2s.sgov.gov",
     "us-isof-": "csp.hci.ic.gov",
 }
+_LONGEST_KEY = 1024  # bytes
 _NOT_FOUND = (FileNotFoundError, NotFoundError)
 
 
@@ -100,24 +101,34 @@ class S3ObjectStore(ObjectStore):
     def get(self, key: str) -> StoredObject:
         """Read an object."""
         with self._translated(key):
-            result = obstore.get(self._store, check_key(key))
+            result = obstore.get(self._store, self._checked(key))
             return StoredObject(bytes(result.bytes()), _tag(result.meta["e_tag"]))
+
+    def _checked(self, key: str) -> str:
+        length = len(f"{self._prefix}/{check_key(key)}".strip("/").encode())
+        if length > _LONGEST_KEY:
+            raise StorageError(
+                f"{self}/{key} takes {length:,} bytes, and S3 has no key of more than"
+                f" {_LONGEST_KEY:,}",
+                hint="shorten the prefix in the lake's address, or keep the lake in a folder",
+            )
+        return key
 
     def put(self, key: str, data: bytes) -> str:
         """Write an object, whatever was there before."""
         with self._translated(key):
-            return _tag(obstore.put(self._store, check_key(key), data)["e_tag"])
+            return _tag(obstore.put(self._store, self._checked(key), data)["e_tag"])
 
     def put_if_absent(self, key: str, data: bytes) -> str:
         """Write an object unless the key is taken."""
         with self._translated(key, conditional=True):
-            result = obstore.put(self._store, check_key(key), data, mode="create")
+            result = obstore.put(self._store, self._checked(key), data, mode="create")
             return _tag(result["e_tag"])
 
     def put_if_match(self, key: str, data: bytes, etag: str) -> str:
         """Replace the object with this etag."""
         with self._translated(key, conditional=True):
-            result = obstore.put(self._store, check_key(key), data, mode={"e_tag": etag})
+            result = obstore.put(self._store, self._checked(key), data, mode={"e_tag": etag})
             return _tag(result["e_tag"])
 
     def list_objects(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
@@ -139,7 +150,7 @@ class S3ObjectStore(ObjectStore):
         """Remove an object."""
         try:
             with self._translated(key):
-                obstore.delete(self._store, check_key(key))
+                obstore.delete(self._store, self._checked(key))
         except ObjectNotFound:
             pass
 

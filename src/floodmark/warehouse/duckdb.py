@@ -63,8 +63,9 @@ class DuckdbTarget(SqlTarget):
                     f"another process has {path} open", hint="close it, or wait until it is done"
                 ) from error
             raise FloodmarkError(f"cannot open {path}: {error}") from error
-        if fresh:
-            os.chmod(path, 0o600)  # it holds nothing yet
+        with suppress(FileNotFoundError, PermissionError):  # in memory, or without modes
+            if fresh:
+                os.chmod(path, 0o600)  # before it holds anything
         self._database.execute("SET TimeZone = 'UTC'")
 
     def close(self) -> None:
