@@ -13,7 +13,7 @@ from scenarios import Lake
 from servers.postgres import PrivatePostgres
 from warehouses import Warehouse, new_postgres
 
-PASSWORD = "pässword 密码 пароль 🔑 %41@:/?#'\\"  # noqa: S105
+PASSWORD = "pässword 密码 пароль 🔑 %41@:/?#'\\"
 
 
 def test_a_password_in_any_script(postgres: PrivatePostgres, tmp_path: Path) -> None:

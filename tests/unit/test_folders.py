@@ -30,7 +30,9 @@ from floodmark.warehouse.duckdb import DuckdbTarget
 from floodmark.warehouse.files import LakeFiles
 from scenarios import open_store, use_test_keys
 
-CJK = "受注明細履歴一覧表示用集計結果保存先候補管理台帳補助情報付加価値税率変更適用日別地域別担当者別"
+CJK = (
+    "受注明細履歴一覧表示用集計結果保存先候補管理台帳補助情報付加価値税率変更適用日別地域別担当者別"
+)
 LONG = TableName("A", CJK[:40], CJK)
 
 

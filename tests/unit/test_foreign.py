@@ -3,6 +3,7 @@
 import io
 import subprocess
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -158,9 +159,7 @@ def test_a_damaged_file_is_refused_or_read(data: st.DataObject) -> None:
         file[data.draw(st.integers(0, len(file) - 1))] = data.draw(st.integers(0, 255))
     columns = [ID, Column("é", "varchar(9)", True, "string")]
     cut = data.draw(st.integers(0, len(file)))
-    try:
-        for content in (bytes(file), bytes(file[:cut])):
+    for content in (bytes(file), bytes(file[:cut])):
+        with suppress(FloodmarkError):
             if not look_into(content, columns, ["id"], MOST).misfits:
                 write_anew(content, columns)
-    except FloodmarkError as error:
-        assert "\n" not in error.message

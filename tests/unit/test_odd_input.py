@@ -34,7 +34,7 @@ MOMENTS = [
     "2025-01-01T24:00:00",
     "2025-01-01T00:00:00+99:99",
     "now-99999999d",
-    "２０２５-01-01",
+    "٢٠٢٥-01-01",
     "",
     "\udcff",
 ]
@@ -99,10 +99,10 @@ NAMES = st.text(max_size=12) | st.text("./\\`:%~\0\n A漢é", max_size=12)
 @example("US_PROD:" + "漢" * 64 + "." + "字" * 64)
 @example("US_PROD:a.b\ud800")
 def test_any_name_of_a_table(folder: Path, name: str) -> None:
-    before = {path for path in folder.parent.iterdir()}
+    before = set(folder.parent.iterdir())
     answer("watermark", "get", "-t", name)
     answer("s3clean", "list", "-t", f"US_PROD:{name}")
-    assert {path for path in folder.parent.iterdir()} == before
+    assert set(folder.parent.iterdir()) == before
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -4,6 +4,9 @@ from datetime import UTC, datetime, timedelta
 
 from floodmark.errors import UsageError
 
+FIRST_MOMENT = datetime.min.replace(tzinfo=UTC)
+LAST_MOMENT = datetime.max.replace(tzinfo=UTC)
+
 
 def parse_timestamp(text: str) -> datetime:
     """Read a date or a date and time; without a zone it is UTC."""
@@ -25,7 +28,7 @@ def moved(value: datetime, by: timedelta) -> datetime:
     try:
         return value + by
     except OverflowError:
-        return (datetime.max if by > timedelta(0) else datetime.min).replace(tzinfo=value.tzinfo)
+        return LAST_MOMENT if by > timedelta(0) else FIRST_MOMENT
 
 
 def plain(value: datetime) -> str:

@@ -1,7 +1,7 @@
 """Where a table begins, and how far it has come with a chunk: as far as the rows written."""
 
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import cmp_to_key
 from typing import Literal
 
@@ -9,8 +9,7 @@ from msgspec import structs
 
 from floodmark.model.extraction import ChunkPlan, Receipt
 from floodmark.model.position import START, Position
-
-_FIRST_MOMENT = datetime.min.replace(tzinfo=UTC)
+from floodmark.model.timestamps import FIRST_MOMENT
 
 
 def first_position(
@@ -27,7 +26,7 @@ def first_position(
 
 def right_before(moment: datetime) -> Position:
     """The position before all rows of a moment; before the calendar's first one, the start."""
-    return START if moment == _FIRST_MOMENT else Position(moment - timedelta(microseconds=1))
+    return START if moment == FIRST_MOMENT else Position(moment - timedelta(microseconds=1))
 
 
 def position_after(

@@ -1,6 +1,6 @@
 """Which server a session reached, and its place in a replication set-up."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pymysql
@@ -9,6 +9,7 @@ from pymysql.constants import ER
 from floodmark.errors import AnotherServer, FloodmarkError
 from floodmark.model.server import Channel, Group, Product, Server, identity_expression
 from floodmark.model.table import split_name
+from floodmark.model.timestamps import as_utc
 from floodmark.sources.connection import MysqlSession, query, query_dicts
 from floodmark.sources.projection import quote_name
 
@@ -233,10 +234,9 @@ def read_heartbeat(session: MysqlSession, table: str, column: str) -> datetime |
     if value is None:
         return None
     try:
-        moment = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
-    except ValueError:
+        return as_utc(value if isinstance(value, datetime) else datetime.fromisoformat(str(value)))
+    except (ValueError, OverflowError):  # a zone can carry a date over the calendar's end
         raise FloodmarkError(
             f"heartbeat table {table}: {column} holds {value!r}, which is no moment in time",
             hint="name a TIMESTAMP, a DATETIME or text in UTC as 'column' of 'heartbeat'",
         ) from None
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)

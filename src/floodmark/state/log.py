@@ -17,6 +17,7 @@ _ARROW = re.compile(
     r"|decimal128\(\d{1,2}, ?\d{1,2}\)"
 )
 
+
 class ManifestLog:
     """Every table's manifests, in the order of epoch and sequence."""
 

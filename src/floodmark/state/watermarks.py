@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Collection
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cached_property
 from random import Random
 from typing import TYPE_CHECKING
@@ -24,6 +24,7 @@ from floodmark.model.rules import check_transition
 from floodmark.model.sealed import seal
 from floodmark.model.standing import MysqlState
 from floodmark.model.table import TableName
+from floodmark.model.timestamps import LAST_MOMENT
 from floodmark.model.transitions import Authorship, after, checkpoint, record
 from floodmark.model.watermark import (
     BackupMetadata,
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
     from floodmark.state.older import Spellings
 
 RACES = 20
-_END_OF_TIME = datetime.max.replace(tzinfo=UTC)  # no time lies in its future
 
 
 class Run(Struct, frozen=True, kw_only=True):
@@ -202,8 +202,8 @@ class WatermarkStore:
             self._cache[table] = Reading(watermark=fresh, etag=etag, source="manifests")
 
     def _read_from_future(self, table: TableName) -> Reading:
-        copies = Copies(self.objects, lambda: _END_OF_TIME, self._run.report)
-        reader = WatermarkReader(self.objects, self.log, copies, lambda: _END_OF_TIME)
+        copies = Copies(self.objects, lambda: LAST_MOMENT, self._run.report)
+        reader = WatermarkReader(self.objects, self.log, copies, lambda: LAST_MOMENT)
         reading = reader.read(table)
         assert reading.watermark is not None
         watermark = not_after(reading.watermark, self._run.clock())
