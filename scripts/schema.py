@@ -70,12 +70,14 @@ def _choices(kind: Any, models: dict[str, dict[str, Any]]) -> list[dict[str, Any
     if origin is Annotated:
         return [_limited(choice, arguments[1:]) for choice in _choices(arguments[0], models)]
     if origin is Literal:
-        values = [*arguments, *([None] if "null" in arguments else [])]  # `null` without quotes
+        # Some editors read `null` and `off` without quotes as YAML 1.1 does.
+        read = {"null": None, "off": False}
+        values = [*arguments, *(read[name] for name in arguments if name in read)]
         return [{"enum": values}]
     if origin is dict:
         values_of = _one_of(_choices(arguments[1], models))
         return [{"type": ["object", "null"], "additionalProperties": values_of}]
-    if origin is list:
+    if origin in (list, tuple):
         return [{"type": "array", "items": _one_of(_choices(arguments[0], models))}]
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         if kind.__name__ not in models:
