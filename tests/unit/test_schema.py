@@ -113,7 +113,7 @@ def test_what_works_is_valid_and_a_misspelt_key_is_not(
         ("retries", {"tries": "many"}),
         ("connections", {"A": {"type": "mysql", "user": "u", "port": 70_000}}),
         ("connections", {"A": {"type": "oracle", "user": "u"}}),
-        ("connections", {"A": {"type": "mysql"}}),
+        ("connections", {"A": {"type": "redshift", "user": "u"}}),
         ("extraction", {"zero_dates": "drop"}),
     ],
 )

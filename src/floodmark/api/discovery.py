@@ -8,7 +8,10 @@ from floodmark.model.proposal import Proposal
 from floodmark.model.table import TableName
 from floodmark.sources.catalog import list_tables
 from floodmark.sources.connection import MysqlSession, connect
+from floodmark.sources.offer import find_offer
 from floodmark.sync.discovery import discover
+
+__all__ = ["Catalog", "find_offer", "open_catalog"]
 
 
 class Catalog:

@@ -27,7 +27,7 @@ def choose_tls(log: Log, answers: "Answers", source: MysqlConnection) -> Tls | N
         return less.get(wanted, TlsSettings())
     if is_local(source.host):
         return None
-    from floodmark.sources.offer import find_offer
+    from floodmark.api.discovery import find_offer
 
     try:
         offer = find_offer(source)

@@ -218,7 +218,9 @@ def _fill_in(raw: Any, path: str, environment: Mapping[str, str], unset: dict[st
     """Replace every `${NAME}`. A connection may wait for its variables until it is used."""
     if isinstance(raw, dict):
         return {
-            key: _fill_in(value, f"{path}.{key}" if path else str(key), environment, unset)
+            key: _fill_in(
+                value, f"{path}.{_shown(key)}" if path else _shown(key), environment, unset
+            )
             for key, value in raw.items()
         }
     if isinstance(raw, list):
@@ -233,6 +235,12 @@ def _fill_in(raw: Any, path: str, environment: Mapping[str, str], unset: dict[st
             unset[parts[1]] = name
             return "1"  # fits every kind of field; the connection is not used without its variable
     return _VARIABLE.sub(lambda match: environment[match[1]], raw)
+
+
+def _shown(key: object) -> str:
+    """A key in one line, whatever it is."""
+    text = str(key)
+    return text if text.isprintable() else ascii(text)
 
 
 def _lake(settings: Config, folder: str) -> LakeSettings:
