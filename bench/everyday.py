@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import meter
+from floodmark.model import lake_layout
 from floodmark.model.table import TableName
-from floodmark.state import layout
-from floodmark.state.watermarks import WatermarkStore
+from floodmark.state.watermark_store import WatermarkStore
 from floodmark.storage.memory import MemoryObjectStore
 from floodmark.storage.objects import ObjectInfo, ObjectStore, StoredObject
 from scenarios import BUCKET, KEYS, TABLE, Lake, chunk_after, open_store
@@ -129,7 +129,7 @@ def measure_watermark() -> dict[str, Any]:
     for number in range(1, MANIFESTS + 1):
         commit(store)
         if number in (10, MANIFESTS):
-            data = store.objects.get(layout.primary(TABLE)).data
+            data = store.objects.get(lake_layout.primary(TABLE)).data
             found[f"after {number:,}"] = {
                 "bytes": len(data),
                 "bytes but numbers": len(re.sub(rb"[0-9a-f]+", b"", data)),  # and checksums

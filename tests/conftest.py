@@ -188,7 +188,7 @@ def spark_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def spark(spark_log: Path) -> Iterator[Any]:
     """One Spark for all tests: a process can have but one."""
-    from floodmark.engine.session import spark_session
+    from floodmark.spark.session import spark_session
     from scenarios import use_test_keys
 
     events = {

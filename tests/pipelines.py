@@ -23,20 +23,20 @@ import pymysql
 
 from floodmark.cli.main import run
 from floodmark.embedded.mariadb import PrivateMariaDB
-from floodmark.engine.compare import answered
-from floodmark.engine.comparison import VerificationJob, run_comparison
-from floodmark.engine.job import ExtractionJob
-from floodmark.engine.task import run_window
 from floodmark.errors import FloodmarkError
+from floodmark.model import lake_layout
 from floodmark.model.extraction import Receipt, Window
 from floodmark.model.manifest import Chunk, Manifest
 from floodmark.model.table import TableName
 from floodmark.model.verification import Comparison, WindowPair
 from floodmark.model.watermark import Watermark
-from floodmark.state import layout
-from floodmark.state.validation import Findings, validate
-from floodmark.sync import spark as engines
-from floodmark.sync.spark import SparkEngine
+from floodmark.spark.compare import answered
+from floodmark.state.lake_validation import Findings, validate
+from floodmark.sync import spark_engine as engines
+from floodmark.sync.spark_engine import SparkEngine
+from floodmark.worker.compare_window import VerificationJob, run_comparison
+from floodmark.worker.extract_window import run_window
+from floodmark.worker.job import ExtractionJob
 from scenarios import Lake, open_store
 from servers.redshift import RedshiftStandIn
 
@@ -222,7 +222,7 @@ class Pipeline:
 
     def files(self, name: str = "t") -> set[str]:
         """The data files that lie in the lake."""
-        found = self.lake.open().list_objects(layout.data_files(self.table(name)))
+        found = self.lake.open().list_objects(lake_layout.data_files(self.table(name)))
         return {info.key for info in found}
 
     def named_files(self, name: str = "t") -> set[str]:

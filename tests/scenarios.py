@@ -12,14 +12,14 @@ from random import Random
 
 import pytest
 
+from floodmark.model import lake_layout
 from floodmark.model.manifest import Chunk, DataFile
 from floodmark.model.notice import Notice
 from floodmark.model.position import Position
 from floodmark.model.table import TableName
 from floodmark.model.timestamps import utc_now
 from floodmark.model.watermark import Watermark
-from floodmark.state import layout
-from floodmark.state.watermarks import Run, WatermarkStore
+from floodmark.state.watermark_store import Run, WatermarkStore
 from floodmark.storage.local import LocalObjectStore
 from floodmark.storage.objects import ObjectStore
 from floodmark.storage.retrying import Backoff, RetryingObjectStore
@@ -117,7 +117,7 @@ def chunk_after(watermark: Watermark, rows: int, name: str, *, final: bool = Tru
     """Make the chunk of the next rows of a table with an id cursor, in one file."""
     start = watermark.position
     end = Position(id=_number(start) + rows)
-    path = f"{layout.data_files(TABLE)}year=2025/{name}.parquet"
+    path = f"{lake_layout.data_files(TABLE)}year=2025/{name}.parquet"
     file = DataFile(path, rows, rows, "", "", Position(id=_number(start) + 1), end)
     return Chunk(start=start, end=end, files=(file,), strategy="sequential", final=final)
 

@@ -9,18 +9,18 @@ from random import Random
 from typing import Any
 
 from floodmark.errors import FloodmarkError
+from floodmark.model import lake_layout
 from floodmark.model.load import TargetTable
 from floodmark.model.manifest import Chunk, Column, DataFile
 from floodmark.model.position import Position
 from floodmark.model.table import TableName
 from floodmark.model.watermark import Watermark
-from floodmark.state import layout
-from floodmark.state.validation import validate
-from floodmark.state.watermarks import WatermarkStore
+from floodmark.state.lake_validation import validate
+from floodmark.state.watermark_store import WatermarkStore
 from floodmark.storage.objects import ObjectStore
-from floodmark.sync.loading import Loading, LoadResult, load_table
-from floodmark.warehouse.spread import Spread
-from floodmark.warehouse.sql import SqlTarget
+from floodmark.sync.load import Loading, LoadResult, load_table
+from floodmark.warehouse.parallel import ParallelRun
+from floodmark.warehouse.sql_target import SqlTarget
 from scenarios import open_store
 from warehouses import Row, Warehouse, data_file
 
@@ -90,7 +90,7 @@ class SourceTable:
         )
 
     def _write(self, store: WatermarkStore, rows: Sequence[Row]) -> DataFile:
-        path = f"{layout.data_files(self.name)}{uuid.uuid4().hex}.parquet"
+        path = f"{lake_layout.data_files(self.name)}{uuid.uuid4().hex}.parquet"
         data = data_file(self.columns, rows)
         etag = store.objects.put(path, data)
         first, last = (Position(timestamp=row["update_at"]) for row in (rows[0], rows[-1]))
@@ -138,7 +138,7 @@ def load(
     batch_bytes: int,
     objects: ObjectStore | None = None,
     arm: Callable[[SqlTarget], object] = lambda _: None,
-    spread: Spread | None = None,
+    spread: ParallelRun | None = None,
     **options: Any,
 ) -> LoadResult:
     """Run stage 2 of a table as a run of its own; `arm` may lay traps in the target."""

@@ -30,18 +30,18 @@ from floodmark.config.models import (
     RedshiftConnection,
 )
 from floodmark.config.secret import Secret
-from floodmark.engine.arrow import arrow_type
 from floodmark.model.load import LoadBatch, LoadChunk, TargetTable
+from floodmark.model.log_state import ManifestId
 from floodmark.model.manifest import Column
-from floodmark.model.standing import Head
 from floodmark.storage.memory import MemoryObjectStore
 from floodmark.storage.objects import ObjectStore
-from floodmark.warehouse.misfits import may_be_null
-from floodmark.warehouse.opening import open_target
+from floodmark.warehouse.factory import open_target
+from floodmark.warehouse.parallel import ParallelRun
 from floodmark.warehouse.quarantine import Quarantine, load_what_fits
-from floodmark.warehouse.redshift import RedshiftTarget
-from floodmark.warehouse.spread import Spread
-from floodmark.warehouse.sql import SqlTarget
+from floodmark.warehouse.redshift.target import RedshiftTarget
+from floodmark.warehouse.sql_target import SqlTarget
+from floodmark.warehouse.unsupported_values import may_be_null
+from floodmark.worker.conversion import arrow_type
 from scenarios import Lake, new_lake
 from servers.postgres import PrivatePostgres
 from servers.redshift import RedshiftStandIn
@@ -69,7 +69,9 @@ class Warehouse:
     connection: Connection
     lake: Lake
 
-    def open(self, objects: ObjectStore | None = None, spread: Spread | None = None) -> SqlTarget:
+    def open(
+        self, objects: ObjectStore | None = None, spread: ParallelRun | None = None
+    ) -> SqlTarget:
         """Open the target as a run does."""
         url = self.lake.folder or f"s3://{self.lake.bucket}/{self.lake.prefix}"
         settings = LakeSettings(url=url, endpoint=self.lake.endpoint or None)
@@ -301,7 +303,7 @@ class Loads:
         for path, content in zip(paths, data, strict=True):
             self._objects.put(path, content)
         return LoadChunk(
-            head=facts.pop("head", Head(1, self._sequence)),
+            head=facts.pop("head", ManifestId(1, self._sequence)),
             manifest=f"manifests/A/b.t/{self._sequence}.json",
             digest=facts.pop("digest", f"digest of {self._sequence}"),
             rows=facts.pop("rows", sum(map(len, files))),

@@ -20,15 +20,15 @@ def done(step: str) -> None:
 
 def work(number: int) -> str:
     """What a worker has to import before it can read."""
-    import floodmark.engine.task  # noqa: F401
+    import floodmark.worker.extract_window  # noqa: F401
 
     return str(number)
 
 
 def main() -> None:
     """Start, run tasks twice, and stop."""
-    from floodmark.engine.java import StartingJava
-    from floodmark.engine.session import spark_session
+    from floodmark.spark.jvm_launcher import StartingJava
+    from floodmark.spark.session import spark_session
 
     reach = StartingJava.reach
 

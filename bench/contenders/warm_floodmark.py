@@ -11,7 +11,7 @@ from io import StringIO
 from typing import Any
 
 from floodmark.cli.main import main as floodmark
-from floodmark.engine import session
+from floodmark.spark import session
 
 
 def main() -> None:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from floodmark.model.position import Position
     from floodmark.model.table import TableName
     from floodmark.model.watermark import Watermark
-    from floodmark.sync.extraction import Progress
+    from floodmark.sync.extract import Progress
 
 __version__ = "0.1.0"
 
@@ -42,7 +42,7 @@ _LAZY = {
     "Check": "floodmark.checks.check",
     "Notice": "floodmark.model.notice",
     "Position": "floodmark.model.position",
-    "Progress": "floodmark.sync.extraction",
+    "Progress": "floodmark.sync.extract",
     "Project": "floodmark.api.project",
     "SyncResult": "floodmark.api.results",
     "TableName": "floodmark.model.table",

@@ -14,18 +14,18 @@ import pytest
 from msgspec import structs
 
 from floodmark.config.models import DuckdbConnection, PostgresConnection, RedshiftConnection
-from floodmark.engine.arrow import arrow_type
-from floodmark.engine.comparison import fitted
 from floodmark.errors import CorruptLog, FloodmarkError
 from floodmark.model.load import TargetTable
+from floodmark.model.log_state import ManifestId
 from floodmark.model.manifest import Column
-from floodmark.model.standing import Head
 from floodmark.model.verification import Extent
-from floodmark.warehouse.backend import LEDGER, PassingConflict
 from floodmark.warehouse.duckdb import DuckdbTarget
 from floodmark.warehouse.quarantine import load_what_fits
-from floodmark.warehouse.sql import SqlTarget
+from floodmark.warehouse.sql_dialect import LEDGER, PassingConflict
+from floodmark.warehouse.sql_target import SqlTarget
 from floodmark.warehouse.target import SchemaConflict, Unrepresentable
+from floodmark.worker.compare_window import fitted
+from floodmark.worker.conversion import arrow_type
 from warehouses import Loads, Warehouse, lake_value, plain, quoted, single
 
 ID = Column("id", "bigint", False, "int64")
@@ -59,7 +59,7 @@ def events(warehouse: Warehouse) -> Loads:
     return Loads(warehouse, EVENTS)
 
 
-def ledger(loads: Loads, load_epoch: int = 1) -> dict[Head, int]:
+def ledger(loads: Loads, load_epoch: int = 1) -> dict[ManifestId, int]:
     with loads.warehouse.open() as target:
         return {e.head: e.rows for e in target.ledger(loads.source, load_epoch)}
 
@@ -84,7 +84,7 @@ def test_a_manifest_is_loaded_once(orders: Loads, events: Loads) -> None:
         assert loads.load(chunk) == 2
         assert loads.load(chunk) == 0
         assert loads.rows() == rows
-    assert ledger(orders) == {Head(1, 1): 2}
+    assert ledger(orders) == {ManifestId(1, 1): 2}
 
 
 def test_of_several_manifests_only_those_are_loaded_that_the_ledger_lacks(events: Loads) -> None:
@@ -92,7 +92,7 @@ def test_of_several_manifests_only_those_are_loaded_that_the_ledger_lacks(events
     assert events.load(second) == 3
     assert events.load(first, second, third) == 6
     assert events.rows() == [event(name) for name in "aaabbbccc"]
-    assert ledger(events) == {Head(1, number): 3 for number in (1, 2, 3)}
+    assert ledger(events) == {ManifestId(1, number): 3 for number in (1, 2, 3)}
 
 
 def test_the_newest_row_of_a_key_counts_within_a_batch(orders: Loads) -> None:
@@ -146,12 +146,12 @@ def test_what_comes_late_gives_way_to_later_manifests(
 def test_what_is_adopted_gives_way_to_what_is_there(orders: Loads, warehouse: Warehouse) -> None:
     orders.load(orders.chunk([order(n, 5, "held") for n in (1, 2, 3)]))
     adopted = [order(1, 4, "older"), order(2, 5, "as old"), order(3, 6, "newer"), order(4)]
-    orders.load(orders.chunk(adopted), gives_way=True)
+    orders.load(orders.chunk(adopted), keep_newer_target_rows=True)
     held = [order(1, 5, "held"), order(2, 5, "held"), order(3, 6, "newer"), order(4)]
     assert orders.rows() == held
     ageless = Loads(warehouse, structs.replace(ORDERS, name="ageless", version=None))
     ageless.load(ageless.chunk([order(1, 5, "held")]))
-    ageless.load(ageless.chunk([order(1, 6, "adopted"), order(2)]), gives_way=True)
+    ageless.load(ageless.chunk([order(1, 6, "adopted"), order(2)]), keep_newer_target_rows=True)
     assert ageless.rows() == [order(1, 5, "held"), order(2)]
 
 
@@ -209,7 +209,7 @@ def test_an_empty_chunk_is_noted(orders: Loads) -> None:
     assert orders.load(orders.chunk()) == 0
     assert orders.load(orders.chunk([])) == 0
     assert orders.rows() == [order(1)]
-    assert ledger(orders) == {Head(1, 1): 1, Head(1, 2): 0, Head(1, 3): 0}
+    assert ledger(orders) == {ManifestId(1, 1): 1, ManifestId(1, 2): 0, ManifestId(1, 3): 0}
 
 
 # The ledger
@@ -244,7 +244,7 @@ def test_the_ledgers_of_tables_are_apart(warehouse: Warehouse) -> None:
     two = Loads(warehouse, EVENTS, "A:b.it's two")
     one.load(one.chunk([order(1)]))
     two.load(two.chunk([event("a")] * 2))
-    assert (ledger(one), ledger(two)) == ({Head(1, 1): 1}, {Head(1, 1): 2})
+    assert (ledger(one), ledger(two)) == ({ManifestId(1, 1): 1}, {ManifestId(1, 1): 2})
 
 
 def test_a_new_load_epoch_loads_all_again_into_one_row_a_key(orders: Loads) -> None:
@@ -270,13 +270,13 @@ def test_without_a_key_a_new_load_epoch_begins_with_an_empty_table(events: Loads
 
 def test_after_a_loss_in_the_lake_a_table_without_a_key_is_not_emptied(events: Loads) -> None:
     events.load(events.chunk([event("a"), event("b")]))
-    events.load(events.chunk([event("c")]), load_epoch=7, goes_on=True)
+    events.load(events.chunk([event("c")]), load_epoch=7, keep_existing_rows=True)
     assert events.rows() == [event("a"), event("b"), event("c")]
 
 
 def test_another_manifest_under_a_loaded_number_is_refused(orders: Loads) -> None:
     orders.load(orders.chunk([order(1)]))
-    other = orders.chunk([order(2)], head=Head(1, 1), digest="another")
+    other = orders.chunk([order(2)], head=ManifestId(1, 1), digest="another")
     with pytest.raises(CorruptLog, match="not the one that was loaded"):
         orders.load(other, orders.chunk([order(3)]))
     assert orders.rows() == [order(1)]
@@ -293,7 +293,7 @@ def test_another_number_of_rows_than_the_manifest_names_is_refused(
     with pytest.raises(FloodmarkError, match=f"name {named} rows, but 2 were found"):
         orders.load(orders.chunk([order(1, 9), order(2)], rows=named))
     assert orders.rows() == [order(1)]
-    assert ledger(orders) == {Head(1, 1): 1}
+    assert ledger(orders) == {ManifestId(1, 1): 1}
 
 
 @pytest.mark.parametrize("content", [None, b"", b"not a Parquet file"])
@@ -353,7 +353,12 @@ def lose_rows(
 
 @pytest.mark.parametrize(
     ("table", "options"),
-    [(ORDERS, {}), (ORDERS, {"gives_way": True}), (ORDERS, {"reload": True}), (EVENTS, {})],
+    [
+        (ORDERS, {}),
+        (ORDERS, {"keep_newer_target_rows": True}),
+        (ORDERS, {"reload": True}),
+        (EVENTS, {}),
+    ],
     ids=["with a key", "giving way", "reload", "without"],
 )
 def test_a_row_that_the_target_does_not_write_stops_the_load(
@@ -377,8 +382,8 @@ def test_a_row_that_the_target_does_not_write_stops_the_load(
     with pytest.raises(FloodmarkError, match=r"rows; nothing was loaded|rows, but \d were found"):
         loads.load(loads.chunk([*good, lost]), **options)
     assert loads.rows() == first
-    assert list(ledger(loads)) == [Head(1, 1)]
-    assert loads.load(loads.chunk(good, head=Head(1, 2))) == len(good)
+    assert list(ledger(loads)) == [ManifestId(1, 1)]
+    assert loads.load(loads.chunk(good, head=ManifestId(1, 2))) == len(good)
 
 
 STEPS = ("_begin", "_lock_table", "_stage", "_execute", "_commit")
@@ -720,12 +725,12 @@ def test_a_pending_manifest_that_no_longer_fits_is_refused(orders: Loads, name: 
 def test_a_ledger_of_an_earlier_version_gets_what_it_lacks(orders: Loads) -> None:
     orders.load(orders.chunk([order(1)]))
     orders.warehouse.query(f"ALTER TABLE {{schema}}.{LEDGER} DROP COLUMN quarantined_rows")
-    assert ledger(orders) == {Head(1, 1): 1}
+    assert ledger(orders) == {ManifestId(1, 1): 1}
     with orders.warehouse.open() as target:
         assert target.prepare(ORDERS) == [f"added {LEDGER}.quarantined_rows"]
         assert target.prepare(ORDERS) == []
     assert orders.load(orders.chunk([order(2)])) == 1
-    assert ledger(orders) == {Head(1, 1): 1, Head(1, 2): 1}
+    assert ledger(orders) == {ManifestId(1, 1): 1, ManifestId(1, 2): 1}
 
 
 # Quarantine
@@ -745,7 +750,7 @@ def days(warehouse: Warehouse) -> Loads:
     return Loads(warehouse, DAYS)
 
 
-def quarantined(loads: Loads) -> dict[Head, int]:
+def quarantined(loads: Loads) -> dict[ManifestId, int]:
     with loads.warehouse.open() as target:
         return {e.head: e.quarantined_rows for e in target.ledger(loads.source, 1)}
 
@@ -759,8 +764,8 @@ def test_what_does_not_fit_is_set_aside_and_the_rest_loaded(days: Loads) -> None
             target.load(days.batch(good, mixed))
     assert days.load_what_fits(good, mixed) == 4
     assert days.rows() == [day(number) for number in (1, 2, 3, 4)]
-    assert ledger(days) == {Head(1, 1): 2, Head(1, 2): 2}
-    assert quarantined(days) == {Head(1, 1): 0, Head(1, 2): 2}
+    assert ledger(days) == {ManifestId(1, 1): 2, ManifestId(1, 2): 2}
+    assert quarantined(days) == {ManifestId(1, 1): 0, ManifestId(1, 2): 2}
     assert days.copies() == []
     first, second = days.set_aside()
     assert first == {
@@ -781,7 +786,7 @@ def test_a_repeated_load_sets_nothing_aside_again(days: Loads) -> None:
     before = days.set_aside()
     assert days.load_what_fits(chunk) == 0
     assert days.set_aside() == before
-    assert (ledger(days), quarantined(days)) == ({Head(1, 1): 1}, {Head(1, 1): 1})
+    assert (ledger(days), quarantined(days)) == ({ManifestId(1, 1): 1}, {ManifestId(1, 1): 1})
     assert days.load_what_fits(chunk, load_epoch=2) == 1
     assert days.rows() == [day(1)]
 
@@ -799,7 +804,7 @@ def test_beyond_the_limit_nothing_is_loaded(days: Loads, reload: bool) -> None:
         assert shown in caught.value.message
     assert str(caught.value.hint).endswith("'loading: {quarantine_limit: …}'")
     assert days.rows() == [day(1)]
-    assert ledger(days) == {Head(1, 1): 1}
+    assert ledger(days) == {ManifestId(1, 1): 1}
     assert days.load_what_fits(chunk, most_rows=5, reload=reload) == 1
     assert [record["row"] for record in days.set_aside()] == bad
 
@@ -808,7 +813,7 @@ def test_a_chunk_of_nothing_that_fits_is_noted(days: Loads) -> None:
     days.load(days.chunk([day(1)]))
     assert days.load_what_fits(days.chunk([day(2, zero=True)])) == 0
     assert days.rows() == [day(1)]
-    assert quarantined(days) == {Head(1, 1): 0, Head(1, 2): 1}
+    assert quarantined(days) == {ManifestId(1, 1): 0, ManifestId(1, 2): 1}
 
 
 def test_every_type_is_kept_in_quarantine_and_in_the_copy(warehouse: Warehouse) -> None:

@@ -10,7 +10,7 @@ from msgspec import structs
 from floodmark.errors import FloodmarkError
 from floodmark.model.load import TargetTable
 from floodmark.model.manifest import Column
-from floodmark.warehouse.backend import LEDGER
+from floodmark.warehouse.sql_dialect import LEDGER
 from floodmark.warehouse.target import TargetTaken
 from warehouses import Loads, Warehouse
 

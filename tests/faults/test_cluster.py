@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from floodmark.children import LOOPBACK
+from floodmark.subprocesses import LOOPBACK
 from pipelines import Pipeline, ask_once, finish, numbers, wait_until
 from servers.spark import SECURITY, SparkCluster
 

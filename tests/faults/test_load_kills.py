@@ -14,10 +14,11 @@ from msgspec import structs
 import processes
 from floodmark.config.models import PostgresConnection
 from floodmark.errors import BusyError, FloodmarkError
-from floodmark.warehouse.backend import LEDGER, STAGING
-from floodmark.warehouse.postgres_spread import PartTarget
-from floodmark.warehouse.spread import Spread
-from floodmark.warehouse.sql import SqlTarget
+from floodmark.warehouse.parallel import ParallelRun
+from floodmark.warehouse.postgres.parallel_copy import PartTarget
+from floodmark.warehouse.sql_dialect import LEDGER, STAGING
+from floodmark.warehouse.sql_target import SqlTarget
+from parallel_loads import ALWAYS
 from processes import Doom, DoomedWrites
 from scenarios import open_store, use_test_keys
 from servers.dropping import CommitDropper, Moment
@@ -25,7 +26,6 @@ from servers.postgres import PrivatePostgres
 from servers.redshift import RedshiftStandIn
 from servers.redshift.faults import DropAfter, DropBefore, Fault, first
 from sources import SourceTable, Struck, check_loaded, load, source_tables
-from spreading import ALWAYS
 from warehouses import Warehouse, new_warehouse
 
 WORKER_STEPS = ("_copy", "_commit")
@@ -52,7 +52,7 @@ def load_and_die(
     moment: str,
     steps: Sequence[str],
     batch_bytes: int,
-    spread: Spread | None,
+    spread: ParallelRun | None,
 ) -> None:
     doom = Doom(step, moment)
     for name in WORKER_STEPS if spread else ():
@@ -72,7 +72,7 @@ def die_everywhere(
     moment: str,
     steps: Sequence[str],
     batch_bytes: int,
-    spread: Spread | None = None,
+    spread: ParallelRun | None = None,
 ) -> int:
     """Die at the first step of one load, at the second of the next …; say how many there were."""
     random = Random(1)
@@ -150,7 +150,7 @@ def test_the_connection_is_lost_before_any_step(
     postgres_warehouse: Warehouse,
     postgres: PrivatePostgres,
     batch_bytes: int,
-    spread: Spread | None,
+    spread: ParallelRun | None,
 ) -> None:
     warehouse, (single, *_, keyless) = postgres_warehouse, source_tables()
     random = Random(1)

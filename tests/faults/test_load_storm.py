@@ -13,9 +13,9 @@ from typing import Any
 import processes
 from floodmark.errors import FloodmarkError
 from floodmark.model.position import Position
-from floodmark.state import steering
-from floodmark.warehouse.backend import LEDGER, PassingConflict
-from floodmark.warehouse.sql import SqlTarget
+from floodmark.state import operator_changes
+from floodmark.warehouse.sql_dialect import LEDGER, PassingConflict
+from floodmark.warehouse.sql_target import SqlTarget
 from processes import Doom, DoomedObjectStore
 from scenarios import open_store
 from sources import SourceTable, Struck, check_loaded, load, source_tables
@@ -78,18 +78,18 @@ class Storm:
             assert watermark is not None
             if at := watermark.position.timestamp:
                 moment = min(at, random.choice(table.rows)["update_at"])
-                steering.set_position(store, table.name, Position(timestamp=moment))
+                operator_changes.set_position(store, table.name, Position(timestamp=moment))
             return
         if what == "restore":
             head = random.choice(sorted(store.log.heads(table.name)))
-            steering.restore_manifest(store, table.name, head)
+            operator_changes.restore_manifest(store, table.name, head)
             return
         stages: dict[str, list[Any]] = {
             "reset": ["extract", "load"],
             "reset load": ["load"],
             "reset extract": ["extract"],
         }
-        steering.reset(store, table.name, stages[what])
+        operator_changes.reset(store, table.name, stages[what])
 
     def _lose(self) -> None:
         """Lose the target with all that is in it."""

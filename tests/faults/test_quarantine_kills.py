@@ -11,11 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import processes
+from floodmark.model import lake_layout
+from floodmark.model.log_state import ManifestId
 from floodmark.model.manifest import Chunk, Column
-from floodmark.model.standing import Head
 from floodmark.model.table import TableName
-from floodmark.state import layout
-from floodmark.warehouse.sql import SqlTarget
+from floodmark.warehouse.sql_target import SqlTarget
 from processes import Doom, DoomedWrites
 from scenarios import open_store, use_test_keys
 from sources import NUMBER, PAYLOAD, SourceTable, load
@@ -71,11 +71,11 @@ def check(warehouse: Warehouse, table: SourceTable) -> None:
     assert state.total_rows == sum(e.rows for e in ledger.values())
     assert state.quarantined_rows == sum(e.quarantined_rows for e in ledger.values()) > 0
     assert (state.status, watermark.loaded_head) == ("success", watermark.head)
-    aside = Counter[Head | None]()
-    for info in objects.list_objects(layout.quarantine(table.name, state.load_epoch)):
+    aside = Counter[ManifestId | None]()
+    for info in objects.list_objects(lake_layout.quarantine(table.name, state.load_epoch)):
         records = pq.read_table(pa.BufferReader(objects.get(info.key).data)).to_pylist()
         assert {record["row"]["day"] for record in records} == {None}
-        aside[layout.head_of_quarantine(info.key)] += len(records)
+        aside[lake_layout.head_of_quarantine(info.key)] += len(records)
     assert aside == {h: e.quarantined_rows for h, e in ledger.items() if e.quarantined_rows}
     expected = [{c.name: row[c.name] for c in table.columns} for row in table.rows if row["day"]]
     assert sorted(warehouse.rows(table.target), key=repr) == sorted(expected, key=repr)
@@ -96,5 +96,5 @@ def test_killed_before_any_step(warehouse: Warehouse) -> None:
         if process.exitcode == 0:
             break
     assert step > 10
-    copies = warehouse.lake.open().list_objects(layout.copies(table.name, 1))
+    copies = warehouse.lake.open().list_objects(lake_layout.copies(table.name, 1))
     assert list(copies) == []

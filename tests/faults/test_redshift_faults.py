@@ -11,14 +11,14 @@ from msgspec import structs
 from floodmark.config.models import RedshiftConnection
 from floodmark.errors import FloodmarkError
 from floodmark.model.load import TargetTable
+from floodmark.model.log_state import ManifestId
 from floodmark.model.manifest import Column
 from floodmark.model.notice import Notice
-from floodmark.model.standing import Head
-from floodmark.warehouse.backend import PassingConflict
-from floodmark.warehouse.files import LakeFiles
-from floodmark.warehouse.redshift import RedshiftTarget
-from floodmark.warehouse.redshift_locks import lock_name
-from floodmark.warehouse.sql import TRIES
+from floodmark.warehouse.lake_reader import LakeFiles
+from floodmark.warehouse.redshift.locks import lock_name
+from floodmark.warehouse.redshift.target import RedshiftTarget
+from floodmark.warehouse.sql_dialect import PassingConflict
+from floodmark.warehouse.sql_target import TRIES
 from scenarios import new_lake, use_test_keys
 from servers.dropping import CommitDropper
 from servers.redshift import RedshiftStandIn
@@ -63,7 +63,7 @@ def loads(
     return made
 
 
-def ledger(loads: Loads) -> dict[Head, int]:
+def ledger(loads: Loads) -> dict[ManifestId, int]:
     with loads.warehouse.open() as target:
         return {entry.head: entry.rows for entry in target.ledger(loads.source, 1)}
 

@@ -14,9 +14,9 @@ import pytest
 import processes
 from floodmark.api import project
 from floodmark.config.models import LakeSettings, RetrySettings
-from floodmark.engine import files, uploads
 from floodmark.storage.objects import ObjectStore
 from floodmark.storage.opening import open_lake
+from floodmark.worker import lake_writer, s3_writer
 from pipelines import DirectEngine, Pipeline, ask_once, finish, numbers, wait_until
 from processes import Doom, DoomedWrites
 from scenarios import Lake
@@ -65,10 +65,10 @@ def doom_files(doom: Doom) -> None:
             found = getattr(os, name)
             return doom.around(found) if name in FILE_STEPS else found
 
-    files.os = Steps()  # type: ignore[assignment,attr-defined]
+    lake_writer.os = Steps()  # type: ignore[assignment,attr-defined]
     for name in ("start", "append", "finish"):
-        original = getattr(uploads.S3Uploads, name)
-        setattr(uploads.S3Uploads, name, doom.around(original))
+        original = getattr(s3_writer.S3Uploads, name)
+        setattr(s3_writer.S3Uploads, name, doom.around(original))
 
 
 def doomed_sync(pipeline: Pipeline, step: int, moment: str, tally: Path) -> None:

@@ -10,15 +10,15 @@ import pytest
 from msgspec import structs
 
 import processes
+from floodmark.model.checksummed_json import seal
+from floodmark.model.log_state import ManifestId
 from floodmark.model.position import Position
-from floodmark.model.sealed import seal
-from floodmark.model.standing import Head
 from floodmark.model.timestamps import utc_now
 from floodmark.model.transitions import extract_failed, extract_started, loaded
 from floodmark.model.watermark import Watermark, empty_watermark
-from floodmark.state import steering
-from floodmark.state.validation import validate
-from floodmark.state.watermarks import WatermarkStore
+from floodmark.state import operator_changes
+from floodmark.state.lake_validation import validate
+from floodmark.state.watermark_store import WatermarkStore
 from processes import Doom, DoomedObjectStore
 from scenarios import TABLE, Lake, land, new_lake, open_store, snapshot, use_test_keys
 
@@ -26,7 +26,7 @@ OLDER = b'{"mysql_state": {"last_id": 77}, "backup_strategy": "manual_cli"}'
 
 
 def set_position(store: WatermarkStore) -> None:
-    steering.set_position(store, TABLE, Position(id=5))
+    operator_changes.set_position(store, TABLE, Position(id=5))
 
 
 def commit(store: WatermarkStore) -> None:
@@ -42,23 +42,23 @@ def first_commit(store: WatermarkStore) -> None:
 
 
 def reset(store: WatermarkStore) -> None:
-    steering.reset(store, TABLE, ["extract", "load"])
+    operator_changes.reset(store, TABLE, ["extract", "load"])
 
 
 def reset_load(store: WatermarkStore) -> None:
-    steering.reset(store, TABLE, ["load"])
+    operator_changes.reset(store, TABLE, ["load"])
 
 
 def restore(store: WatermarkStore) -> None:
-    steering.restore_manifest(store, TABLE, Head(1, 1))
+    operator_changes.restore_manifest(store, TABLE, ManifestId(1, 1))
 
 
 def restore_document(store: WatermarkStore) -> None:
-    first = open_store(store.objects).log.read(TABLE, Head(1, 1))
+    first = open_store(store.objects).log.read(TABLE, ManifestId(1, 1))
     current = store.get(TABLE)
     assert current is not None
     earlier = replace_standing(current, first.standing.mysql_state.last_id)
-    steering.restore_document(store, TABLE, seal(earlier), name="file")
+    operator_changes.restore_document(store, TABLE, seal(earlier), name="file")
 
 
 def note_load(store: WatermarkStore) -> None:
@@ -105,7 +105,7 @@ def prepare(lake: Lake, change: str) -> None:
         return
     store = open_store(objects, session="20250801_000000_before")
     land(store, rows=10, name="first")
-    first = Head(1, 1)
+    first = ManifestId(1, 1)
     store.update(
         TABLE,
         lambda now: loaded(now, through=first, total_rows=10, session_rows=10, now=utc_now()),

@@ -12,13 +12,14 @@ import pytest
 
 import processes
 from floodmark.errors import FloodmarkError, LeaseHeld, LostRace
+from floodmark.model import lake_layout
 from floodmark.model.manifest import Chunk, Reset
 from floodmark.model.notice import Notice
 from floodmark.model.timestamps import utc_now
 from floodmark.model.transitions import extract_started
-from floodmark.state import layout, steering
+from floodmark.state import operator_changes
+from floodmark.state.lake_validation import validate
 from floodmark.state.lease import read_lease
-from floodmark.state.validation import validate
 from floodmark.storage.memory import MemoryObjectStore
 from floodmark.storage.objects import ObjectInfo
 from scenarios import TABLE, Lake, chunk_after, land, new_lake, open_store, use_test_keys
@@ -71,7 +72,7 @@ def test_eight_processes_lose_no_update(lake: Lake) -> None:
     assert 1 <= watermark.revision <= updates + WRITERS
     assert store.recoveries.of(TABLE) == [], "a race is no damage"
     assert validate(store, TABLE).differences == ()
-    saved = store.copies.read(TABLE, layout.primary(TABLE), "primary")
+    saved = store.copies.read(TABLE, lake_layout.primary(TABLE), "primary")
     assert saved is not None
     assert saved.watermark == watermark, "the last checkpoint is of the last update"
 
@@ -80,7 +81,7 @@ def test_a_run_that_paused_over_a_reset_cannot_commit() -> None:
     objects = MemoryObjectStore()
     paused = open_store(objects)
     before = land(paused, rows=10, name="before")
-    steering.reset(open_store(objects), TABLE, ["extract", "load"])
+    operator_changes.reset(open_store(objects), TABLE, ["extract", "load"])
 
     with pytest.raises(LostRace):
         paused.commit(TABLE, lambda _: chunk_after(before, 5, "stale"))
@@ -192,7 +193,7 @@ def test_a_false_alarm_in_a_race_is_not_recorded_as_a_recovery() -> None:
 
         def get(self, key: str) -> Any:
             found = super().get(key)
-            if self.armed and key == layout.primary(TABLE):
+            if self.armed and key == lake_layout.primary(TABLE):
                 self.armed = False
                 land(open_store(self), rows=1, name="meanwhile", races=1)
             return found
@@ -217,10 +218,10 @@ def test_a_first_run_that_begins_while_one_looks_is_not_taken_for_a_loss() -> No
         armed = True
 
         def list_objects(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
-            if self.armed and prefix == layout.data_files(TABLE):
+            if self.armed and prefix == lake_layout.data_files(TABLE):
                 self.armed = False
                 open_store(self).update(TABLE, extract_started)
-                self.put(f"{layout.data_files(TABLE)}first.parquet", b"...")
+                self.put(f"{lake_layout.data_files(TABLE)}first.parquet", b"...")
             return super().list_objects(prefix, after=after)
 
     watermark = open_store(BeginsAfterALook()).get(TABLE)

@@ -8,15 +8,16 @@ from collections.abc import Iterator
 import pytest
 
 from floodmark.errors import FloodmarkError
+from floodmark.model import lake_layout
+from floodmark.model.log_state import ManifestId
 from floodmark.model.manifest import Chunk, Manifest
 from floodmark.model.position import Position
-from floodmark.model.standing import Head
 from floodmark.model.timestamps import utc_now
 from floodmark.model.transitions import loaded
 from floodmark.model.watermark import Watermark
-from floodmark.state import layout, steering
-from floodmark.state.validation import validate
-from floodmark.state.watermarks import WatermarkStore
+from floodmark.state import operator_changes
+from floodmark.state.lake_validation import validate
+from floodmark.state.watermark_store import WatermarkStore
 from scenarios import TABLE, Lake, land, new_lake, open_store, use_test_keys
 from servers.faults import FaultyProxy, random_faults
 from servers.ministack import Ministack
@@ -94,7 +95,7 @@ def test_a_sync_in_a_storm_loses_and_repeats_nothing(
 
     store = open_store(calm.open())
     log = manifests(store)
-    assert [manifest.head for manifest in log] == [Head(1, n) for n in range(1, CHUNKS + 1)]
+    assert [manifest.head for manifest in log] == [ManifestId(1, n) for n in range(1, CHUNKS + 1)]
     position = Position()
     for number, manifest in enumerate(log):
         chunk = manifest.change
@@ -128,11 +129,11 @@ def test_steering_in_a_storm_happens_once_or_is_reported(
     for attempt in range(40):
         position = Position(id=generator.randrange(1_000_000))
         # Each command is a run of its own, and the one before may not have given back its lease.
-        calm_store.objects.delete(layout.lease(TABLE))
+        calm_store.objects.delete(lake_layout.lease(TABLE))
         before = len(list(calm_store.log.heads(TABLE)))
         store = open_store(stormy.open(), session=f"20250801_{attempt:06d}_{uuid.uuid4().hex[:4]}")
         try:
-            after = steering.set_position(store, TABLE, position)
+            after = operator_changes.set_position(store, TABLE, position)
         except FloodmarkError:
             assert len(list(calm_store.log.heads(TABLE))) in (before, before + 1)
         else:

@@ -5,7 +5,7 @@ from pathlib import Path
 from random import Random
 
 from floodmark.config.models import DuckdbConnection
-from floodmark.state import layout
+from floodmark.model import lake_layout
 from fuzz.kills import killed_sync
 from fuzz.tables import Table
 from fuzz.world import World
@@ -31,14 +31,14 @@ def lose_target(world: World, table: Table, random: Random) -> None:
 def lose_copies(world: World, table: Table, random: Random) -> None:
     """Lose, cut short, or put back an older copy of a watermark."""
     objects, name = world.pipeline.lake.open(), world.pipeline.table(table.name)
-    primary = layout.primary(name)
+    primary = lake_layout.primary(name)
     copies = [
         info.key
-        for folder in (layout.DAILY, layout.SESSIONS)
+        for folder in (lake_layout.DAILY, lake_layout.SESSIONS)
         for info in objects.list_objects(folder)
         if table.name in info.key
     ]
-    if primary not in {info.key for info in objects.list_objects(layout.PRIMARIES)}:
+    if primary not in {info.key for info in objects.list_objects(lake_layout.PRIMARIES)}:
         return
     match random.choice(["primary", "half", "older", "copies", "all"]):
         case "primary":

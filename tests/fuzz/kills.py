@@ -8,7 +8,7 @@ from floodmark.api import project
 from floodmark.config.models import LakeSettings, RetrySettings
 from floodmark.storage.objects import ObjectStore
 from floodmark.storage.opening import open_lake
-from floodmark.warehouse.sql import SqlTarget
+from floodmark.warehouse.sql_target import SqlTarget
 from pipelines import DirectEngine, Pipeline
 from processes import Doom, DoomedWrites
 

@@ -23,13 +23,13 @@ from floodmark.config.models import (
     TableSettings,
 )
 from floodmark.config.secret import Secret
-from floodmark.engine.job import data_file_key
 from floodmark.errors import BusyError
-from floodmark.lake.adoption import is_foreign
 from floodmark.model.position import Position
 from floodmark.model.table import TableName
-from floodmark.state import steering
-from floodmark.sync.adoption import Adoption, AdoptionResult, adopt_files
+from floodmark.state import operator_changes
+from floodmark.state.unlisted_files import is_foreign
+from floodmark.sync.adopt import Adoption, AdoptionResult, adopt_files
+from floodmark.worker.job import data_file_key
 from pipelines import Ended, Pipeline, ask_once
 from processes import Doom, DoomedObjectStore
 from scenarios import Lake, open_store
@@ -95,7 +95,7 @@ def put(it: Pipeline, name: str, data: bytes, *, hours: float | None = None) -> 
 
 
 def set_by_hand(it: Pipeline, moment: datetime) -> None:
-    steering.set_position(open_store(it.lake.open()), it.table(), Position(moment))
+    operator_changes.set_position(open_store(it.lake.open()), it.table(), Position(moment))
 
 
 def loaded(warehouse: Warehouse) -> list[tuple[Any, ...]]:
@@ -263,10 +263,12 @@ MISFITS: dict[str, tuple[bytes, str]] = {
 }
 
 
-@pytest.mark.parametrize("misfit", MISFITS)
-def test_what_does_not_fit_is_refused_with_both_sides(pipeline: New, misfit: str) -> None:
+@pytest.mark.parametrize("unsupported value", MISFITS)
+def test_what_does_not_fit_is_refused_with_both_sides(
+    pipeline: New, unsupported_value: str
+) -> None:
     it = new(pipeline)
-    data, message = MISFITS[misfit]
+    data, message = MISFITS[unsupported_value]
     put(it, "1_fits.parquet", parquet([row(7)]))
     put(it, "2_does_not.parquet", data)
     set_by_hand(it, JUNE.replace(tzinfo=UTC))
@@ -383,7 +385,9 @@ def with_files(it: Pipeline, folder: str) -> Lake:
     for number, schema in enumerate(schemas):
         key = f"incremental/{it.schema}.t/{number}.parquet"
         lake.open().put(key, parquet([row(number)], schema))
-    steering.set_position(open_store(lake.open()), it.table(), Position(JUNE.replace(tzinfo=UTC)))
+    operator_changes.set_position(
+        open_store(lake.open()), it.table(), Position(JUNE.replace(tzinfo=UTC))
+    )
     return lake
 
 

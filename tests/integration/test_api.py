@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 import floodmark
-from floodmark.engine.job import ExtractionJob
 from floodmark.model.extraction import Receipt, Window
 from floodmark.state.lease import read_lease
-from floodmark.sync import spark as engines
+from floodmark.sync import spark_engine as engines
+from floodmark.worker.job import ExtractionJob
 from pipelines import DirectEngine, Pipeline, ask_once, cold_environment, numbers
 
 pytestmark = pytest.mark.enough_on("mysql")  # it is about the caller

@@ -28,7 +28,7 @@ from floodmark.config.secret import Secret
 from floodmark.errors import FloodmarkError
 from floodmark.model.timestamps import utc_now
 from floodmark.tunnels.tunnel import open_tunnel
-from floodmark.warehouse.redshift_session import RedshiftSession
+from floodmark.warehouse.redshift.session import RedshiftSession
 from pipelines import Pipeline, ask_once, use_redshift
 from scenarios import new_lake, use_test_keys
 from servers import REGION

@@ -22,13 +22,9 @@ from floodmark.embedded.mariadb import PrivateMariaDB
 from floodmark.model.bound import Activity, Bound, Ceiling
 from floodmark.model.position import START, Position
 from floodmark.model.table import TableName
-from floodmark.planning.bounds import GRACE, id_bound, settled_before, timestamp_bound
-from floodmark.planning.cursor import choose_cursor
-from floodmark.planning.windows import plan_chunks
-from floodmark.sources.catalog import read_table
-from floodmark.sources.connection import MysqlSession, connect
-from floodmark.sources.edges import cursor_edges
-from floodmark.sources.in_flight import (
+from floodmark.mysql.catalog import read_table
+from floodmark.mysql.connection import MysqlSession, connect
+from floodmark.mysql.in_flight import (
     _TRANSACTIONS,
     NEVER_FRESH,
     NO_PROCESS,
@@ -37,9 +33,13 @@ from floodmark.sources.in_flight import (
     read_first_gap,
     read_offset,
 )
-from floodmark.sources.in_flight import read_activity as read_activity_of
-from floodmark.sources.servers import read_server
-from floodmark.sources.statements import relation, window_predicate
+from floodmark.mysql.in_flight import read_activity as read_activity_of
+from floodmark.mysql.predicates import relation, window_predicate
+from floodmark.mysql.servers import read_server
+from floodmark.mysql.window_edges import cursor_edges
+from floodmark.planning.bounds import GRACE, id_bound, settled_before, timestamp_bound
+from floodmark.planning.cursor import choose_cursor
+from floodmark.planning.windows import plan_chunks
 
 SECOND = timedelta(seconds=1)
 NAME = TableName("S", "bounds", "t")
@@ -369,7 +369,7 @@ def test_many_who_ask_do_not_starve_each_other(
 def test_a_list_that_is_never_fresh_holds_everything_back(
     reader: MysqlSession, writer: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("floodmark.sources.in_flight._GIVE_UP_SECONDS", 1)
+    monkeypatch.setattr("floodmark.mysql.in_flight._GIVE_UP_SECONDS", 1)
     monitor = writer()
     stop = threading.Event()
 

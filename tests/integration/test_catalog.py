@@ -9,8 +9,8 @@ from floodmark.embedded.mariadb import PrivateMariaDB
 from floodmark.errors import ConfigError, FloodmarkError, UsageError
 from floodmark.model.schema import SourceIndex, SourceTable
 from floodmark.model.table import TableName
-from floodmark.sources.catalog import read_table
-from floodmark.sources.connection import connect
+from floodmark.mysql.catalog import read_table
+from floodmark.mysql.connection import connect
 from pipelines import numbers
 from servers.mysql import PrivateMySQL
 

@@ -10,10 +10,10 @@ from unittest.mock import patch
 import pytest
 
 from floodmark.embedded.mariadb import PrivateMariaDB
+from floodmark.model import lake_layout
 from floodmark.model.manifest import Set
 from floodmark.model.position import Position
 from floodmark.model.timestamps import utc_now
-from floodmark.state import layout
 from pipelines import Ended, Pipeline, ask, ask_once, session
 from scenarios import open_store, snapshot
 
@@ -130,7 +130,7 @@ def written_ahead(it: Pipeline, *arguments: str) -> None:
 def state(it: Pipeline) -> dict[str, bytes]:
     """Everything in the lake but leases, which are given back, and what is known of the lake."""
     found = snapshot(it.lake.open())
-    passing = (layout.LEASES, layout.PROBED)
+    passing = (lake_layout.LEASES, lake_layout.PROBED)
     return {key: data for key, data in found.items() if not key.startswith(passing)}
 
 
@@ -208,7 +208,7 @@ def test_a_state_that_a_wrong_clock_wrote_is_left_by_the_hint(
     assert set(it.ids().values()) == {1}
     assert it.call("watermark", "validate", "-t", f"{it.schema}.t").code == 0
     assert it.call("watermark", "list").code == 0
-    it.lake.open().delete(layout.primary(it.table()))
+    it.lake.open().delete(lake_layout.primary(it.table()))
     assert it.call("sync", "-p", "main").code == 0
     it.check_tracking()
 

@@ -10,9 +10,9 @@ import duckdb
 import pytest
 from msgspec import structs
 
+from floodmark.model import lake_layout
+from floodmark.model.checksummed_json import seal
 from floodmark.model.manifest import Chunk, Manifest
-from floodmark.model.sealed import seal
-from floodmark.state import layout
 from pipelines import Ended, Pipeline, ask_once, numbers
 
 New = Callable[..., Pipeline]
@@ -256,7 +256,7 @@ def without_cursors(it: Pipeline) -> None:
             change=structs.replace(manifest.change, cursor=None),
             standing=structs.replace(manifest.standing, mysql_state=state),
         )
-        objects.put(layout.manifest(it.table(), manifest.head), seal(older))
+        objects.put(lake_layout.manifest(it.table(), manifest.head), seal(older))
     for key in _watermarks(it):
         objects.delete(key)
 

@@ -14,12 +14,12 @@ import pytest
 from floodmark.checks.check import check_clock
 from floodmark.checks.lake import check_lake
 from floodmark.checks.spark import check_spark
-from floodmark.children import LOOPBACK
 from floodmark.config.models import SparkSettings
 from floodmark.embedded.mariadb import PrivateMariaDB
 from floodmark.embedded.process import free_ports
 from floodmark.model.timestamps import utc_now
 from floodmark.storage.memory import MemoryObjectStore
+from floodmark.subprocesses import LOOPBACK
 from pipelines import Pipeline
 from scenarios import open_store
 from servers.postgres import PrivatePostgres

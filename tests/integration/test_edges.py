@@ -17,13 +17,13 @@ from floodmark.model.extraction import ChunkPlan, Edge, Window
 from floodmark.model.position import START, Position
 from floodmark.model.schema import SourceTable
 from floodmark.model.table import TableName
+from floodmark.mysql.catalog import read_table
+from floodmark.mysql.connection import MysqlSession, connect
+from floodmark.mysql.predicates import relation, window_predicate
+from floodmark.mysql.row_estimates import count_unusable, estimate_rows
+from floodmark.mysql.window_edges import cursor_edges, key_edges, limited_bound, read_numbers
 from floodmark.planning.cursor import choose_cursor
 from floodmark.planning.windows import check_tiling, plan_chunks
-from floodmark.sources.catalog import read_table
-from floodmark.sources.connection import MysqlSession, connect
-from floodmark.sources.counts import count_unusable, estimate_rows
-from floodmark.sources.edges import cursor_edges, key_edges, limited_bound, read_numbers
-from floodmark.sources.statements import relation, window_predicate
 from pipelines import numbers
 
 NOON = datetime(2025, 8, 4, 12, tzinfo=UTC)

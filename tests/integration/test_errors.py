@@ -9,9 +9,9 @@ from pathlib import Path
 import click
 import pytest
 
-from floodmark.children import LOOPBACK
 from floodmark.cli.main import run
 from floodmark.embedded.process import free_ports
+from floodmark.subprocesses import LOOPBACK
 from scenarios import Lake, land, open_store, write_config
 from terminals import on_terminal
 
@@ -192,7 +192,9 @@ runpy.run_module("floodmark", run_name="__main__")
 """
 
 
-@pytest.mark.parametrize("module", ["floodmark.cli.main", "click", "floodmark.state.watermarks"])
+@pytest.mark.parametrize(
+    "module", ["floodmark.cli.main", "click", "floodmark.state.watermark_store"]
+)
 @pytest.mark.parametrize(
     ("log_format", "line"), [("text", "error: stopped"), ("json", '"message":"stopped"')]
 )

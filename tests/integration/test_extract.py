@@ -17,23 +17,23 @@ import pytest
 from floodmark.config.models import LakeSettings, MysqlConnection, RetrySettings
 from floodmark.config.secret import Secret
 from floodmark.embedded.mariadb import PrivateMariaDB
-from floodmark.engine.archive import find_archive
-from floodmark.engine.extract import extract
-from floodmark.engine.java import find_java
-from floodmark.engine.job import ExtractionJob
-from floodmark.engine.reading import connectorx_url
-from floodmark.engine.session import spark_session
-from floodmark.engine.tasks import Spark
 from floodmark.errors import FloodmarkError
 from floodmark.model.cursor import Cursor
 from floodmark.model.extraction import Receipt, Window
 from floodmark.model.manifest import DataFile
 from floodmark.model.position import START, Position
 from floodmark.model.table import TableName
-from floodmark.sources.catalog import read_table
-from floodmark.sources.connection import connect
-from floodmark.sources.projection import plan_columns
+from floodmark.mysql.catalog import read_table
+from floodmark.mysql.connection import connect
+from floodmark.mysql.select_list import plan_columns
+from floodmark.spark.class_archive import find_archive
+from floodmark.spark.extract import extract
+from floodmark.spark.jvm_launcher import find_java
+from floodmark.spark.runner import Spark
+from floodmark.spark.session import spark_session
 from floodmark.storage.opening import open_lake
+from floodmark.worker.job import ExtractionJob
+from floodmark.worker.mysql_reader import connectorx_url
 from pipelines import numbers
 from servers.seaweedfs import SeaweedFS
 
@@ -248,7 +248,9 @@ def kill_workers() -> None:
 def is_worker(pid: int) -> bool:
     """Whether a process was forked by the daemon that our Java started."""
     daemon = parent(pid)
-    return "floodmark.engine.daemon" in command(daemon) and parent(parent(daemon)) == os.getpid()
+    return (
+        "floodmark.spark.worker_daemon" in command(daemon) and parent(parent(daemon)) == os.getpid()
+    )
 
 
 def parent(pid: int) -> int:

@@ -16,7 +16,7 @@ from floodmark.cli.main import run
 from floodmark.config.loading import load_config
 from floodmark.embedded.mariadb import PrivateMariaDB
 from floodmark.embedded.settlement import create_tables
-from floodmark.sync import spark as engines
+from floodmark.sync import spark_engine as engines
 from pipelines import DirectEngine, warm_engine
 
 ROOT = Path(__file__).parents[2]

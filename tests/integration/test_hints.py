@@ -13,7 +13,7 @@ from unittest.mock import patch
 import duckdb
 import pytest
 
-from floodmark.state import layout
+from floodmark.model import lake_layout
 from floodmark.storage.local import LocalObjectStore
 from hints import commands_in
 from pipelines import Ended, Pipeline, ask_once
@@ -252,7 +252,7 @@ def test_file_that_is_no_watermark(pipeline: New) -> None:
 def test_system_watermark_that_is_damaged(pipeline: New) -> None:
     it = make(pipeline)
     assert it.call("watermark", "set", "1week", "--force").code == 0
-    it.lake.open().put(layout.SYSTEM, b"{")
+    it.lake.open().put(lake_layout.SYSTEM, b"{")
     ended = sync(it)
     assert ended.code == 1
     (command,) = commands_in(ended.err)
@@ -299,7 +299,7 @@ def test_lake_that_began_to_ignore_conditions(pipeline: New) -> None:
     def careless(objects: LocalObjectStore, key: str, data: bytes) -> str:
         """Another run writes the same manifest right after us."""
         etag = objects.put(key, data)
-        return objects.put(key, b"theirs") if key.startswith(layout.MANIFESTS) else etag
+        return objects.put(key, b"theirs") if key.startswith(lake_layout.MANIFESTS) else etag
 
     with patch.object(LocalObjectStore, "put_if_absent", careless):
         ended = sync(it)

@@ -10,7 +10,6 @@ import click
 import pytest
 import yaml
 
-from floodmark.children import LOOPBACK
 from floodmark.cli import init_tls
 from floodmark.cli.init import Answers
 from floodmark.cli.log import Log
@@ -20,7 +19,8 @@ from floodmark.config.models import MysqlConnection, TlsSettings
 from floodmark.embedded.mariadb import PrivateMariaDB
 from floodmark.embedded.process import free_ports
 from floodmark.model.timestamps import utc_now
-from floodmark.sync import spark as engines
+from floodmark.subprocesses import LOOPBACK
+from floodmark.sync import spark_engine as engines
 from pipelines import DirectEngine, numbers
 from servers.mysql import PrivateMySQL
 from terminals import on_terminal

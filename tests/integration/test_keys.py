@@ -10,8 +10,8 @@ from floodmark.config.models import MysqlConnection
 from floodmark.config.secret import Secret
 from floodmark.embedded.mariadb import PrivateMariaDB
 from floodmark.model.table import TableName
-from floodmark.sources.catalog import read_table
-from floodmark.sources.connection import connect
+from floodmark.mysql.catalog import read_table
+from floodmark.mysql.connection import connect
 from pipelines import Ended, Pipeline, ask_once, numbers
 from servers.mysql import PrivateMySQL
 

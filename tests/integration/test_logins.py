@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 from floodmark.cli import sync_every
-from floodmark.cli.stopping import Terminated
+from floodmark.cli.signals import Terminated
 from floodmark.config.logins import LOGINS
 from floodmark.config.models import (
     LakeSettings,
@@ -26,12 +26,12 @@ from floodmark.config.models import (
 from floodmark.config.secret import Secret
 from floodmark.embedded.mariadb import PrivateMariaDB
 from floodmark.errors import FloodmarkError
-from floodmark.sources.connection import MysqlSession, connect
+from floodmark.mysql.connection import MysqlSession, connect
 from floodmark.storage.memory import MemoryObjectStore
 from floodmark.tunnels.tunnel import Tunnels
-from floodmark.warehouse import redshift_session
-from floodmark.warehouse.opening import open_target
-from floodmark.warehouse.redshift_session import RedshiftSession
+from floodmark.warehouse.factory import open_target
+from floodmark.warehouse.redshift import session
+from floodmark.warehouse.redshift.session import RedshiftSession
 from pipelines import Pipeline, ask_once, use_redshift
 from servers.ministack import Ministack
 from servers.postgres import PrivatePostgres
@@ -187,7 +187,7 @@ def test_a_silent_connection_is_kept_alive(redshift: RedshiftStandIn) -> None:
 
 
 def test_a_server_that_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(redshift_session, "CONNECT_SECONDS", 0.2)
+    monkeypatch.setattr(session, "CONNECT_SECONDS", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         connection = RedshiftConnection(
             host="127.0.0.1", port=silent.getsockname()[1], database="d", user="u", ssl=False

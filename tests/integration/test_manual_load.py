@@ -10,15 +10,15 @@ from msgspec import structs
 
 from floodmark.config.models import Connection, PostgresConnection, RedshiftConnection
 from floodmark.errors import FloodmarkError
+from floodmark.model.log_state import ManifestId
 from floodmark.model.notice import Notice
 from floodmark.model.position import Position
-from floodmark.model.standing import Head
 from floodmark.model.transitions import loaded
 from floodmark.model.watermark import Watermark
-from floodmark.state import steering
-from floodmark.state.watermarks import WatermarkStore
-from floodmark.warehouse.backend import LEDGER
-from floodmark.warehouse.sql import SqlTarget
+from floodmark.state import operator_changes
+from floodmark.state.watermark_store import WatermarkStore
+from floodmark.warehouse.sql_dialect import LEDGER
+from floodmark.warehouse.sql_target import SqlTarget
 from pipelines import Pipeline, ask_once
 from scenarios import open_store
 from sources import SourceTable, Struck, check_loaded, load, source_tables
@@ -40,7 +40,7 @@ def extract_at(warehouse: Warehouse, table: SourceTable, moment: datetime, rows:
 
 
 def set_at(warehouse: Warehouse, table: SourceTable, moment: datetime) -> None:
-    steering.set_position(open_store(warehouse.lake.open()), table.name, Position(moment))
+    operator_changes.set_position(open_store(warehouse.lake.open()), table.name, Position(moment))
 
 
 def stand(warehouse: Warehouse, table: SourceTable) -> Watermark:
@@ -63,7 +63,7 @@ def test_what_was_created_before_the_manual_timestamp_stays_pending(warehouse: W
         assert "loading: files after 2025-09-01 13:00:00" in notices[-1].message
     after = stand(warehouse, single)
     assert len(warehouse.rows(single.target)) == after.redshift_state.total_rows == 5
-    assert after.loaded_head == Head(1, 0)  # never further than what is whole
+    assert after.loaded_head == ManifestId(1, 0)  # never further than what is whole
     assert after.redshift_state.status == "pending"
     assert after.standing == before.standing  # stage 1 is as the operator left it
     assert after.metadata.manual_watermark
@@ -105,7 +105,7 @@ def test_reset_then_set_then_load_what_is_in_the_lake(warehouse: Warehouse) -> N
         for hour, rows in enumerate([3, 4, 5]):
             extract_at(warehouse, table, NOON + hour * HOUR, rows)
         load(warehouse, table, batch_bytes=TOGETHER)
-        steering.reset(open_store(warehouse.lake.open()), table.name, ["extract", "load"])
+        operator_changes.reset(open_store(warehouse.lake.open()), table.name, ["extract", "load"])
         set_at(warehouse, table, NOON)
     result = load(warehouse, single, batch_bytes=TOGETHER, load_only=True)
     assert (result.rows, result.left_out_rows) == (9, 3)
@@ -117,7 +117,7 @@ def test_reset_then_set_then_load_what_is_in_the_lake(warehouse: Warehouse) -> N
     result = load(warehouse, keyless, batch_bytes=TOGETHER, load_only=True)
     assert (result.rows, result.left_out_rows) == (0, 12)
     for table in (single, keyless):
-        steering.reset(open_store(warehouse.lake.open()), table.name, ["extract", "load"])
+        operator_changes.reset(open_store(warehouse.lake.open()), table.name, ["extract", "load"])
         table.extract(open_store(warehouse.lake.open()), chunk_rows=5)
         load(warehouse, table, batch_bytes=TOGETHER)
         check_loaded(warehouse, table)
@@ -154,7 +154,7 @@ def test_without_a_key_rows_of_which_the_ledger_is_lost_are_not_loaded_twice(
             load(warehouse, keyless, batch_bytes=TOGETHER, load_only=True)
         assert "empty keyless" in str(it.value.hint)
     warehouse.query('DELETE FROM {schema}."keyless"')
-    steering.reset(open_store(warehouse.lake.open()), keyless.name, ["load"])
+    operator_changes.reset(open_store(warehouse.lake.open()), keyless.name, ["load"])
     load(warehouse, keyless, batch_bytes=TOGETHER, load_only=True)
     check_loaded(warehouse, keyless)
 
@@ -169,7 +169,7 @@ def test_a_table_that_is_gone_is_not_begun_anew_in_silence(warehouse: Warehouse)
         load(warehouse, single, batch_bytes=TOGETHER)
     assert "watermark reset -t A:shop.single --load-only" in str(caught.value.hint)
     assert stand(warehouse, single).redshift_state.status == "failed"
-    steering.reset(open_store(warehouse.lake.open()), single.name, ["load"])
+    operator_changes.reset(open_store(warehouse.lake.open()), single.name, ["load"])
     load(warehouse, single, batch_bytes=TOGETHER)
     check_loaded(warehouse, single)
 
@@ -200,10 +200,12 @@ def test_what_a_reset_emptied_is_loaded_again_after_a_restore(warehouse: Warehou
     *_, keyless = source_tables()
     extract_at(warehouse, keyless, NOON, 5)
     load(warehouse, keyless, batch_bytes=TOGETHER)
-    steering.reset(open_store(warehouse.lake.open()), keyless.name, ["load"])
+    operator_changes.reset(open_store(warehouse.lake.open()), keyless.name, ["load"])
     load(warehouse, keyless, batch_bytes=TOGETHER)
     check_loaded(warehouse, keyless)
-    steering.restore_manifest(open_store(warehouse.lake.open()), keyless.name, Head(1, 1))
+    operator_changes.restore_manifest(
+        open_store(warehouse.lake.open()), keyless.name, ManifestId(1, 1)
+    )
     load(warehouse, keyless, batch_bytes=TOGETHER)
     check_loaded(warehouse, keyless)
 
@@ -232,7 +234,7 @@ def test_a_run_that_dies_while_it_fills_a_lost_target_loses_nothing(
 
     with pytest.raises(Struck):
         load(warehouse, table, batch_bytes=ALONE, load_only=True, arm=arm)
-    assert stand(warehouse, table).loaded_head == Head(1, 2)
+    assert stand(warehouse, table).loaded_head == ManifestId(1, 2)
     load(warehouse, table, batch_bytes=ALONE)
     check_loaded(warehouse, table)
 
@@ -268,11 +270,11 @@ def test_rows_of_another_key_are_refused(
         load(warehouse, table, batch_bytes=TOGETHER)
     assert "watermark reset -t A:shop.composite --force'" in str(caught.value.hint)
     assert len(warehouse.rows(table.target)) == 5
-    steering.reset(open_store(warehouse.lake.open()), table.name, ["load"])
+    operator_changes.reset(open_store(warehouse.lake.open()), table.name, ["load"])
     with pytest.raises(FloodmarkError, match=shown):  # both are to be loaded now
         load(warehouse, table, batch_bytes=TOGETHER)
     warehouse.query('DROP TABLE {schema}."composite"')
-    steering.reset(open_store(warehouse.lake.open()), table.name, ["extract", "load"])
+    operator_changes.reset(open_store(warehouse.lake.open()), table.name, ["extract", "load"])
     table.extract(open_store(warehouse.lake.open()), chunk_rows=2)
     load(warehouse, table, batch_bytes=TOGETHER)
     check_loaded(warehouse, table)

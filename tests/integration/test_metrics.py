@@ -13,9 +13,9 @@ from urllib.request import urlopen
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from floodmark.state import layout
+from floodmark.model import lake_layout
 from floodmark.state.lease import read_lease
-from floodmark.sync.metrics import FAMILIES, Metrics
+from floodmark.sync.prometheus import FAMILIES, Metrics
 from pipelines import Pipeline, ask_once, finish, numbers, wait_until
 from scenarios import open_store
 
@@ -118,7 +118,7 @@ def test_a_file_after_each_sync(pipeline: New, tmp_path: Path) -> None:
     assert fourth["floodmark_failures_total", table, ""] == 1
 
     # A watermark that had to be recovered is counted.
-    it.lake.open().delete(layout.primary(it.table()))
+    it.lake.open().delete(lake_layout.primary(it.table()))
     fifth = sync()
     check_against_watermark(it, fifth)
     assert fifth["floodmark_recoveries_total", table, ""] == 1

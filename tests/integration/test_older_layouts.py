@@ -11,11 +11,11 @@ import pytest
 
 from floodmark.cli.main import run
 from floodmark.errors import CorruptDocument, StateError, StateLost
+from floodmark.model import lake_layout
 from floodmark.model.notice import Notice
 from floodmark.model.position import START, Position
 from floodmark.model.table import TableName
-from floodmark.state import layout
-from floodmark.state.older import FOLDERS, any_case
+from floodmark.state.legacy_watermarks import FOLDERS, any_case
 from floodmark.storage.memory import MemoryObjectStore
 from floodmark.storage.objects import ObjectStore
 from scenarios import TABLE, Lake, land, new_lake, open_store, snapshot, use_test_keys, write_config
@@ -341,7 +341,7 @@ def remove_old(objects: ObjectStore) -> None:
 
 
 def remove_copies(objects: ObjectStore) -> None:
-    for folder in (layout.PRIMARIES, layout.DAILY, layout.SESSIONS):
+    for folder in (lake_layout.PRIMARIES, lake_layout.DAILY, lake_layout.SESSIONS):
         for info in list(objects.list_objects(folder)):
             objects.delete(info.key)
 
@@ -378,7 +378,7 @@ def test_an_older_watermark_does_not_hide_that_ours_was_lost() -> None:
     put(objects, "watermarks/shop.orders.json", NESTED)
     land(open_store(objects), rows=10, name="first")
     remove_copies(objects)
-    for info in list(objects.list_objects(layout.MANIFESTS)):
+    for info in list(objects.list_objects(lake_layout.MANIFESTS)):
         objects.delete(info.key)
     with pytest.raises(StateLost):
         open_store(objects).get(TABLE)

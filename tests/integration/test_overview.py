@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from floodmark.errors import FloodmarkError, StorageError
+from floodmark.model import lake_layout
 from floodmark.model.manifest import Reset
 from floodmark.model.table import TableName
 from floodmark.model.watermark import Watermark
-from floodmark.state import layout
-from floodmark.state.overview import KEYS_A_LISTING, Overview, read_overview
-from floodmark.state.watermarks import WatermarkStore
+from floodmark.state.watermark_list import KEYS_A_LISTING, Overview, read_overview
+from floodmark.state.watermark_store import WatermarkStore
 from floodmark.storage.memory import MemoryObjectStore
 from floodmark.storage.objects import ObjectInfo, ObjectStore
 from scenarios import chunk_after, new_lake, open_store, use_test_keys
@@ -33,9 +33,9 @@ def reset(objects: ObjectStore, table: TableName) -> None:
 
 def left_behind(objects: ObjectStore, table: TableName) -> None:
     """As if killed between manifest and watermark, when the copies were lost, too."""
-    before = objects.get(layout.primary(table)).data
+    before = objects.get(lake_layout.primary(table)).data
     commit(objects, table)
-    objects.put(layout.primary(table), before)
+    objects.put(lake_layout.primary(table), before)
     for key in [info.key for info in objects.list_objects("watermarks/backups/")]:
         if f"{table.key}_" in key or key.endswith(f"{table.key}.json"):
             objects.delete(key)
@@ -64,9 +64,9 @@ def test_every_table_is_where_it_is_by_itself(
     reset(objects, named("a0"))
     commit(objects, named("a0"))
     reset(objects, named("aa"))
-    objects.delete(layout.primary(named("b")))
-    objects.put(layout.primary(named("d")), b"damaged")
-    objects.delete(next(iter(objects.list_objects(layout.manifests(named("e"))))).key)
+    objects.delete(lake_layout.primary(named("b")))
+    objects.put(lake_layout.primary(named("d")), b"damaged")
+    objects.delete(next(iter(objects.list_objects(lake_layout.manifests(named("e"))))).key)
     for key in ("manifests/US_PROD/junk/00000001/00000009.json", "manifests/US_PROD/shop.a/junk"):
         objects.put(key, b"junk")
     unknown = named("never")
@@ -90,9 +90,9 @@ class Counting(MemoryObjectStore):
         self.broken = False
 
     def list_objects(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
-        if prefix.startswith(layout.MANIFESTS):
+        if prefix.startswith(lake_layout.MANIFESTS):
             self.listings += 1
-            if self.broken and prefix == layout.MANIFESTS:
+            if self.broken and prefix == lake_layout.MANIFESTS:
                 raise StorageError("no listing")
             for info in super().list_objects(prefix, after=after):
                 self.keys += 1

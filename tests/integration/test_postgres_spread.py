@@ -12,10 +12,10 @@ import pytest
 from floodmark.errors import FloodmarkError
 from floodmark.model.load import TargetTable
 from floodmark.model.manifest import Column
-from floodmark.warehouse.backend import STAGING
-from floodmark.warehouse.spread import Spread
+from floodmark.warehouse.parallel import ParallelRun
+from floodmark.warehouse.sql_dialect import STAGING
+from parallel_loads import ALWAYS, race
 from servers.postgres import PrivatePostgres
-from spreading import ALWAYS, race
 from warehouses import Loads, Row, Warehouse, new_warehouse
 
 COLUMNS = (
@@ -45,7 +45,7 @@ def row(number: int, note: str | None = None) -> Row:
     return {"id": number, "note": note, "wide": wide, "doc": {"n": number}}
 
 
-def load(loads: Loads, *chunks: Any, spread: Spread = ALWAYS) -> int:
+def load(loads: Loads, *chunks: Any, spread: ParallelRun = ALWAYS) -> int:
     with loads.warehouse.open(spread=spread) as target:
         return target.load(loads.batch(*chunks))
 
@@ -84,13 +84,13 @@ def test_batch_after_batch_into_a_table_that_somebody_took_the_key_from(loads: L
 def test_little_a_first_load_and_one_file_are_no_work_for_others(
     warehouse: Warehouse, loads: Loads
 ) -> None:
-    assert load(loads, loads.chunk([row(1)]), spread=Spread(run=nobody, least_bytes=1)) == 1
-    few = Spread(run=nobody, least_bytes=10**6)
+    assert load(loads, loads.chunk([row(1)]), spread=ParallelRun(run=nobody, least_bytes=1)) == 1
+    few = ParallelRun(run=nobody, least_bytes=10**6)
     assert load(loads, loads.chunk([row(2)], [row(3)]), spread=few) == 2
     other = Loads(warehouse, TargetTable(name="o", columns=COLUMNS, primary_key=(), version=None))
     other.load()
     chunk = other.chunk([row(1)], [row(2)])
-    assert load(other, chunk, spread=Spread(run=nobody, least_bytes=1)) == 2
+    assert load(other, chunk, spread=ParallelRun(run=nobody, least_bytes=1)) == 2
 
 
 def test_a_value_that_does_not_fit_is_named(loads: Loads) -> None:
@@ -108,7 +108,7 @@ def test_what_somebody_else_loads_meanwhile_is_not_loaded_again(loads: Loads) ->
         assert loads.load(first) == 2
         return answers
 
-    assert load(loads, first, second, spread=Spread(run=overtaken, least_bytes=1)) == 1
+    assert load(loads, first, second, spread=ParallelRun(run=overtaken, least_bytes=1)) == 1
     assert loads.rows() == [row(0, "there"), row(1), row(2), row(3)]
 
 
@@ -121,7 +121,7 @@ def test_a_staging_table_is_removed_when_its_load_has_died_and_not_before(loads:
 
     during: list[str] = []
     chunk = loads.chunk([row(1)], [row(2)])
-    assert load(loads, chunk, spread=Spread(run=inspect, least_bytes=1)) == 2
+    assert load(loads, chunk, spread=ParallelRun(run=inspect, least_bytes=1)) == 2
     assert len(during) == 2
     for name in during:
         loads.warehouse.query(f'CREATE UNLOGGED TABLE {{schema}}."{name}" (id bigint)')
@@ -139,7 +139,7 @@ def test_a_server_that_crashes_loses_what_was_staged_and_nothing_else(
 
     chunk = loads.chunk([row(1)], [row(2)])
     with pytest.raises(FloodmarkError, match="lost the connection"):
-        load(loads, chunk, spread=Spread(run=crash, least_bytes=1))
+        load(loads, chunk, spread=ParallelRun(run=crash, least_bytes=1))
     assert loads.rows() == [row(0, "there")]
     assert load(loads, chunk) == 2
     assert loads.rows() == [row(0, "there"), row(1), row(2)]
@@ -157,14 +157,14 @@ def test_staging_that_was_emptied_is_not_taken_for_whole(
 
     chunk = loads.chunk([row(1)], [row(2)])
     with pytest.raises(FloodmarkError, match="0 of 2 files"):
-        load(loads, chunk, spread=Spread(run=emptied, least_bytes=1))
+        load(loads, chunk, spread=ParallelRun(run=emptied, least_bytes=1))
     assert loads.rows() == [row(0, "there")]
 
 
 def test_workers_on_spark_that_die_before_and_after_their_commit(
     loads: Loads, spark: Any, tmp_path: Path
 ) -> None:
-    from floodmark.engine.tasks import run_tasks
+    from floodmark.spark.runner import run_tasks
 
     deaths = str(tmp_path)
 
@@ -183,7 +183,7 @@ def test_workers_on_spark_that_die_before_and_after_their_commit(
         return run_tasks(spark, name, lambda part, _: dying(part), parts)
 
     chunk = loads.chunk([row(1), row(2)], [row(3)])
-    assert load(loads, chunk, spread=Spread(run=deadly, least_bytes=1)) == 3
+    assert load(loads, chunk, spread=ParallelRun(run=deadly, least_bytes=1)) == 3
     assert loads.rows() == [row(0, "there"), row(1), row(2), row(3)]
     assert len(os.listdir(deaths)) > 2
     assert staging_tables(loads) == []

@@ -17,8 +17,8 @@ from floodmark.errors import FloodmarkError
 from floodmark.model.load import TargetTable
 from floodmark.model.manifest import Column
 from floodmark.model.notice import Notice
-from floodmark.warehouse.backend import LEDGER
-from floodmark.warehouse.postgres_types import widens
+from floodmark.warehouse.postgres.types import widens
+from floodmark.warehouse.sql_dialect import LEDGER
 from floodmark.warehouse.target import SchemaConflict
 from pipelines import wait_until
 from scenarios import use_test_keys

@@ -12,17 +12,17 @@ from floodmark.config.models import LakeSettings, MysqlConnection
 from floodmark.config.secret import Secret
 from floodmark.embedded.mariadb import PrivateMariaDB
 from floodmark.embedded.process import free_ports
-from floodmark.engine.job import MEBIBYTE, ExtractionJob
-from floodmark.engine.reading import TooFarAhead, read_batches
-from floodmark.engine.task import run_window
 from floodmark.errors import FloodmarkError
 from floodmark.model.cursor import Cursor
 from floodmark.model.extraction import Window
 from floodmark.model.position import START
 from floodmark.model.table import TableName
-from floodmark.sources.catalog import read_table
-from floodmark.sources.connection import connect
-from floodmark.sources.projection import plan_columns
+from floodmark.mysql.catalog import read_table
+from floodmark.mysql.connection import connect
+from floodmark.mysql.select_list import plan_columns
+from floodmark.worker.extract_window import run_window
+from floodmark.worker.job import MEBIBYTE, ExtractionJob
+from floodmark.worker.mysql_reader import TooFarAhead, read_batches
 from pipelines import Pipeline, ask_once, numbers
 
 New = Callable[..., Pipeline]

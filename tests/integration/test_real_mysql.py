@@ -17,19 +17,19 @@ from msgspec import structs
 from floodmark.config.models import LakeSettings, MysqlConnection, TlsSettings
 from floodmark.config.secret import Secret
 from floodmark.embedded.mariadb import PrivateMariaDB
-from floodmark.engine.arrow import Conversion
-from floodmark.engine.job import ExtractionJob
-from floodmark.engine.reading import read_batches
 from floodmark.model.cursor import Cursor
 from floodmark.model.extraction import ColumnPlan, Window
 from floodmark.model.position import START, Position
 from floodmark.model.table import TableName
+from floodmark.mysql.catalog import read_table
+from floodmark.mysql.connection import connect, query
+from floodmark.mysql.row_estimates import estimate_rows
+from floodmark.mysql.select_list import plan_columns
+from floodmark.planning.access_path import choose_route
 from floodmark.planning.cursor import choose_cursor
-from floodmark.planning.route import choose_route
-from floodmark.sources.catalog import read_table
-from floodmark.sources.connection import connect, query
-from floodmark.sources.counts import estimate_rows
-from floodmark.sources.projection import plan_columns
+from floodmark.worker.conversion import Conversion
+from floodmark.worker.job import ExtractionJob
+from floodmark.worker.mysql_reader import read_batches
 from pipelines import Ended, Pipeline, ask, ask_once, session, source_of
 from servers.mysql import MISSING, PrivateMySQL
 

@@ -13,18 +13,19 @@ from msgspec import structs
 
 from floodmark.cli.main import run
 from floodmark.errors import CorruptLog, FloodmarkError, IllegalTransition, StateLost
+from floodmark.model import lake_layout
+from floodmark.model.checksummed_json import _digest, seal
+from floodmark.model.log_state import ManifestId
 from floodmark.model.manifest import Reset
 from floodmark.model.notice import Notice
 from floodmark.model.position import Position
-from floodmark.model.sealed import _digest, seal
-from floodmark.model.standing import Head
 from floodmark.model.table import TableName
 from floodmark.model.timestamps import utc_now
 from floodmark.model.transitions import Authorship, extract_failed, loaded, record
 from floodmark.model.watermark import Watermark, empty_watermark, same_content
-from floodmark.state import layout, steering
-from floodmark.state.validation import validate
-from floodmark.state.watermarks import WatermarkStore
+from floodmark.state import operator_changes
+from floodmark.state.lake_validation import validate
+from floodmark.state.watermark_store import WatermarkStore
 from floodmark.storage.memory import MemoryObjectStore
 from floodmark.storage.objects import ObjectStore
 from pipelines import Pipeline, ask_once
@@ -42,7 +43,7 @@ from scenarios import (
 
 pytestmark = pytest.mark.enough_on("mariadb")  # it is about the watermark
 
-PRIMARY = layout.primary(TABLE)
+PRIMARY = lake_layout.primary(TABLE)
 OLD, NEW = "20250801_000000_old", "20250802_000000_new"
 
 
@@ -51,7 +52,7 @@ def load_through(store: WatermarkStore, sequence: int, rows: int) -> Watermark:
         TABLE,
         lambda now: loaded(
             now,
-            through=Head(now.epoch, sequence),
+            through=ManifestId(now.epoch, sequence),
             total_rows=rows,
             session_rows=rows,
             now=utc_now(),
@@ -151,8 +152,8 @@ def put_or_delete(objects: ObjectStore, key: str, data: bytes | None) -> None:
 
 
 def copy_keys(objects: ObjectStore) -> tuple[list[str], list[str]]:
-    daily = [info.key for info in objects.list_objects(layout.DAILY)]
-    sessions = [info.key for info in objects.list_objects(layout.SESSIONS)]
+    daily = [info.key for info in objects.list_objects(lake_layout.DAILY)]
+    sessions = [info.key for info in objects.list_objects(lake_layout.SESSIONS)]
     assert len(daily) == 1
     assert len(sessions) == 2
     return daily, sessions
@@ -248,14 +249,14 @@ def test_a_stale_primary_without_better_copies_is_rolled_forward(stale: str) -> 
     found = open_store(objects).get(TABLE)
     assert found is not None
     assert found.standing == before.standing
-    assert found.loaded_head == Head(1, 0)
+    assert found.loaded_head == ManifestId(1, 0)
 
 
 @pytest.mark.parametrize("lake", ["local", "ministack", "seaweedfs"], indirect=True)
 def test_without_any_copy_the_state_is_rebuilt_from_the_manifests(lake: Lake) -> None:
     objects = lake.open()
     _, before = build(objects)
-    for folder in (layout.PRIMARIES, layout.DAILY, layout.SESSIONS):
+    for folder in (lake_layout.PRIMARIES, lake_layout.DAILY, lake_layout.SESSIONS):
         for info in list(objects.list_objects(folder)):
             objects.delete(info.key)
     found = open_store(objects).get(TABLE)
@@ -267,7 +268,7 @@ def test_without_any_copy_the_state_is_rebuilt_from_the_manifests(lake: Lake) ->
     print(f"rebuilt in {event.seconds:.3f} s")
 
 
-def lose_everything(objects: ObjectStore, *, keep: str = layout.DATA) -> None:
+def lose_everything(objects: ObjectStore, *, keep: str = lake_layout.DATA) -> None:
     for info in list(objects.list_objects("")):
         if not info.key.startswith(keep):
             objects.delete(info.key)
@@ -288,7 +289,7 @@ def leave_watermarks(objects: ObjectStore, _: list[bytes]) -> None:
 
 def leave_a_damaged_copy(objects: ObjectStore, _: list[bytes]) -> None:
     lose_everything(objects, keep="nothing")
-    objects.put(layout.daily(TABLE, "20250802"), b"{}")
+    objects.put(lake_layout.daily(TABLE, "20250802"), b"{}")
 
 
 LOSSES = [leave_data_files, leave_a_damaged_primary, leave_watermarks, leave_a_damaged_copy]
@@ -353,7 +354,7 @@ def test_a_position_set_after_a_loss_keeps_what_the_target_has(
     ask_once(it, "INSERT INTO t VALUES (1, '2025-06-01'), (2, '2025-06-02')")
     assert it.call("sync", "-p", "main").code == 0
     objects = it.lake.open()
-    for folder in ("watermarks/", layout.MANIFESTS):
+    for folder in ("watermarks/", lake_layout.MANIFESTS):
         for info in list(objects.list_objects(folder)):
             objects.delete(info.key)
     assert it.call("sync", "-p", "main").code == 1
@@ -380,7 +381,7 @@ def test_an_early_failure_on_record_does_not_hide_that_the_manifests_are_gone() 
         TABLE, lambda now: extract_failed(now, "access denied")
     )
     build(objects)
-    for info in list(objects.list_objects(layout.MANIFESTS)):
+    for info in list(objects.list_objects(lake_layout.MANIFESTS)):
         objects.delete(info.key)
     with pytest.raises(StateLost):
         open_store(objects).get(TABLE)
@@ -415,14 +416,14 @@ def test_a_reset_is_never_undone_by_a_copy(
     documents, before = build(objects)
     (daily_key,), old_keys = copy_keys(objects)
     resetting = open_store(objects, session="20250803_000000_reset")
-    after = steering.reset(resetting, TABLE, stages)
+    after = operator_changes.reset(resetting, TABLE, stages)
     content = {"of before the reset": documents[-1], "garbage": b"?", "deleted": None}
     if primary in content:
         put_or_delete(objects, PRIMARY, content[primary])
     if daily in content:
         put_or_delete(objects, daily_key, content[daily])
     if session in content:
-        key = layout.session(TABLE, "20250803_000000_reset")
+        key = lake_layout.session(TABLE, "20250803_000000_reset")
         put_or_delete(objects, key, content[session])
     if old_sessions == "deleted":
         for key in old_keys:
@@ -436,7 +437,7 @@ def test_a_reset_is_never_undone_by_a_copy(
     if "extract" in stages:
         assert found.position.is_start
     if "load" in stages:
-        assert found.loaded_head == Head(2 if "extract" in stages else 1, 0)
+        assert found.loaded_head == ManifestId(2 if "extract" in stages else 1, 0)
         assert found.redshift_state.total_rows == 0
     else:
         assert found.loaded_head <= before.loaded_head
@@ -448,8 +449,8 @@ def test_an_old_copy_is_carried_over_a_reset_and_a_restore() -> None:
     store = open_store(objects, session="20250803_000000_back")
     load_through(store, 2, rows=30)
     loaded_document = objects.get(PRIMARY).data
-    steering.reset(store, TABLE, ["extract", "load"])
-    after = steering.restore_manifest(store, TABLE, Head(1, 1))
+    operator_changes.reset(store, TABLE, ["extract", "load"])
+    after = operator_changes.restore_manifest(store, TABLE, ManifestId(1, 1))
     for info in list(objects.list_objects("watermarks/")):
         objects.delete(info.key)
     objects.put(PRIMARY, loaded_document)
@@ -474,7 +475,7 @@ def test_crashes_of_a_reset_and_of_the_restore_after_it_leave_a_table_that_works
     by = Authorship("20250804_000000_killed", "tester", utc_now())
     store.log.append(TABLE, record(current, Reset(stages=("extract", "load")), by))
 
-    after = steering.restore_manifest(open_store(objects), TABLE, Head(1, 1))
+    after = operator_changes.restore_manifest(open_store(objects), TABLE, ManifestId(1, 1))
     assert after.mysql_state.last_id == 10
     assert land(open_store(objects), rows=5, name="next").mysql_state.last_id == 15
 
@@ -518,7 +519,7 @@ def test_a_gap_in_the_log_is_not_papered_over() -> None:
     objects = MemoryObjectStore()
     documents, _ = build(objects)
     land(open_store(objects), rows=1, name="third")
-    objects.delete(layout.manifest(TABLE, Head(1, 2)))
+    objects.delete(lake_layout.manifest(TABLE, ManifestId(1, 2)))
     for info in list(objects.list_objects("watermarks/")):
         objects.delete(info.key)
     objects.put(PRIMARY, documents[0])

@@ -22,11 +22,11 @@ from floodmark.model.manifest import Column
 from floodmark.model.notice import Notice
 from floodmark.storage.memory import MemoryObjectStore
 from floodmark.warehouse.quarantine import load_what_fits
-from floodmark.warehouse.redshift import RedshiftTarget
-from floodmark.warehouse.redshift_locks import LockingTarget, lock_name
-from floodmark.warehouse.redshift_session import literal
-from floodmark.warehouse.redshift_types import redshift_type, shown_type, widens
-from floodmark.warehouse.sql import SqlTarget
+from floodmark.warehouse.redshift.locks import LockingTarget, lock_name
+from floodmark.warehouse.redshift.session import literal
+from floodmark.warehouse.redshift.target import RedshiftTarget
+from floodmark.warehouse.redshift.types import redshift_type, shown_type, widens
+from floodmark.warehouse.sql_target import SqlTarget
 from floodmark.warehouse.target import SchemaConflict, Unrepresentable
 from pipelines import Pipeline, ask_once, numbers, use_redshift
 from scenarios import BUCKET, new_lake, use_test_keys

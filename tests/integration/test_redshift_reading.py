@@ -11,8 +11,8 @@ from floodmark.errors import FloodmarkError
 from floodmark.model.load import TargetTable, unload_folder
 from floodmark.model.manifest import Column
 from floodmark.model.notice import Notice
-from floodmark.warehouse.opening import open_reader
-from floodmark.warehouse.redshift import RedshiftTarget
+from floodmark.warehouse.factory import open_reader
+from floodmark.warehouse.redshift.target import RedshiftTarget
 from pipelines import Pipeline, ask_once, numbers, use_redshift
 from scenarios import BUCKET, new_lake, use_test_keys
 from servers.redshift import RedshiftStandIn

@@ -22,7 +22,7 @@ from floodmark.config.logins import LOGINS
 from floodmark.config.models import RedshiftConnection
 from floodmark.config.secret import Secret
 from floodmark.errors import FloodmarkError
-from floodmark.warehouse.redshift_session import RedshiftSession
+from floodmark.warehouse.redshift.session import RedshiftSession
 from servers import REGION, S3Server
 from servers.ministack import Ministack
 from servers.postgres import PrivatePostgres
@@ -263,10 +263,12 @@ MISFITS = {
 @pytest.mark.parametrize("case", MISFITS)
 def test_copy_refuses_types_that_do_not_fit(session: Asking, bucket: Bucket, case: str) -> None:
     kind, values, message = MISFITS[case]
-    session(f"CREATE TEMPORARY TABLE misfit (v {kind})")
+    session(f"CREATE TEMPORARY TABLE unsupported value (v {kind})")
     options = {"version": "2.6"} if case == "nanoseconds" else {}
     answer = session.refused(
-        copy("misfit", bucket.manifest(bucket.entry(pa.table([values], ["v"]), **options)))
+        copy(
+            "unsupported value", bucket.manifest(bucket.entry(pa.table([values], ["v"]), **options))
+        )
     )
     assert "incompatible Parquet schema for column 'v'" in answer["D"]
     assert message in answer["D"]
@@ -318,11 +320,13 @@ def test_copy_refuses_a_bucket_of_another_region(
 
 
 def test_copy_refuses_a_decimal_of_another_width(session: Asking, bucket: Bucket) -> None:
-    session("CREATE TEMPORARY TABLE misfit (v DECIMAL(5,0))")
+    session("CREATE TEMPORARY TABLE unsupported value (v DECIMAL(5,0))")
     rows = pa.table([pa.array([1], pa.decimal128(5, 0))], ["v"])
-    session(copy("misfit", bucket.manifest(bucket.entry(rows))))
+    session(copy("unsupported value", bucket.manifest(bucket.entry(rows))))
     wide = bucket.entry(rows, store_decimal_as_integer=True)
-    assert "of another width" in session.refused(copy("misfit", bucket.manifest(wide)))["D"]
+    assert (
+        "of another width" in session.refused(copy("unsupported value", bucket.manifest(wide)))["D"]
+    )
 
 
 def test_copy_refuses_another_number_of_columns(

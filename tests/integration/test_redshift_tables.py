@@ -10,9 +10,9 @@ from floodmark.config.models import LakeSettings, RedshiftConnection, TableSetti
 from floodmark.model.load import TargetTable
 from floodmark.model.manifest import Column
 from floodmark.model.notice import Notice
-from floodmark.warehouse.redshift import RedshiftTarget
-from floodmark.warehouse.redshift_keys import key_columns
-from floodmark.warehouse.redshift_session import literal
+from floodmark.warehouse.redshift.keys import key_columns
+from floodmark.warehouse.redshift.session import literal
+from floodmark.warehouse.redshift.target import RedshiftTarget
 from floodmark.warehouse.target import SchemaConflict
 from scenarios import BUCKET, new_lake, use_test_keys
 from servers.redshift import RedshiftStandIn

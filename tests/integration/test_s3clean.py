@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from floodmark.config.models import LakeSettings
-from floodmark.engine.files import open_files
+from floodmark.model import lake_layout
 from floodmark.model.timestamps import utc_now
 from floodmark.model.transitions import loaded
-from floodmark.state import layout
 from floodmark.state.lease import take_lease
+from floodmark.worker.lake_writer import open_files
 from pipelines import DirectEngine, Ended, Pipeline, ask_once, numbers, wait_until
 from scenarios import open_store, snapshot
 
@@ -233,7 +233,7 @@ def test_uploads_that_were_never_completed_are_aborted(pipeline: New) -> None:
     files = open_files(
         LakeSettings(url=f"s3://{it.lake.bucket}/{it.lake.prefix}", endpoint=it.lake.endpoint)
     )
-    half, foreign = f"{layout.data_files(it.table())}half.parquet", "other/half.parquet"
+    half, foreign = f"{lake_layout.data_files(it.table())}half.parquet", "other/half.parquet"
     for key in (half, foreign):
         file = files(key)
         for _ in range(3):
@@ -246,9 +246,9 @@ def test_uploads_that_were_never_completed_are_aborted(pipeline: New) -> None:
 
     assert len(unfinished("")) == 2
     assert objects.remove_unfinished("", utc_now() - timedelta(days=1)) == []
-    (removed,) = objects.remove_unfinished(layout.DATA, later())
+    (removed,) = objects.remove_unfinished(lake_layout.DATA, later())
     assert removed.endswith(half)
-    assert unfinished(layout.DATA) == []
+    assert unfinished(lake_layout.DATA) == []
     assert [key.endswith(foreign) for key in unfinished("")] == [True]
     assert it.call("watermark", "prune", "--json").value["unfinished"] == []
 

@@ -15,16 +15,16 @@ import pytest
 from floodmark.config.loading import load_config
 from floodmark.config.models import SparkSettings
 from floodmark.embedded.process import free_ports
-from floodmark.engine.archive import ClassArchive, find_archive
-from floodmark.engine.java import find_java
-from floodmark.engine.security import check_cluster, check_server
-from floodmark.engine.session import spark_session
 from floodmark.errors import FloodmarkError
+from floodmark.spark.class_archive import ClassArchive, find_archive
+from floodmark.spark.jvm_launcher import find_java
+from floodmark.spark.security import check_cluster, check_server
+from floodmark.spark.session import spark_session
 
 RUNNING = """
 import json, sys
 from pyspark import SparkContext
-from floodmark.engine.session import spark_session
+from floodmark.spark.session import spark_session
 
 with spark_session(log_file="/dev/null", options=json.loads(sys.argv[1])):
     kept = SparkContext._active_spark_context.broadcast("the password of MySQL")
@@ -86,7 +86,7 @@ def test_a_stranger_cannot_fetch_a_job() -> None:
 def test_a_cluster_where_others_can_listen_is_refused(tmp_path: Path) -> None:
     """In a process of its own: this one may have a Spark that other tests share."""
     start = (
-        "from floodmark.engine.session import spark_session\n"
+        "from floodmark.spark.session import spark_session\n"
         "with spark_session(master='local-cluster[1,1,1024]', log_file='/dev/null'):\n    pass\n"
     )
     ended = subprocess.run(
@@ -124,7 +124,7 @@ def test_a_hint_names_the_way_to_do_without(
         reached.append(place)
         yield
 
-    monkeypatch.setattr("floodmark.engine.connected.connected_spark", connected)
+    monkeypatch.setattr("floodmark.spark.connect_runner.connected_spark", connected)
     with pytest.raises(FloodmarkError) as why, spark_session(remote=remote):
         pass
     (named,) = re.findall(r"'spark: ([^']*)' does without", str(why.value.hint))

@@ -8,17 +8,17 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from floodmark.engine.java import is_plain
+from floodmark.spark.jvm_launcher import is_plain
 from pipelines import wait_until
 
 START = """
 import os
 from pathlib import Path
 from pyspark import SparkContext
-from floodmark.engine import java
-from floodmark.engine.session import spark_session
+from floodmark.spark import jvm_launcher
+from floodmark.spark.session import spark_session
 
-java._PATIENCE_SECONDS = float(os.environ.get("patience", "60"))
+jvm_launcher._PATIENCE_SECONDS = float(os.environ.get("patience", "60"))
 log = os.environ.get("LOG", "spark.log")
 with spark_session(log_file=log, options=%s, fast_start="slow" not in os.environ) as spark:
     java = SparkContext._gateway.proc.pid
@@ -96,7 +96,7 @@ def test_java_and_workers_talk_through_files_of_their_own(tmp_path: Path) -> Non
 def test_a_killed_run_leaves_no_folder() -> None:
     """Java ends when it is left alone, and takes the folder with it."""
     stay = (
-        "import time\nfrom floodmark.engine.session import spark_session\n"
+        "import time\nfrom floodmark.spark.session import spark_session\n"
         "with spark_session(log_file='/dev/null'):\n"
         "    print('up', flush=True)\n    time.sleep(60)\n"
     )
@@ -141,7 +141,7 @@ def test_what_is_said_while_spark_starts_is_heard(tmp_path: Path) -> None:
     """Its own words go to a log; ours must not, though it is started in a thread."""
     talk = """
 import sys, threading, time
-from floodmark.engine.session import spark_session
+from floodmark.spark.session import spark_session
 
 def work():
     with spark_session(log_file="spark.log"):

@@ -13,7 +13,7 @@ import duckdb
 import pytest
 
 from floodmark.embedded.mariadb import PrivateMariaDB
-from floodmark.state import layout
+from floodmark.model import lake_layout
 from pipelines import DirectEngine, Pipeline, ask, ask_once, numbers, session, source_of
 from scenarios import snapshot
 
@@ -417,7 +417,7 @@ def test_an_empty_table(pipeline: New) -> None:
     assert (ended.code, it.files()) == (0, set())
     assert "nothing new" in ended.out
     lease = f"watermarks/leases/{it.table().key}.json"
-    assert snapshot(it.lake.open()).keys() <= {lease, layout.PROBED}
+    assert snapshot(it.lake.open()).keys() <= {lease, lake_layout.PROBED}
     fill(it, 1, 3)
     assert it.synced()["rows"] == 3
 

@@ -18,16 +18,16 @@ from floodmark.config.secret import Secret
 from floodmark.config.tls_errors import NO_TLS, UNVERIFIED
 from floodmark.config.tls_errors import OTHER_NAME as NAMES
 from floodmark.embedded.mariadb import PrivateMariaDB
-from floodmark.engine.job import ExtractionJob
-from floodmark.engine.reading import read_batches
 from floodmark.errors import ConfigError, FloodmarkError
 from floodmark.model.cursor import Cursor
 from floodmark.model.encryption import Encryption
 from floodmark.model.extraction import ColumnPlan, Window
 from floodmark.model.position import START
 from floodmark.model.table import TableName
-from floodmark.sources.connection import connect
-from floodmark.sources.offer import Offer, find_offer
+from floodmark.mysql.connection import connect
+from floodmark.mysql.offer import Offer, find_offer
+from floodmark.worker.job import ExtractionJob
+from floodmark.worker.mysql_reader import read_batches
 from pipelines import Pipeline, ask_once, numbers
 from servers.certificates import make_certificates
 from servers.impostor import Impostor
@@ -187,7 +187,7 @@ def test_a_server_without_encryption_is_refused(unencrypted: PrivateMariaDB) -> 
 
 READ = """
 import pickle, sys
-from floodmark.engine.reading import read_batches
+from floodmark.worker.mysql_reader import read_batches
 from floodmark.errors import FloodmarkError
 job, window = pickle.load(sys.stdin.buffer)
 try:

@@ -17,10 +17,10 @@ from floodmark.errors import ConfigError, FloodmarkError
 from floodmark.model.encryption import Encryption
 from floodmark.model.load import TargetTable
 from floodmark.storage.memory import MemoryObjectStore
-from floodmark.warehouse.files import LakeFiles
-from floodmark.warehouse.postgres import PostgresTarget
-from floodmark.warehouse.postgres_spread import SharedStaging, stage_part
-from floodmark.warehouse.redshift_session import RedshiftSession
+from floodmark.warehouse.lake_reader import LakeFiles
+from floodmark.warehouse.postgres.parallel_copy import SharedStaging, stage_part
+from floodmark.warehouse.postgres.target import PostgresTarget
+from floodmark.warehouse.redshift.session import RedshiftSession
 from servers.certificates import make_certificates
 from servers.ministack import Ministack
 from servers.postgres import PrivatePostgres

@@ -16,7 +16,6 @@ import pytest
 from msgspec import structs
 
 import floodmark
-from floodmark.children import LOOPBACK
 from floodmark.cli.main import run
 from floodmark.config.loading import load_config
 from floodmark.config.models import MysqlConnection, SparkSettings
@@ -24,7 +23,8 @@ from floodmark.config.secret import Secret
 from floodmark.embedded.mariadb import PrivateMariaDB
 from floodmark.embedded.process import free_ports
 from floodmark.errors import ConfigError, FloodmarkError, LeaseLost, StorageError, UsageError
-from floodmark.sources.connection import connect
+from floodmark.mysql.connection import connect
+from floodmark.subprocesses import LOOPBACK
 from floodmark.sync.tunnels import open_tunnels
 from floodmark.tunnels import ssh, tunnel
 from floodmark.tunnels.tunnel import Tunnels, open_tunnel

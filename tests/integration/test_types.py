@@ -16,18 +16,18 @@ from pymysql.cursors import Cursor
 from floodmark.config.models import LakeSettings, MysqlConnection, RetrySettings
 from floodmark.config.secret import Secret
 from floodmark.embedded.mariadb import PrivateMariaDB
-from floodmark.engine.extract import extract
-from floodmark.engine.job import ExtractionJob
-from floodmark.engine.tasks import Spark
 from floodmark.errors import FloodmarkError
 from floodmark.model.cursor import Cursor as TableCursor
 from floodmark.model.extraction import Receipt, Window, ZeroDates
 from floodmark.model.position import START
 from floodmark.model.table import TableName
-from floodmark.sources.catalog import read_table
-from floodmark.sources.connection import connect
-from floodmark.sources.projection import plan_columns, quote_name
+from floodmark.mysql.catalog import read_table
+from floodmark.mysql.connection import connect
+from floodmark.mysql.select_list import plan_columns, quote_name
+from floodmark.spark.extract import extract
+from floodmark.spark.runner import Spark
 from floodmark.storage.opening import open_lake
+from floodmark.worker.job import ExtractionJob
 from pipelines import source_of
 from servers.mysql import PrivateMySQL
 from servers.seaweedfs import SeaweedFS

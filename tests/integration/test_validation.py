@@ -11,15 +11,15 @@ from msgspec import structs
 
 import processes
 from floodmark.errors import FloodmarkError
+from floodmark.model import lake_layout
+from floodmark.model.checksummed_json import seal, unseal
+from floodmark.model.log_state import ManifestId
 from floodmark.model.manifest import Manifest
-from floodmark.model.sealed import seal, unseal
-from floodmark.model.standing import Head
 from floodmark.model.watermark import Watermark
-from floodmark.state import layout
-from floodmark.state.validation import Findings
-from floodmark.sync.loading import Loading
-from floodmark.sync.validation import repair_table, validate_table
-from floodmark.warehouse.backend import LEDGER
+from floodmark.state.lake_validation import Findings
+from floodmark.sync.load import Loading
+from floodmark.sync.validate import repair_table, validate_table
+from floodmark.warehouse.sql_dialect import LEDGER
 from pipelines import Pipeline, ask_once
 from processes import Doom, DoomedObjectStore
 from scenarios import open_store, use_test_keys
@@ -71,7 +71,7 @@ def claim(rows: int, sequence: int) -> Callable[[Warehouse, SourceTable], None]:
 
     def tamper(warehouse: Warehouse, table: SourceTable) -> None:
         objects = warehouse.lake.open()
-        key = layout.primary(table.name)
+        key = lake_layout.primary(table.name)
         watermark: Watermark = unseal(objects.get(key).data, Watermark, name=key)
         state = structs.replace(watermark.redshift_state, total_rows=rows, loaded_sequence=sequence)
         changed = structs.replace(
@@ -84,7 +84,7 @@ def claim(rows: int, sequence: int) -> Callable[[Warehouse, SourceTable], None]:
 
 def replace_manifest(warehouse: Warehouse, table: SourceTable) -> None:
     objects = warehouse.lake.open()
-    key = layout.manifest(table.name, Head(1, 2))
+    key = lake_layout.manifest(table.name, ManifestId(1, 2))
     manifest: Manifest = unseal(objects.get(key).data, Manifest, name=key)
     objects.put(key, seal(structs.replace(manifest, author="somebody else")))
 

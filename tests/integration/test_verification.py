@@ -9,11 +9,11 @@ import duckdb
 import pytest
 
 from floodmark.embedded.mariadb import PrivateMariaDB
-from floodmark.engine.comparison import VerificationJob
 from floodmark.errors import FloodmarkError
 from floodmark.model.position import START
 from floodmark.model.verification import Comparison, WindowPair
-from floodmark.warehouse.redshift import RedshiftTarget
+from floodmark.warehouse.redshift.target import RedshiftTarget
+from floodmark.worker.compare_window import VerificationJob
 from pipelines import DirectEngine, Ended, Pipeline, ask_once, numbers, warm_engine
 from warehouses import name_target, new_warehouse
 

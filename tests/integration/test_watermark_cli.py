@@ -15,19 +15,19 @@ from typing import Any
 import click
 import pytest
 
-from floodmark.children import LOOPBACK
 from floodmark.cli.main import run
 from floodmark.embedded.process import free_ports
+from floodmark.model import lake_layout
+from floodmark.model.checksummed_json import _digest
+from floodmark.model.log_state import ManifestId
 from floodmark.model.manifest import Chunk, DataFile
 from floodmark.model.position import Position
-from floodmark.model.sealed import _digest
-from floodmark.model.standing import Head
 from floodmark.model.table import TableName
 from floodmark.model.timestamps import utc_now
 from floodmark.model.transitions import loaded
 from floodmark.model.watermark import Watermark
-from floodmark.state import layout
 from floodmark.storage.objects import ObjectStore
+from floodmark.subprocesses import LOOPBACK
 from scenarios import (
     BUCKET,
     TABLE,
@@ -90,7 +90,13 @@ def land_payments(objects: ObjectStore) -> None:
     store = open_store(objects, clock=lambda: now)
     files = tuple(
         DataFile(
-            f"{layout.data_files(PAYMENTS)}{n}.parquet", 5000, 10, "", "", Position(), Position()
+            f"{lake_layout.data_files(PAYMENTS)}{n}.parquet",
+            5000,
+            10,
+            "",
+            "",
+            Position(),
+            Position(),
         )
         for n in range(250)
     )
@@ -186,7 +192,7 @@ def test_get_as_json_carries_what_the_specification_lists(floodmark: Floodmark) 
 def test_get_with_files_says_which_are_loaded(floodmark: Floodmark) -> None:
     store = open_store(floodmark.objects)
     land(store, rows=10, name="first")
-    first = Head(1, 1)
+    first = ManifestId(1, 1)
     store.update(
         TABLE,
         lambda now: loaded(now, through=first, total_rows=10, session_rows=10, now=utc_now()),
@@ -398,7 +404,7 @@ def test_restore_after_a_reset(floodmark: Floodmark, stages: list[str], by: str)
         assert load["total_rows"] == 30
     floodmark.call("validate", "-t", "shop.orders", "--lake-only")
     # Nor does the loss of the primary bring anything else back.
-    floodmark.objects.delete(layout.primary(TABLE))
+    floodmark.objects.delete(lake_layout.primary(TABLE))
     again = floodmark.json("get", "-t", "shop.orders")
     assert again["mysql_state"] == document["mysql_state"]
     assert again["redshift_state"] == load
@@ -409,7 +415,7 @@ def test_restore_from_a_file_after_everything_was_lost(floodmark: Floodmark) -> 
     land(open_store(floodmark.objects), rows=10, name="first")
     path = save(floodmark, "saved.json")
     for info in list(floodmark.objects.list_objects("")):
-        if not info.key.startswith(layout.DATA):
+        if not info.key.startswith(lake_layout.DATA):
             floodmark.objects.delete(info.key)
     floodmark.call("get", "-t", "shop.orders", code=1)
     floodmark.call("restore", "-t", "shop.orders", "--file", path, "--force")
@@ -474,9 +480,11 @@ def test_list_shows_what_was_committed_though_the_checkpoint_is_behind(
     floodmark: Floodmark,
 ) -> None:
     land(open_store(floodmark.objects), rows=10, name="first")
-    before = floodmark.objects.get(layout.primary(TABLE)).data
+    before = floodmark.objects.get(lake_layout.primary(TABLE)).data
     land(open_store(floodmark.objects), rows=5, name="second")
-    floodmark.objects.put(layout.primary(TABLE), before)  # as if killed right behind the manifest
+    floodmark.objects.put(
+        lake_layout.primary(TABLE), before
+    )  # as if killed right behind the manifest
     for key in [info.key for info in floodmark.objects.list_objects("watermarks/backups/")]:
         floodmark.objects.delete(key)
     (document,) = [d for d in floodmark.json("list") if d["table_name"] == str(TABLE)]
@@ -486,9 +494,9 @@ def test_list_shows_what_was_committed_though_the_checkpoint_is_behind(
 def test_list_shows_a_table_whose_state_is_lost_beside_the_others(floodmark: Floodmark) -> None:
     land(open_store(floodmark.objects), rows=10, name="first")
     land_payments(floodmark.objects)
-    for key in [info.key for info in floodmark.objects.list_objects(layout.manifests(TABLE))]:
+    for key in [info.key for info in floodmark.objects.list_objects(lake_layout.manifests(TABLE))]:
         floodmark.objects.delete(key)
-    floodmark.objects.put(layout.primary(TABLE), b"garbage")
+    floodmark.objects.put(lake_layout.primary(TABLE), b"garbage")
     out, _ = floodmark.call("list")
     assert "neither a usable copy nor a manifest is left" in out
     assert "1,250,000" in out
@@ -818,7 +826,7 @@ def test_answers_come_without_loading_heavy_libraries(
 
 def test_the_installed_program_keeps_stdout_for_results(floodmark: Floodmark) -> None:
     land(open_store(floodmark.objects), rows=10, name="first")
-    floodmark.objects.put(layout.primary(TABLE), b"garbage")
+    floodmark.objects.put(lake_layout.primary(TABLE), b"garbage")
     done = floodmark.in_process("get", "-t", "shop.orders", "--json")
     assert done.returncode == 0
     assert json.loads(done.stdout)["mysql_state"]["last_id"] == 10
@@ -865,33 +873,33 @@ def test_prune_removes_old_copies_but_never_the_newest(floodmark: Floodmark) -> 
     gone = before - set(snapshot(floodmark.objects))
     assert gone == set(removed["removed"])
     assert len(gone) == 6
-    assert all(key.startswith((layout.DAILY, layout.SESSIONS)) for key in gone)
+    assert all(key.startswith((lake_layout.DAILY, lake_layout.SESSIONS)) for key in gone)
     assert not any("shop.payments" in key for key in gone)
     assert floodmark.json("prune")["removed"] == []
     floodmark.call("prune", "--keep-days", "0")
     for table in ("shop.orders", "shop.payments"):
         copies = floodmark.json("backups", "-t", table)["copies"]
         assert sorted(copy["place"] for copy in copies) == ["daily", "primary", "session"]
-    floodmark.objects.delete(layout.primary(TABLE))
+    floodmark.objects.delete(lake_layout.primary(TABLE))
     assert floodmark.json("get", "-t", "shop.orders")["mysql_state"]["total_rows"] == 4
 
 
 def remove_manifest(objects: ObjectStore) -> None:
-    objects.delete(layout.manifest(TABLE, Head(1, 2)))
+    objects.delete(lake_layout.manifest(TABLE, ManifestId(1, 2)))
 
 
 def remove_last_manifest(objects: ObjectStore) -> None:
-    objects.delete(layout.manifest(TABLE, Head(1, 3)))
+    objects.delete(lake_layout.manifest(TABLE, ManifestId(1, 3)))
 
 
 def replace_manifest(objects: ObjectStore) -> None:
-    first = objects.get(layout.manifest(TABLE, Head(1, 1))).data
-    objects.put(layout.manifest(TABLE, Head(1, 2)), first)
+    first = objects.get(lake_layout.manifest(TABLE, ManifestId(1, 1))).data
+    objects.put(lake_layout.manifest(TABLE, ManifestId(1, 2)), first)
 
 
 def edit_manifest(objects: ObjectStore) -> None:
     """More rows than there were, and a checksum that is right."""
-    key = layout.manifest(TABLE, Head(1, 2))
+    key = lake_layout.manifest(TABLE, ManifestId(1, 2))
     document = json.loads(objects.get(key).data)
     document["change"]["files"][0]["rows"] += 1
     document["checksum"] = _digest(document)
@@ -899,33 +907,33 @@ def edit_manifest(objects: ObjectStore) -> None:
 
 
 def truncate_manifest(objects: ObjectStore) -> None:
-    key = layout.manifest(TABLE, Head(1, 2))
+    key = lake_layout.manifest(TABLE, ManifestId(1, 2))
     objects.put(key, objects.get(key).data[:50])
 
 
 def remove_data_file(objects: ObjectStore) -> None:
-    objects.delete(f"{layout.data_files(TABLE)}year=2025/second.parquet")
+    objects.delete(f"{lake_layout.data_files(TABLE)}year=2025/second.parquet")
 
 
 def shorten_data_file(objects: ObjectStore) -> None:
-    objects.put(f"{layout.data_files(TABLE)}year=2025/second.parquet", b".")
+    objects.put(f"{lake_layout.data_files(TABLE)}year=2025/second.parquet", b".")
 
 
 def edit_watermark(*path: str, value: object) -> Callable[[ObjectStore], None]:
     def tamper(objects: ObjectStore) -> None:
-        document = json.loads(objects.get(layout.primary(TABLE)).data)
+        document = json.loads(objects.get(lake_layout.primary(TABLE)).data)
         place = document
         for key in path[:-1]:
             place = place[key]
         place[path[-1]] = value
         document["checksum"] = _digest(document)
-        objects.put(layout.primary(TABLE), json.dumps(document).encode())
+        objects.put(lake_layout.primary(TABLE), json.dumps(document).encode())
 
     return tamper
 
 
 def lose_manifests(objects: ObjectStore) -> None:
-    for info in list(objects.list_objects(layout.manifests(TABLE))):
+    for info in list(objects.list_objects(lake_layout.manifests(TABLE))):
         objects.delete(info.key)
 
 
@@ -992,8 +1000,8 @@ def test_validate_finds_what_was_tampered_with(floodmark: Floodmark, tampering: 
 
 def test_validate_takes_a_lost_checkpoint_for_no_difference(floodmark: Floodmark) -> None:
     land(open_store(floodmark.objects), rows=10, name="first")
-    floodmark.objects.put(f"{layout.data_files(TABLE)}orphan.parquet", b"left by a crash")
-    floodmark.objects.delete(layout.primary(TABLE))
+    floodmark.objects.put(f"{lake_layout.data_files(TABLE)}orphan.parquet", b"left by a crash")
+    floodmark.objects.delete(lake_layout.primary(TABLE))
     out, _ = floodmark.call("validate", "-t", "shop.orders", "--lake-only")
     assert "1 manifest, 1 file, 10 rows" in out
     assert "1 data files belong to no manifest" in out

@@ -13,8 +13,8 @@ from typing import Literal, Self
 import obstore
 from obstore.store import S3Store
 
-from floodmark.children import LOOPBACK
 from floodmark.embedded.process import ServerProcess
+from floodmark.subprocesses import LOOPBACK
 
 REGION = "us-east-1"
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Literal, Self
 
-from floodmark.children import LOOPBACK
+from floodmark.subprocesses import LOOPBACK
 
 Moment = Literal["before the commit", "after the commit"]
 

@@ -13,7 +13,7 @@ from http import HTTPStatus
 from typing import Self
 from urllib.parse import urlsplit
 
-from floodmark.children import LOOPBACK
+from floodmark.subprocesses import LOOPBACK
 from servers.threads import Threads
 
 

@@ -5,7 +5,7 @@ from contextlib import suppress
 from threading import Thread
 from typing import Self
 
-from floodmark.children import LOOPBACK
+from floodmark.subprocesses import LOOPBACK
 
 _SALT = b"12345678901234567890"
 # Protocol 4.1, secure connection, plugin authentication; and not TLS.

@@ -3,8 +3,8 @@ of headers."""
 
 from pathlib import Path
 
-from floodmark.children import LOOPBACK
 from floodmark.embedded.process import ServerProcess, free_ports
+from floodmark.subprocesses import LOOPBACK
 from servers import S3Server, find_program
 
 

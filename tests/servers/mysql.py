@@ -3,8 +3,8 @@
 import shutil
 from pathlib import Path
 
-from floodmark.children import LOOPBACK
 from floodmark.embedded.mariadb import PrivateMariaDB, user_option
+from floodmark.subprocesses import LOOPBACK
 
 UNPACKED = Path(__file__).parents[2] / ".mysql"
 MISSING = f"no MySQL server in {UNPACKED.name}/: 'make mysql' unpacks one"

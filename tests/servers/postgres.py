@@ -15,9 +15,9 @@ from typing import Any, Self
 
 import psycopg
 
-from floodmark.children import LOOPBACK
 from floodmark.embedded.process import ServerProcess, free_ports
 from floodmark.errors import FloodmarkError
+from floodmark.subprocesses import LOOPBACK
 
 # Debian keeps each version's programs where no PATH looks.
 _DEBIAN = Path("/usr/lib/postgresql")

@@ -13,8 +13,8 @@ import pymysql
 import pytest
 
 import processes
-from floodmark.children import LOOPBACK
 from floodmark.embedded.mariadb import PrivateMariaDB
+from floodmark.subprocesses import LOOPBACK
 from servers.mysql import MISSING, PrivateMySQL
 
 _MUCH = 1 << 16

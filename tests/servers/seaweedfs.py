@@ -4,8 +4,8 @@ import json
 from http import HTTPStatus
 from pathlib import Path
 
-from floodmark.children import LOOPBACK
 from floodmark.embedded.process import ServerProcess, free_ports
+from floodmark.subprocesses import LOOPBACK
 from servers import S3Server, find_program, http_status
 
 _PORTS = (

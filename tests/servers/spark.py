@@ -10,8 +10,8 @@ from typing import Self
 
 import pyspark
 
-from floodmark.children import LOOPBACK
 from floodmark.embedded.process import ServerProcess, free_ports
+from floodmark.subprocesses import LOOPBACK
 
 WORKERS = 2
 HOME = Path(pyspark.__file__).parent

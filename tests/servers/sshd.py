@@ -8,9 +8,9 @@ import subprocess
 from pathlib import Path
 from typing import Self
 
-from floodmark.children import LOOPBACK
 from floodmark.config.models import TunnelSettings
 from floodmark.embedded.process import ServerProcess, free_ports
+from floodmark.subprocesses import LOOPBACK
 
 # Debian keeps the server where an ordinary user's PATH does not look.
 _MORE_PATH = "/usr/sbin:/usr/local/sbin"

@@ -11,35 +11,35 @@ ROOT = Path(__file__).parents[2] / "src" / "floodmark"
 FOUNDATION = {"errors", "model"}
 ALLOWED = {
     "errors": set[str](),
-    "children": set[str](),
+    "subprocesses": set[str](),
     "model": {"errors"},
     "config": FOUNDATION,
     "storage": FOUNDATION | {"config"},
     "planning": FOUNDATION,
     "state": FOUNDATION | {"storage"},
-    "lake": FOUNDATION | {"storage"},
-    "sources": FOUNDATION | {"config"},
+    "mysql": FOUNDATION | {"config"},
     "warehouse": FOUNDATION | {"config", "storage"},
-    "engine": FOUNDATION | {"config", "storage"},
-    "tunnels": FOUNDATION | {"config", "children"},
-    "embedded": {"errors", "children"},
+    "worker": FOUNDATION | {"config", "storage"},
+    "spark": FOUNDATION | {"config", "worker"},
+    "tunnels": FOUNDATION | {"config", "subprocesses"},
+    "embedded": {"errors", "subprocesses"},
 }
 ROOMS = {*ALLOWED, "sync"}
 ALLOWED["sync"] = ROOMS - {"embedded"}
 ALLOWED["checks"] = ROOMS - {"embedded", "sync"}
 ALLOWED["api"] = ROOMS - {"embedded"} | {"checks"}
 # The CLI parses, calls the API and prints; of what it prints, some is state as it lies in the lake.
-ALLOWED["cli"] = FOUNDATION | {"api", "config", "state", "lake", "embedded", "children"}
+ALLOWED["cli"] = FOUNDATION | {"api", "config", "state", "embedded", "subprocesses"}
 
 # Libraries that take long to import, and the rooms that may know them at all.
 HEAVY = {
-    "pyspark": {"engine"},
-    "connectorx": {"engine"},
-    "pyarrow": {"engine", "warehouse"},
-    "duckdb": {"warehouse", "engine"},
+    "pyspark": {"spark"},
+    "connectorx": {"worker", "spark"},
+    "pyarrow": {"worker", "spark", "warehouse"},
+    "duckdb": {"warehouse", "worker"},
     "psycopg": {"warehouse"},
     "redshift_connector": {"warehouse"},
-    "pymysql": {"sources", "engine", "embedded"},
+    "pymysql": {"mysql", "worker", "spark", "embedded"},
     "boto3": {"storage", "config"},
 }
 

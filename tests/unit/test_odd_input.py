@@ -15,7 +15,7 @@ from floodmark.config.loading import load_config
 from floodmark.errors import ConfigError
 from floodmark.model.position import Position
 from floodmark.model.timestamps import moved
-from floodmark.planning.reached import first_position, right_before
+from floodmark.planning.next_position import first_position, right_before
 from scenarios import CONFIG, Lake, land, open_store, write_config
 
 MOMENTS = [

@@ -9,7 +9,7 @@ from floodmark.api.loading import MEBIBYTE
 from floodmark.config.models import MysqlConnection
 from floodmark.errors import StateError
 from floodmark.model.table import TableName
-from floodmark.sync.adoption import Adoption, adopt_files, foreign_files
+from floodmark.sync.adopt import Adoption, adopt_files, foreign_files
 from floodmark.sync.result import TableResult
 
 

@@ -10,7 +10,7 @@ from floodmark.model.notice import Notice, Report
 
 if TYPE_CHECKING:
     from floodmark.model.table import TableName
-    from floodmark.sync.extraction import Progress
+    from floodmark.sync.extract import Progress
 
 OnProgress = Callable[["TableName", "Progress"], None]
 

@@ -15,8 +15,8 @@ from floodmark.model.run import new_session_id
 from floodmark.model.table import TableName, split_name
 from floodmark.model.timestamps import utc_now
 from floodmark.model.transitions import Authorship
-from floodmark.state.system import read_system_watermark
-from floodmark.state.watermarks import Run, WatermarkStore
+from floodmark.state.system_watermark import read_system_watermark
+from floodmark.state.watermark_store import Run, WatermarkStore
 from floodmark.storage.objects import ObjectStore
 
 Names = str | Iterable[str] | None
@@ -81,7 +81,7 @@ class RunContext:
 
     def reserved(self, table: TableName, names: Iterable[str]) -> list[str]:
         """Column names that the warehouse of a table does not allow."""
-        from floodmark.warehouse.opening import system_columns
+        from floodmark.warehouse.factory import system_columns
 
         if table not in self.config.tables:
             return []

@@ -6,9 +6,9 @@ from contextlib import contextmanager
 from floodmark.config.models import MysqlConnection
 from floodmark.model.proposal import Proposal
 from floodmark.model.table import TableName
-from floodmark.sources.catalog import list_tables
-from floodmark.sources.connection import MysqlSession, connect
-from floodmark.sources.offer import find_offer
+from floodmark.mysql.catalog import list_tables
+from floodmark.mysql.connection import MysqlSession, connect
+from floodmark.mysql.offer import find_offer
 from floodmark.sync.discovery import discover
 
 __all__ = ["Catalog", "find_offer", "open_catalog"]

@@ -11,12 +11,12 @@ from floodmark.config.models import SparkSettings
 from floodmark.errors import FloodmarkError
 from floodmark.model.formatting import counted
 from floodmark.model.history import StartedBy
+from floodmark.model.log_state import MysqlState
 from floodmark.model.position import Position
-from floodmark.model.standing import MysqlState
 from floodmark.model.table import TableName
 
 if TYPE_CHECKING:
-    from floodmark.sources.connection import MysqlSession
+    from floodmark.mysql.connection import MysqlSession
     from floodmark.sync.source import Source
 
 __all__ = ["Check", "run_checks"]
@@ -112,7 +112,7 @@ def _state(run: RunContext, table: TableName) -> MysqlState | None:
 
 
 def _known_key(run: RunContext, table: TableName) -> tuple[str, ...] | None:
-    from floodmark.sync.known import find_known_key
+    from floodmark.sync.log_facts import find_known_key
 
     return find_known_key(run.store.log, table, run.store.get(table, mend=False))
 
@@ -126,7 +126,7 @@ def _check_history(
 ) -> Iterator[Check]:
     """Rows of a table that will not be read."""
     from floodmark.sync.history import foresee_outside
-    from floodmark.sync.known import known_of
+    from floodmark.sync.log_facts import known_of
 
     settings, wanted = run.config.settings.extraction, run.table_settings(table)
     with suppress(FloodmarkError):  # what is wrong with a table or the lake is reported already

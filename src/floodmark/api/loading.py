@@ -5,11 +5,11 @@ from contextlib import contextmanager
 
 from floodmark.api.context import RunContext
 from floodmark.model.table import TableName
-from floodmark.sync.loading import Loading
-from floodmark.sync.spark import SparkEngine
+from floodmark.sync.load import Loading
+from floodmark.sync.spark_engine import SparkEngine
 from floodmark.tunnels.tunnel import Tunnels
-from floodmark.warehouse.opening import open_target, surely_missing
-from floodmark.warehouse.spread import Spread
+from floodmark.warehouse.factory import open_target, surely_missing
+from floodmark.warehouse.parallel import ParallelRun
 from floodmark.warehouse.target import Target
 
 MEBIBYTE = 1024 * 1024
@@ -29,7 +29,7 @@ def loading_of(
     _, target_name = run.config.target_of(table)
     _, settings = run.config.tables[table]
     least = loading.spread_mb * MEBIBYTE
-    spread = Spread(run=engine.spread, least_bytes=least) if engine else None
+    spread = ParallelRun(run=engine.spread, least_bytes=least) if engine else None
 
     @contextmanager
     def opened() -> Iterator[Target]:

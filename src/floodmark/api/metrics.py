@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from floodmark.api.context import RunContext
+from floodmark.model import lake_layout
 from floodmark.model.table import TableName
-from floodmark.state import layout
 from floodmark.state.lease import read_lease
-from floodmark.sync.metrics import Metrics
+from floodmark.sync.prometheus import Metrics
 
 __all__ = ["Metrics", "measure_tables"]
 
@@ -14,10 +14,10 @@ __all__ = ["Metrics", "measure_tables"]
 def measure_tables(run: RunContext, tables: Sequence[TableName], metrics: Metrics) -> None:
     """Take in what watermarks and leases say of tables that a run has just synced."""
     store = run.store
-    recovered = [info.key for info in store.objects.list_objects(layout.RECOVERIES)]
+    recovered = [info.key for info in store.objects.list_objects(lake_layout.RECOVERIES)]
     for table in tables:
         name, watermark = str(table), store.known(table)
-        recoveries = sum(key.startswith(layout.recoveries(table)) for key in recovered)
+        recoveries = sum(key.startswith(lake_layout.recoveries(table)) for key in recovered)
         metrics.set("floodmark_recoveries_total", recoveries, table=name)
         lease = read_lease(store.objects, table)
         since = lease.held_since if lease else None

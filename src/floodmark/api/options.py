@@ -12,7 +12,7 @@ from floodmark.api.syncing import Syncing
 from floodmark.config.models import SparkSettings
 from floodmark.errors import UsageError
 from floodmark.model.run import Stage, Strategy
-from floodmark.sync.spark import SparkEngine
+from floodmark.sync.spark_engine import SparkEngine
 
 Verify = Literal["new", "all"]
 

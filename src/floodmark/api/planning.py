@@ -10,14 +10,14 @@ from floodmark.model.manifest import Chunk
 from floodmark.model.position import START, Position
 from floodmark.model.table import TableName
 from floodmark.model.watermark import Watermark
+from floodmark.mysql.connection import MysqlSession
 from floodmark.planning.columns import refuse_names
 from floodmark.planning.cursor import NO_INDEX
-from floodmark.sources.connection import MysqlSession
-from floodmark.sync.adoption import find_files
+from floodmark.sync.adopt import find_files
 from floodmark.sync.clock_change import check_clock_change
 from floodmark.sync.history import remarks_on, rows_outside
-from floodmark.sync.known import known_of
-from floodmark.sync.loading import Loading, foresee
+from floodmark.sync.load import Loading, foresee
+from floodmark.sync.log_facts import known_of
 from floodmark.sync.machine_clock import check_against_source
 from floodmark.sync.plan import TablePlan as ExtractionPlan
 from floodmark.sync.plan import chunks_of, plan_table

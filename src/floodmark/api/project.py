@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from floodmark.api.watermarks import TableStatus, Watermarks
     from floodmark.checks.check import Check
     from floodmark.config.models import SparkSettings
-    from floodmark.sync.spark import SparkEngine
+    from floodmark.sync.spark_engine import SparkEngine
 
 Verify = Literal["new", "all"]
 BOTH: tuple[Stage, ...] = ("extract", "load")
@@ -289,7 +289,7 @@ class Project:
         return compose(wanted, run, self._started_engine(), self._spark_settings(), progress)
 
     def _started_engine(self) -> "SparkEngine":
-        from floodmark.sync.spark import SparkEngine
+        from floodmark.sync.spark_engine import SparkEngine
 
         with self._lock:
             if self._engine is None:
@@ -305,6 +305,6 @@ class Project:
         settings = self.config.settings.spark
         if self._spark is None:
             return settings
-        from floodmark.engine.attached import attached_settings
+        from floodmark.spark.attached_session import attached_settings
 
         return attached_settings(self._spark, settings)

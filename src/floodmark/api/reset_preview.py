@@ -12,7 +12,7 @@ from floodmark.model.table import TableName
 from floodmark.model.timestamps import plain
 from floodmark.model.watermark import Watermark
 from floodmark.planning.history import how_to_read
-from floodmark.state.steering import history
+from floodmark.state.operator_changes import history
 
 
 def foresee_reset(

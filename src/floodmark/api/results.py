@@ -14,8 +14,8 @@ from floodmark.errors import (
 )
 from floodmark.model.notice import Notice
 from floodmark.model.verification import VerificationResult
-from floodmark.state.validation import Findings
-from floodmark.sync.extraction import Progress
+from floodmark.state.lake_validation import Findings
+from floodmark.sync.extract import Progress
 from floodmark.sync.notices import (
     HELD_BACK,
     describe_not_compared,
@@ -25,7 +25,7 @@ from floodmark.sync.notices import (
     reason_of,
 )
 from floodmark.sync.result import TableResult
-from floodmark.sync.strategies import exit_code
+from floodmark.sync.run_tables import exit_code
 
 __all__ = [
     "HELD_BACK",

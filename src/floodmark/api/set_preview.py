@@ -15,10 +15,10 @@ from floodmark.model.position import START, Position
 from floodmark.model.table import TableName
 from floodmark.model.timestamps import plain
 from floodmark.model.watermark import FURTHEST_ZONE
-from floodmark.planning.reached import first_position
+from floodmark.planning.next_position import first_position
 
 if TYPE_CHECKING:
-    from floodmark.sources.connection import MysqlSession
+    from floodmark.mysql.connection import MysqlSession
     from floodmark.sync.source import Source
 
 
@@ -95,7 +95,7 @@ def _ask_source(
     """What the source says of the cursor, and unless forced how many rows would be skipped."""
     # Only now: to import MySQL's driver takes longer than most commands.
     from floodmark.sync.cursor_facts import count_between, read_facts
-    from floodmark.sync.known import known_of
+    from floodmark.sync.log_facts import known_of
     from floodmark.sync.machine_clock import check_against_source
     from floodmark.sync.plan import read_shape
 

@@ -19,18 +19,18 @@ from floodmark.model.history import StartedBy
 from floodmark.model.position import Position
 from floodmark.model.run import Strategy
 from floodmark.model.table import TableName
-from floodmark.sources.connection import Sessions
-from floodmark.sync.adoption import Adoption
-from floodmark.sync.extraction import Extraction, Progress, extract_table
-from floodmark.sync.loading import Loading, check_target, load_after
+from floodmark.mysql.connection import Sessions
+from floodmark.sync.adopt import Adoption
+from floodmark.sync.extract import Extraction, Progress, extract_table
+from floodmark.sync.load import Loading, check_target, load_after
 from floodmark.sync.result import TableResult
+from floodmark.sync.run_tables import run_tables
 from floodmark.sync.source import Source, Sources
-from floodmark.sync.spark import SparkEngine
-from floodmark.sync.strategies import run_tables
+from floodmark.sync.spark_engine import SparkEngine
 from floodmark.sync.tunnels import open_tunnels
-from floodmark.sync.verification import verify_after
+from floodmark.sync.verify import verify_after
 from floodmark.tunnels.tunnel import Tunnels
-from floodmark.warehouse.opening import import_kind
+from floodmark.warehouse.factory import import_kind
 
 
 class Syncing(Struct, frozen=True, kw_only=True):

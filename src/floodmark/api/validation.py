@@ -12,13 +12,13 @@ from floodmark.config.models import SparkSettings
 from floodmark.errors import DifferenceFound, FloodmarkError
 from floodmark.model.table import TableName
 from floodmark.model.verification import VerificationResult
-from floodmark.state.validation import Findings
-from floodmark.state.validation import validate as validate_lake
-from floodmark.sync.loading import Loading
-from floodmark.sync.spark import SparkEngine
+from floodmark.state.lake_validation import Findings
+from floodmark.state.lake_validation import validate as validate_lake
+from floodmark.sync.load import Loading
+from floodmark.sync.spark_engine import SparkEngine
 from floodmark.sync.tunnels import open_for_workers
-from floodmark.sync.validation import compare_cursor, repair_table, validate_table
-from floodmark.sync.verification import load_again, verify_table
+from floodmark.sync.validate import compare_cursor, repair_table, validate_table
+from floodmark.sync.verify import load_again, verify_table
 from floodmark.tunnels.tunnel import Tunnels
 
 

@@ -8,19 +8,23 @@ from functools import partial
 from floodmark.api.context import RunContext
 from floodmark.errors import StateError, UsageError
 from floodmark.model.cursor import CursorColumn
+from floodmark.model.log_state import ManifestId
 from floodmark.model.manifest import Manifest, Set
 from floodmark.model.position import LARGEST_NUMBER, Position
 from floodmark.model.presets import preset_moment
 from floodmark.model.run import Stage
-from floodmark.model.standing import Head
 from floodmark.model.table import TableName
 from floodmark.model.timestamps import plain
 from floodmark.model.watermark import FURTHEST_ZONE, Watermark
 from floodmark.planning.cursor_change import keeps
-from floodmark.state import steering
-from floodmark.state.overview import Overview as TableStatus
-from floodmark.state.overview import read_overview
-from floodmark.state.system import SystemWatermark, read_system_watermark, write_system_watermark
+from floodmark.state import operator_changes
+from floodmark.state.system_watermark import (
+    SystemWatermark,
+    read_system_watermark,
+    write_system_watermark,
+)
+from floodmark.state.watermark_list import Overview as TableStatus
+from floodmark.state.watermark_list import read_overview
 
 __all__ = ["TableStatus", "Watermarks", "parse_head", "set_position"]
 
@@ -48,7 +52,7 @@ class Watermarks:
     def history(self, table: str, most: int | None = None) -> tuple[Manifest, ...]:
         """The commits of a table, newest first."""
         run = self._new_run()
-        return tuple(steering.history(run.store, run.table(table), most))
+        return tuple(operator_changes.history(run.store, run.table(table), most))
 
     def set(
         self,
@@ -72,7 +76,7 @@ class Watermarks:
             raise UsageError("no position given", hint="pass timestamp, id, or both")
         before = known_position(run, name)
         move = foresee_move(run, name, before, position, force=skip_rows)
-        steering.refuse_repetition(run.store, name, Set(position=position))
+        operator_changes.refuse_repetition(run.store, name, Set(position=position))
         if move.question and not skip_rows:
             raise UsageError(move.question, hint="pass skip_rows=True if that is what you want")
         return set_position(run, name, position)
@@ -82,17 +86,17 @@ class Watermarks:
         run = self._new_run()
         if not stages or not set(stages) <= {"extract", "load"}:
             raise UsageError(f"stages {stages} are not among 'extract' and 'load'")
-        return steering.reset(run.store, run.table(table), stages)
+        return operator_changes.reset(run.store, run.table(table), stages)
 
     def restore(self, table: str, state: str) -> Watermark:
         """Go back to an earlier state, by an ID of the history (`str(manifest.head)`)."""
         run = self._new_run()
         name = run.table(table)
-        return steering.restore_manifest(run.store, name, parse_head(name, state))
+        return operator_changes.restore_manifest(run.store, name, parse_head(name, state))
 
     def can_move(self, table: TableName, to: TableName) -> bool:
         """Whether there is anything to move; UsageError if it cannot be, or is not configured."""
-        from floodmark.sync.moving import check_move
+        from floodmark.sync.move import check_move
 
         run = self._new_run()
         if to not in run.config.tables:
@@ -105,7 +109,7 @@ class Watermarks:
         `table` is its name so far, as `SCOPE:schema.table`.
         """
         from floodmark.api.loading import loading_of
-        from floodmark.sync.moving import move_table
+        from floodmark.sync.move import move_table
         from floodmark.tunnels.tunnel import Tunnels
 
         run = self._new_run()
@@ -140,7 +144,9 @@ class Watermarks:
 
 def set_position(run: RunContext, table: TableName, position: Position) -> Watermark:
     """Commit a position that an operator chose."""
-    return steering.set_position(run.store, table, position, partial(_keeps_cursor, run, table))
+    return operator_changes.set_position(
+        run.store, table, position, partial(_keeps_cursor, run, table)
+    )
 
 
 def known_position(run: RunContext, table: TableName) -> Position | None:
@@ -151,10 +157,10 @@ def known_position(run: RunContext, table: TableName) -> Position | None:
     return None
 
 
-def parse_head(table: TableName, text: str) -> Head:
+def parse_head(table: TableName, text: str) -> ManifestId:
     """Read an ID that the history shows."""
     try:
-        return Head.parse(text)
+        return ManifestId.parse(text)
     except ValueError:
         raise UsageError(
             f"{text!r} is not the ID of a state",

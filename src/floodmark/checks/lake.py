@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from floodmark.checks.check import Check, check_clock, failed
 from floodmark.errors import FloodmarkError
-from floodmark.state import layout
+from floodmark.model import lake_layout
 from floodmark.state.conditional_writes import probe_conditional_writes
 from floodmark.storage.objects import ObjectStore
 
@@ -17,14 +17,14 @@ _SECOND = timedelta(seconds=1)  # the finest that listings of S3 tell
 
 def check_lake(objects: ObjectStore, clock: Callable[[], datetime]) -> Iterator[Check]:
     """Write a probe, and see that conditional writes are refused when they must be."""
-    key = f"{layout.LEASES}probe-{os.urandom(4).hex()}.json"
+    key = f"{lake_layout.LEASES}probe-{os.urandom(4).hex()}.json"
     try:
         probe_conditional_writes(objects)
         yield Check(subject=_SUBJECT, finding=f"{objects}: writable, honours conditional writes")
         before = clock()
         objects.put(key, b"time")
         after = clock()
-        found = objects.list_objects(layout.LEASES, after=key.removesuffix("n"))
+        found = objects.list_objects(lake_layout.LEASES, after=key.removesuffix("n"))
         written = next((info.modified for info in found if info.key == key), None)
         if written is not None:
             yield check_clock(_SUBJECT, written, before - _SECOND, after)

@@ -8,10 +8,10 @@ from floodmark.checks.check import Check, check_clock
 from floodmark.config.models import ExtractionSettings, MysqlConnection
 from floodmark.model.bound import Activity
 from floodmark.model.server import Server
+from floodmark.mysql.connection import MysqlSession
+from floodmark.mysql.in_flight import read_clock
 from floodmark.planning.bounds import REPLICA_LAG, held_back, why_held
 from floodmark.planning.replication import NAME_PRIMARY, role_of
-from floodmark.sources.connection import MysqlSession
-from floodmark.sources.in_flight import read_clock
 
 
 def check_server(

@@ -21,7 +21,7 @@ _SECONDS = 10
 
 def check_spark(settings: SparkSettings, *, start: bool, session: Any = None) -> Iterator[Check]:
     """Look for what Spark needs; with `start`, start it (or use `session`) and try a worker."""
-    from floodmark.engine.java import find_java
+    from floodmark.spark.jvm_launcher import find_java
 
     try:
         installed = version("pyspark")
@@ -89,7 +89,7 @@ def _check_addresses(addresses: list[tuple[str, int]]) -> Check:
 
 
 def _check_start(settings: SparkSettings, session: Any) -> Check:
-    from floodmark.engine.probe import probe
+    from floodmark.spark.self_test import probe
 
     try:
         finding = probe(settings, session)

@@ -6,19 +6,19 @@ from floodmark.checks.check import Check, failed
 from floodmark.config.models import ExtractionSettings, MysqlConnection, TableSettings
 from floodmark.errors import FloodmarkError
 from floodmark.model.cursor import CursorChoice
+from floodmark.model.log_state import MysqlState
 from floodmark.model.position import START
 from floodmark.model.schema import PRIMARY, SourceTable
-from floodmark.model.standing import MysqlState
 from floodmark.model.table import TableName
+from floodmark.mysql.catalog import read_table
+from floodmark.mysql.collations import not_told_apart
+from floodmark.mysql.connection import MysqlSession, query, translated
+from floodmark.mysql.keys import KnownKey, free_choice
+from floodmark.mysql.predicates import relation
+from floodmark.mysql.select_list import plan_columns, quote_name
 from floodmark.planning.columns import check_choices, refuse_names
 from floodmark.planning.cursor import NO_INDEX, choose_cursor
 from floodmark.planning.cursor_change import refuse_another_cursor
-from floodmark.sources.catalog import read_table
-from floodmark.sources.collations import not_told_apart
-from floodmark.sources.connection import MysqlSession, query, translated
-from floodmark.sources.keys import KnownKey, free_choice
-from floodmark.sources.projection import plan_columns, quote_name
-from floodmark.sources.statements import relation
 
 
 def check_table(

@@ -11,7 +11,7 @@ from floodmark.config.tls import Server
 from floodmark.errors import BusyError, FloodmarkError
 from floodmark.storage.objects import ObjectStore
 from floodmark.tunnels.tunnel import open_tunnel
-from floodmark.warehouse.opening import open_target
+from floodmark.warehouse.factory import open_target
 
 
 def check_target(

@@ -18,7 +18,7 @@ from floodmark.config.loading import load_config
 from floodmark.errors import UsageError
 from floodmark.model.notice import Notice
 from floodmark.model.table import TableName
-from floodmark.state.watermarks import Run, WatermarkStore
+from floodmark.state.watermark_store import Run, WatermarkStore
 
 
 class App:

@@ -16,8 +16,8 @@ from floodmark.cli.terminal import fold, style, width
 from floodmark.embedded.mariadb import PrivateMariaDB
 from floodmark.embedded.settlement import change_deliveries, create_tables, insert_deliveries
 from floodmark.errors import FloodmarkError
+from floodmark.model import lake_layout
 from floodmark.model.table import TableName
-from floodmark.state import layout
 
 DELIVERIES = TableName("PROD", "settlement", "settlement_normal_delivery_detail")
 NEEDED = {
@@ -92,7 +92,7 @@ class Story:
             "And the watermark is destroyed",
             "It is a checkpoint with copies; the truth is in the manifests.",
         )
-        self._destroy(layout.primary(DELIVERIES))
+        self._destroy(lake_layout.primary(DELIVERIES))
         self._run(f"watermark get -t {DELIVERIES.unscoped}")
         self._open(
             "Run it again",
@@ -133,7 +133,7 @@ class Story:
 
     def _run_and_kill(self, command: str) -> None:
         _show("$ ", f"floodmark {command} &")
-        manifests = self._folder / "lake" / layout.manifests(DELIVERIES)
+        manifests = self._folder / "lake" / lake_layout.manifests(DELIVERIES)
         before = sum(1 for _ in manifests.rglob("*.json"))
         # Small chunks, so that there is a middle to be killed in.
         small = {

@@ -9,7 +9,6 @@ from typing import Any
 import click
 from msgspec import Struct, structs
 
-from floodmark.children import LOOPBACK
 from floodmark.cli.app import print_result, shared_options
 from floodmark.cli.init_tls import choose_tls, protection
 from floodmark.cli.log import Log
@@ -23,6 +22,7 @@ from floodmark.model.formatting import counted
 from floodmark.model.notice import Notice
 from floodmark.model.proposal import Proposal
 from floodmark.model.table import valid_scope
+from floodmark.subprocesses import LOOPBACK
 
 TARGETS = ("duckdb", "postgres", "redshift")
 _PORTS = {"postgres": 5432, "redshift": 5439}

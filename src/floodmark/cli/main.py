@@ -13,7 +13,7 @@ import click
 from floodmark import __version__
 from floodmark.cli.lazy import LazyGroup
 from floodmark.cli.log import Log
-from floodmark.cli.stopping import Terminated
+from floodmark.cli.signals import Terminated
 from floodmark.errors import ExitCode, FloodmarkError
 from floodmark.model.notice import Notice
 from floodmark.model.timestamps import utc_now

@@ -9,7 +9,7 @@ from floodmark.cli.app import App, command_options, table_option
 from floodmark.cli.terminal import Column
 from floodmark.cli.terminal import table as table_of
 from floodmark.errors import FloodmarkError, StateError
-from floodmark.lake.files import LakeFile, choose_removable, describe_files
+from floodmark.model import lake_layout
 from floodmark.model.durations import parse_duration
 from floodmark.model.formatting import counted, size
 from floodmark.model.load import unload_folder
@@ -17,8 +17,8 @@ from floodmark.model.manifest import Chunk
 from floodmark.model.notice import Notice
 from floodmark.model.table import TableName
 from floodmark.model.timestamps import stamped
-from floodmark.state import layout
-from floodmark.state.steering import history
+from floodmark.state.data_files import LakeFile, choose_removable, describe_files
+from floodmark.state.operator_changes import history
 
 _COLUMNS = [
     Column(title="FILE", least=24),
@@ -100,8 +100,8 @@ def _files(app: App, table: TableName, *, mend: bool = True) -> list[LakeFile]:
     watermark = app.store.get(table, mend=mend)
     manifests = history(app.store, table)
     named = {f.path for m in manifests if isinstance(m.change, Chunk) for f in m.change.files}
-    found = {info.key: info for info in objects.list_objects(layout.data_files(table))}
-    for folder in layout.folders_elsewhere(table, named):
+    found = {info.key: info for info in objects.list_objects(lake_layout.data_files(table))}
+    for folder in lake_layout.folders_elsewhere(table, named):
         _refuse_files_of_another(app, table, folder)
         found |= {info.key: info for info in objects.list_objects(folder) if info.key in named}
     if table in app.config.tables:
@@ -112,7 +112,7 @@ def _files(app: App, table: TableName, *, mend: bool = True) -> list[LakeFile]:
 
 def _refuse_files_of_another(app: App, table: TableName, folder: str) -> None:
     """A log may name files in the folder of the name that its table had before; of no other."""
-    owner = layout.table_of_data_file(folder)
+    owner = lake_layout.table_of_data_file(folder)
     watermark = app.store.saved(owner) if owner else None
     if watermark is not None and watermark.moved_to is None:
         raise StateError(

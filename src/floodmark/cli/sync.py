@@ -10,7 +10,7 @@ from floodmark.api.results import HELD_BACK, SyncResult, failure_of, notices_of
 from floodmark.cli.app import App, command_options, complete, table_option
 from floodmark.cli.library_logging import forwarding_library_logs
 from floodmark.cli.metrics import Meter
-from floodmark.cli.stopping import sigterm_raises
+from floodmark.cli.signals import sigterm_raises
 from floodmark.cli.sync_every import sync_every
 from floodmark.cli.sync_plan import plan_value, show_plan
 from floodmark.cli.sync_result import show_result

@@ -9,10 +9,10 @@ import click
 import msgspec
 
 from floodmark.api.results import HELD_BACK, SyncResult, TableResult, failure_of, notices_of
-from floodmark.api.rounds import Round, next_tick
+from floodmark.api.schedule import Round, next_tick
 from floodmark.cli.app import App
 from floodmark.cli.metrics import Meter
-from floodmark.cli.stopping import Terminated
+from floodmark.cli.signals import Terminated
 from floodmark.errors import ExitCode, FloodmarkError, UsageError
 from floodmark.model.notice import Level, Notice
 from floodmark.model.timestamps import stamped

@@ -8,22 +8,28 @@ import msgspec
 
 from floodmark.api.reset_preview import how_to_read_rest, is_by_id
 from floodmark.cli.app import App, command_options, table_option
-from floodmark.cli.show import show_absence, show_change, show_state, show_status, show_watermark
 from floodmark.cli.terminal import Column, fold, say, width
 from floodmark.cli.terminal import table as table_of
+from floodmark.cli.watermark_text import (
+    show_absence,
+    show_change,
+    show_state,
+    show_status,
+    show_watermark,
+)
+from floodmark.model import lake_layout
+from floodmark.model.checksummed_json import seal
+from floodmark.model.log_state import ManifestId
 from floodmark.model.manifest import Chunk
 from floodmark.model.position import Position
-from floodmark.model.sealed import seal
-from floodmark.model.standing import Head
 from floodmark.model.table import TableName
 from floodmark.model.timestamps import plain, stamped
 from floodmark.model.watermark import Watermark
-from floodmark.state import layout
-from floodmark.state.copies import Copy
 from floodmark.state.lease import read_lease
-from floodmark.state.overview import Overview, read_overview
-from floodmark.state.steering import history as read_history
-from floodmark.state.system import read_system_watermark
+from floodmark.state.operator_changes import history as read_history
+from floodmark.state.system_watermark import read_system_watermark
+from floodmark.state.watermark_copies import Copy
+from floodmark.state.watermark_list import Overview, read_overview
 
 _LIST = [
     Column(title="TABLE", least=18),
@@ -283,7 +289,7 @@ def _as_json(app: App, table: TableName, watermark: Watermark | None) -> dict[st
 def _files(app: App, table: TableName, watermark: Watermark | None) -> list[dict[str, object]]:
     if watermark is None:
         return []
-    since = Head(watermark.mysql_state.counted_from_epoch, 0)
+    since = ManifestId(watermark.mysql_state.counted_from_epoch, 0)
     files: list[dict[str, object]] = []
     for head in app.store.log.heads(table, since=since):
         change = app.store.log.read(table, head).change
@@ -311,7 +317,7 @@ def _quarantine(app: App, table: TableName, watermark: Watermark | None) -> list
 def _extracted_aside(app: App, table: TableName, watermark: Watermark) -> list[str]:
     if not watermark.mysql_state.quarantined_rows:
         return []
-    since = Head(watermark.mysql_state.counted_from_epoch, 0)
+    since = ManifestId(watermark.mysql_state.counted_from_epoch, 0)
     changes = [app.store.log.read(table, h).change for h in app.store.log.heads(table, since=since)]
     chunks = [change for change in changes if isinstance(change, Chunk)]
     return [file.path for chunk in chunks for file in chunk.quarantine]
@@ -321,9 +327,9 @@ def _loaded_aside(app: App, table: TableName, watermark: Watermark) -> list[str]
     """Of manifests that are loaded: what a load that died left behind counts for nothing."""
     if not watermark.redshift_state.quarantined_rows:
         return []
-    folder = layout.quarantine(table, watermark.redshift_state.load_epoch)
+    folder = lake_layout.quarantine(table, watermark.redshift_state.load_epoch)
     keys = [info.key for info in app.store.objects.list_objects(folder)]
-    heads = [layout.head_of_quarantine(key) for key in keys]
+    heads = [lake_layout.head_of_quarantine(key) for key in keys]
     through = watermark.loaded_head
     return [key for key, head in zip(keys, heads, strict=True) if head and head <= through]
 
@@ -343,7 +349,7 @@ def _files_as_text(files: list[dict[str, object]]) -> str:
 
 
 def _copies(app: App, table: TableName) -> list[Copy]:
-    primary = app.store.copies.read(table, layout.primary(table), "primary")
+    primary = app.store.copies.read(table, lake_layout.primary(table), "primary")
     return [
         *([primary] if primary else []),
         *app.store.copies.daily(table),

@@ -11,9 +11,9 @@ from floodmark.cli.library_logging import forwarding_library_logs
 from floodmark.cli.terminal import entry, fold, style
 from floodmark.cli.verification import show_agreement, show_differences
 from floodmark.errors import FloodmarkError, UsageError
-from floodmark.lake.files import PATIENCE
+from floodmark.model import lake_layout
 from floodmark.model.formatting import counted
-from floodmark.state import layout
+from floodmark.state.data_files import PATIENCE
 
 
 @click.command()
@@ -29,7 +29,7 @@ def prune(app: App, keep_days: str, *, dry_run: bool) -> None:
         raise UsageError(f"--keep-days {keep_days!r} is not a number of days")
     removed = app.store.copies.prune(keep_days=int(keep_days), dry_run=dry_run)
     unfinished = app.store.objects.remove_unfinished(
-        layout.DATA, app.run.clock() - PATIENCE, dry_run=dry_run
+        lake_layout.DATA, app.run.clock() - PATIENCE, dry_run=dry_run
     )
     done = "would remove" if dry_run else "removed"
     what = f"{len(removed):,} {'copy' if len(removed) == 1 else 'copies'}"

@@ -15,16 +15,16 @@ from floodmark.api.watermarks import set_position as set_position_of
 from floodmark.cli.app import App, command_options, complete, confirm, table_option
 from floodmark.cli.terminal import fold
 from floodmark.errors import FloodmarkError, PartialFailure, StateError, UsageError
+from floodmark.model.checksummed_json import seal
 from floodmark.model.manifest import Reset, Set
 from floodmark.model.position import LARGEST_NUMBER, Position
 from floodmark.model.presets import preset_moment
 from floodmark.model.run import Stage
-from floodmark.model.sealed import seal
 from floodmark.model.table import TableName
 from floodmark.model.timestamps import parse_timestamp, plain
 from floodmark.model.watermark import FURTHEST_ZONE, Watermark
-from floodmark.state import steering
-from floodmark.state.system import read_system_watermark, write_system_watermark
+from floodmark.state import operator_changes
+from floodmark.state.system_watermark import read_system_watermark, write_system_watermark
 
 
 @click.command(name="set")
@@ -74,7 +74,7 @@ def set_position(
         for table in tables
     }
     for table, move in moves.items():
-        steering.refuse_repetition(app.store, table, Set(position=position))
+        operator_changes.refuse_repetition(app.store, table, Set(position=position))
         if move.question:
             _confirm(move.question, force=force)
     _steer(
@@ -124,7 +124,7 @@ def reset(
     before = {table: _position(stands[table]) for table in tables}
     for table in tables if not force else ():
         wanted = Reset(stages=tuple(cast("list[Stage]", stages)))
-        steering.refuse_repetition(app.store, table, wanted)
+        operator_changes.refuse_repetition(app.store, table, wanted)
         question = foresee_reset(app.context, table, stands[table], extract=not load_only)
         _confirm(question, force=force)
     _steer(
@@ -133,7 +133,7 @@ def reset(
         lambda table: _moved(
             table,
             before[table],
-            steering.reset(app.store, table, cast("list[Stage]", stages)),
+            operator_changes.reset(app.store, table, cast("list[Stage]", stages)),
             note=f" ({' and '.join(stages)} reset)",
         ),
     )
@@ -167,9 +167,9 @@ def restore(
                 data = file.read()
         except OSError as error:
             raise UsageError(f"cannot read {path}: {error.strerror}") from error
-        after = steering.restore_document(app.store, table, data, name=path, agree=agree)
+        after = operator_changes.restore_document(app.store, table, data, name=path, agree=agree)
     else:
-        after = steering.restore_manifest(
+        after = operator_changes.restore_manifest(
             app.store, table, parse_head(table, str(origin)), agree=agree
         )
     text, value = _moved(table, before, after)

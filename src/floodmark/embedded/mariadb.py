@@ -13,9 +13,9 @@ from typing import Any, Self
 
 import pymysql
 
-from floodmark.children import LOOPBACK
 from floodmark.embedded.process import ServerProcess, free_ports
 from floodmark.errors import FloodmarkError
+from floodmark.subprocesses import LOOPBACK
 
 _USER = "floodmark"
 

@@ -13,8 +13,8 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Self
 
-from floodmark.children import LOOPBACK, guarded
 from floodmark.errors import FloodmarkError
+from floodmark.subprocesses import LOOPBACK, guarded
 
 # Below 32768, where Linux takes the ports of outgoing connections from: such a connection could
 # otherwise sit on a port between our choosing it and the server's binding it, or during a restart.

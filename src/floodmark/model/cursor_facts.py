@@ -5,9 +5,9 @@ from typing import Literal
 
 from msgspec import Struct
 
+from floodmark.model.log_state import Clock
 from floodmark.model.manifest import Chunk
 from floodmark.model.position import Position
-from floodmark.model.standing import Clock
 
 
 class CursorFacts(Struct, frozen=True, kw_only=True):

@@ -6,8 +6,8 @@ from datetime import datetime
 from msgspec import Struct
 
 from floodmark.errors import CorruptLog
+from floodmark.model.log_state import Count, ManifestId
 from floodmark.model.manifest import Column
-from floodmark.model.standing import Count, Head
 
 UNLOADS = "loads/unloads/"
 """Where in the lake a target writes rows that are compared; nothing there is needed later."""
@@ -44,7 +44,7 @@ class LoadChunk(Struct, frozen=True, kw_only=True):
     them.
     """
 
-    head: Head
+    head: ManifestId
     manifest: str
     digest: str
     rows: Count
@@ -65,12 +65,12 @@ class LoadBatch(Struct, frozen=True, kw_only=True):
     """Manifests that are loaded in one transaction.
 
     Their ranges of positions do not overlap, so no two rows of one key and version are among them.
-    With `reload` there is one, and it replaces all rows. What `gives_way` leaves rows of the target
-    that are not older: an older system's, and what is loaded after a later manifest. What `goes_on`
-    leaves all that is there: its load epoch began with a loss in the lake, and not with a reset.
-    What `wins` was read after an operator moved the position, or by a version of another type: it
-    replaces what the target has, whatever its version, unless it gives way. `fills` are values that
-    all rows which are there get in columns that are new with this batch.
+    With `reload` there is one manifest, and it replaces all rows. `keep_newer_target_rows` keeps
+    rows of the target that are not older: those of an older system, and those of a later manifest
+    that was loaded first. `keep_existing_rows` keeps all rows of the target: the load epoch began
+    with a loss in the lake, not with a reset. `wins` replaces rows of the target whatever their
+    version: an operator moved the position, or the version has another type now. `fills` are the
+    values that existing rows get in columns that are new with this batch.
     """
 
     table_name: str
@@ -79,8 +79,8 @@ class LoadBatch(Struct, frozen=True, kw_only=True):
     chunks: tuple[LoadChunk, ...]
     session_id: str
     reload: bool = False
-    gives_way: bool = False
-    goes_on: bool = False
+    keep_newer_target_rows: bool = False
+    keep_existing_rows: bool = False
     wins: bool = False
     fills: dict[str, str | None] = {}
 
@@ -88,7 +88,7 @@ class LoadBatch(Struct, frozen=True, kw_only=True):
 class LedgerEntry(Struct, frozen=True, kw_only=True):
     """The target's own record that a manifest is loaded: `rows` of it, the others set aside."""
 
-    head: Head
+    head: ManifestId
     digest: str
     rows: Count
     quarantined_rows: Count = 0
@@ -98,7 +98,7 @@ class LedgerEntry(Struct, frozen=True, kw_only=True):
 class RenamedManifest(Struct, frozen=True, kw_only=True):
     """A manifest copied under another table name: its digest `before`, and what it is now."""
 
-    head: Head
+    head: ManifestId
     before: str
     digest: str
     manifest: str

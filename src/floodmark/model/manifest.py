@@ -14,9 +14,17 @@ from typing import Literal
 from msgspec import Struct
 
 from floodmark.model.cursor import CursorColumn
+from floodmark.model.log_state import (
+    Clock,
+    Count,
+    ImportedFrom,
+    LogState,
+    ManifestId,
+    Number,
+    Seconds,
+)
 from floodmark.model.position import Position
 from floodmark.model.run import Stage, Strategy
-from floodmark.model.standing import Clock, Count, Head, ImportedFrom, Number, Seconds, Standing
 
 
 class Column(Struct, frozen=True, omit_defaults=True):
@@ -128,7 +136,7 @@ class Reset(Struct, frozen=True, kw_only=True, tag_field="kind", tag="reset"):
 class Loaded(Struct, frozen=True, kw_only=True):
     """How far loading had come in a load epoch that is returned to."""
 
-    head: Head
+    head: ManifestId
     rows: Count
     time: datetime | None
     quarantined_rows: Count = 0
@@ -143,7 +151,7 @@ class Restore(Struct, frozen=True, kw_only=True, tag_field="kind", tag="restore"
 
     origin: str
     """The manifest or file that was gone back to."""
-    earlier: Standing
+    earlier: LogState
     """Where the table stood then."""
     loaded: Loaded
     """How far it was loaded then."""
@@ -196,12 +204,12 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """By whom: `user@machine`."""
     change: Change
     """What happened, see below; `kind` says which."""
-    standing: Standing
+    standing: LogState
     """Where the table stands after it."""
     checksum: str = ""
     """SHA-256 of all the rest."""
 
     @property
-    def head(self) -> Head:
+    def head(self) -> ManifestId:
         """Its place in the log."""
-        return Head(self.epoch, self.sequence)
+        return ManifestId(self.epoch, self.sequence)

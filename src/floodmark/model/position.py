@@ -11,7 +11,7 @@ LARGEST_NUMBER = 2**64 - 1  # of BIGINT UNSIGNED
 _LAST_MICROSECOND = 999_999
 
 
-class Walk(Struct, frozen=True, omit_defaults=True):
+class KeyScan(Struct, frozen=True, omit_defaults=True):
     """A first load on its way along the primary key: rows up to `bound` with a key up to `key`."""
 
     key: Identity
@@ -34,7 +34,7 @@ class Position(Struct, frozen=True, omit_defaults=True):
     """The time, if the cursor has one."""
     id: Identity | None = None
     """The id or key, if the cursor has one."""
-    walk: Walk | None = None
+    walk: KeyScan | None = None
     """How far a first load along the primary key has come."""
 
     @property
@@ -102,7 +102,7 @@ def show_id(identity: Identity) -> str:
     return str(identity)
 
 
-def _compare_walks(left: Walk | None, right: Walk | None) -> int | None:
+def _compare_walks(left: KeyScan | None, right: KeyScan | None) -> int | None:
     if left is None or right is None:
         return (left is not None) - (right is not None)
     return _compare_ids(left.key, right.key) if left.bound == right.bound else None

@@ -12,9 +12,9 @@ from msgspec import Struct, structs
 
 from floodmark.errors import CorruptLog
 from floodmark.model.history import RowsBefore
+from floodmark.model.log_state import LogState, ManifestId, Metadata, MysqlState, Status
 from floodmark.model.manifest import Change, Chunk, Import, Loaded, Manifest, Reset, Restore, Set
 from floodmark.model.position import START, Position
-from floodmark.model.standing import Head, Metadata, MysqlState, Standing, Status
 from floodmark.model.watermark import RedshiftState, VerifiedState, Watermark
 
 
@@ -61,7 +61,7 @@ def checkpoint(watermark: Watermark, manifest: Manifest) -> Watermark:
     return after(watermark, manifest)
 
 
-def _facts(standing: Standing) -> Standing:
+def _facts(standing: LogState) -> LogState:
     """Leave out what changes without a manifest."""
     state = structs.replace(
         standing.mysql_state,
@@ -93,7 +93,7 @@ def after(watermark: Watermark, manifest: Manifest) -> Watermark:
     )
 
 
-def _stand(watermark: Watermark, change: Change, by: Authorship) -> Standing:
+def _stand(watermark: Watermark, change: Change, by: Authorship) -> LogState:
     """Say where extraction stands once the change has the next place in the log."""
     state = structs.replace(watermark.mysql_state, error=None)
     before = structs.replace(watermark.standing, mysql_state=state)
@@ -133,8 +133,8 @@ def _stand(watermark: Watermark, change: Change, by: Authorship) -> Standing:
 
 
 def _stand_after_chunk(
-    before: Standing, chunk: Chunk, by: Authorship, *, same_session: bool
-) -> Standing:
+    before: LogState, chunk: Chunk, by: Authorship, *, same_session: bool
+) -> LogState:
     state = before.mysql_state
     rows = state.total_rows + chunk.rows
     chunks = state.chunk_count + 1
@@ -173,13 +173,13 @@ def _stand_after_chunk(
     )
 
 
-def _stand_after_reset(before: Standing, change: Reset, head: Head) -> Standing:
+def _stand_after_reset(before: LogState, change: Reset, head: ManifestId) -> LogState:
     """Open the next epoch; the stage that is not reset keeps what it has."""
     epoch = before.epoch + 1
     extract, load = "extract" in change.stages, "load" in change.stages
     fresh = MysqlState(counted_from_epoch=epoch)
     state = fresh if extract else before.mysql_state
-    return Standing(
+    return LogState(
         epoch=epoch,
         backup_strategy="sequential" if extract else before.backup_strategy,
         mysql_state=structs.replace(state, last_sequence=0, last_manifest=str(head)),
@@ -189,7 +189,7 @@ def _stand_after_reset(before: Standing, change: Reset, head: Head) -> Standing:
     )
 
 
-def _stand_after_restore(before: Standing, change: Restore) -> Standing:
+def _stand_after_restore(before: LogState, change: Restore) -> LogState:
     """Return to the earlier position and epochs that count; the log goes on where it is."""
     average = change.rows // change.chunk_count if change.chunk_count else 0
     return structs.replace(
@@ -237,7 +237,7 @@ def _load_state(before: RedshiftState, manifest: Manifest) -> RedshiftState:
         before, eligible_from_epoch=standing.eligible_from_epoch, load_epoch=standing.load_epoch
     )
     if standing.load_epoch != before.load_epoch:
-        start = Loaded(head=Head(standing.eligible_from_epoch, 0), rows=0, time=None)
+        start = Loaded(head=ManifestId(standing.eligible_from_epoch, 0), rows=0, time=None)
         known = change.loaded if isinstance(change, Restore) else start
         return structs.replace(
             state,
@@ -258,7 +258,7 @@ def _load_state(before: RedshiftState, manifest: Manifest) -> RedshiftState:
 def loaded(
     watermark: Watermark,
     *,
-    through: Head,
+    through: ManifestId,
     total_rows: int,
     quarantined_rows: int = 0,
     session_rows: int,
@@ -290,7 +290,7 @@ def loaded(
 
 
 def unloaded(
-    watermark: Watermark, *, through: Head, total_rows: int, quarantined_rows: int = 0
+    watermark: Watermark, *, through: ManifestId, total_rows: int, quarantined_rows: int = 0
 ) -> Watermark:
     """Carry back what the target has lost: its ledger ends at `through`, the rest is pending.
 
@@ -328,7 +328,7 @@ def _verified_state(watermark: Watermark, manifest: Manifest) -> VerifiedState:
 
 
 def verified(
-    watermark: Watermark, position: Position, *, through: Head | None, now: datetime
+    watermark: Watermark, position: Position, *, through: ManifestId | None, now: datetime
 ) -> Watermark:
     """Note that source and target agree up to a position, and in all manifests up to `through`."""
     state = _verified_to(watermark.verified_state, position)
@@ -344,7 +344,7 @@ def verified(
 
 
 def differs(
-    watermark: Watermark, position: Position, error: str, *, since: Head, now: datetime
+    watermark: Watermark, position: Position, error: str, *, since: ManifestId, now: datetime
 ) -> Watermark:
     """Note that source and target differ right behind a position, in a manifest behind `since`."""
     state = structs.replace(

@@ -11,10 +11,18 @@ from typing import Literal
 from msgspec import Struct, structs
 
 from floodmark.errors import CorruptDocument, UsageError
+from floodmark.model.checksummed_json import unseal
+from floodmark.model.log_state import (
+    Count,
+    LogState,
+    ManifestId,
+    Metadata,
+    MysqlState,
+    Number,
+    Status,
+)
 from floodmark.model.position import Identity, Position
 from floodmark.model.run import Strategy
-from floodmark.model.sealed import unseal
-from floodmark.model.standing import Count, Head, Metadata, MysqlState, Number, Standing, Status
 from floodmark.model.table import TableName
 
 CLOCK_SKEW = timedelta(minutes=5)
@@ -74,9 +82,9 @@ class VerifiedState(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return Position(self.last_timestamp, self.last_id)
 
     @property
-    def head(self) -> Head:
+    def head(self) -> ManifestId:
         """The last place of the log of which that holds whole."""
-        return Head(self.verified_epoch, self.verified_sequence)
+        return ManifestId(self.verified_epoch, self.verified_sequence)
 
 
 class BackupMetadata(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -133,9 +141,9 @@ class Watermark(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return self.mysql_state.position
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> LogState:
         """What the manifests alone say of the table."""
-        return Standing(
+        return LogState(
             epoch=self.epoch,
             backup_strategy=self.backup_strategy,
             mysql_state=self.mysql_state,
@@ -145,14 +153,14 @@ class Watermark(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         )
 
     @property
-    def head(self) -> Head:
+    def head(self) -> ManifestId:
         """The last place taken in the log."""
-        return Head(self.epoch, self.mysql_state.last_sequence)
+        return ManifestId(self.epoch, self.mysql_state.last_sequence)
 
     @property
-    def loaded_head(self) -> Head:
+    def loaded_head(self) -> ManifestId:
         """The last place of the log that is safe in the target."""
-        return Head(self.redshift_state.loaded_epoch, self.redshift_state.loaded_sequence)
+        return ManifestId(self.redshift_state.loaded_epoch, self.redshift_state.loaded_sequence)
 
     @property
     def manual_start(self) -> datetime | None:
@@ -174,7 +182,7 @@ class Watermark(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 " completes it",
             )
 
-    def still_to_load(self, head: Head) -> bool:
+    def still_to_load(self, head: ManifestId) -> bool:
         """Whether the target still lacks what a manifest committed."""
         return head.epoch >= self.redshift_state.eligible_from_epoch and head > self.loaded_head
 
@@ -264,10 +272,10 @@ def _last_manifest_fits(watermark: Watermark) -> bool:
     if known is None:
         return head.sequence == 0
     try:
-        last = Head.parse(known)
+        last = ManifestId.parse(known)
     except ValueError:
         return False
-    return head in (last, Head(last.epoch + 1, 0))
+    return head in (last, ManifestId(last.epoch + 1, 0))
 
 
 def not_after(watermark: Watermark, now: datetime) -> Watermark:

@@ -53,7 +53,7 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from floodmark.model.bound import Activity, Bound, Ceiling
 from floodmark.model.position import Position
 from floodmark.model.schema import SourceColumn
-from floodmark.planning.clock import earliest_wall
+from floodmark.planning.wall_clock import earliest_wall
 
 GRACE = timedelta(seconds=5)
 REPLICA_LAG = timedelta(seconds=60)

@@ -6,7 +6,7 @@ from math import ceil
 
 from floodmark.errors import IllegalTransition
 from floodmark.model.extraction import ChunkPlan, Edge, Window
-from floodmark.model.position import Position, Walk
+from floodmark.model.position import KeyScan, Position
 
 Predicate = Callable[[Position, Position], str]
 
@@ -42,7 +42,7 @@ def even_edges(
         assert isinstance(start.walk.key, int)
         reached = max(reached, start.walk.key)  # what it has yet to read may have moved far away
     for key in range(reached + stride, numbers[-1], stride):
-        end = Position(start.timestamp, start.id, Walk(key, bound))
+        end = Position(start.timestamp, start.id, KeyScan(key, bound))
         yield Edge(end, round(stride * share), counted=False, most=stride)
         reached = key
     left = max(0, numbers[-1] - reached)

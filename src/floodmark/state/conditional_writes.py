@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from floodmark.errors import ObjectNotFound, StorageError, WriteConflict
-from floodmark.state import layout
+from floodmark.model import lake_layout
 from floodmark.storage.objects import ObjectStore
 
 
@@ -30,17 +30,17 @@ def check_conditional_writes(
 ) -> None:
     """Raise StorageError unless the lake honours conditional writes; ask it only the first time."""
     with suppress(ObjectNotFound, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        known = msgspec.json.decode(objects.get(layout.PROBED).data, type=Probed)
+        known = msgspec.json.decode(objects.get(lake_layout.PROBED).data, type=Probed)
         if known.lake == str(objects):
             return
     probe_conditional_writes(objects)
     found = Probed(lake=str(objects), at=clock(), by=author)
-    objects.put(layout.PROBED, msgspec.json.encode(found))
+    objects.put(lake_layout.PROBED, msgspec.json.encode(found))
 
 
 def probe_conditional_writes(objects: ObjectStore) -> None:
     """Write a probe; StorageError if the lake overwrites what it must not."""
-    key = f"{layout.LEASES}probe-{os.urandom(8).hex()}.json"
+    key = f"{lake_layout.LEASES}probe-{os.urandom(8).hex()}.json"
     try:
         objects.put_if_absent(key, b"1")
         if _accepts(lambda: objects.put_if_absent(key, b"2")):

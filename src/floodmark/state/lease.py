@@ -21,12 +21,12 @@ from floodmark.errors import (
     StorageError,
     WriteConflict,
 )
+from floodmark.model import lake_layout
+from floodmark.model.checksummed_json import seal, unseal
 from floodmark.model.notice import Notice, Report
-from floodmark.model.sealed import seal, unseal
 from floodmark.model.table import TableName
 from floodmark.model.timestamps import stamped
-from floodmark.state import layout
-from floodmark.state.processes import is_dead, this_process
+from floodmark.state.process_identity import is_dead, this_process
 from floodmark.storage.objects import ObjectStore
 
 
@@ -148,7 +148,7 @@ class Lease:
         self._report(Notice("warning", message, "lease", str(self._table)))
 
     def _write(self, document: LeaseDocument) -> None:
-        key = layout.lease(self._table)
+        key = lake_layout.lease(self._table)
         try:
             etag = self._objects.put_if_match(key, seal(document), self._etag)
         except WriteConflict:
@@ -188,7 +188,7 @@ def take_lease(
         held_by=current.held_by if current else None,
         held_since=current.held_since if current else None,
     )
-    key = layout.lease(table)
+    key = lake_layout.lease(table)
     try:
         if etag is None:
             etag = objects.put_if_absent(key, seal(document))
@@ -213,7 +213,7 @@ def break_lease(objects: ObjectStore, table: TableName) -> None:
             return
         broken = structs.replace(current, number=current.number + 1, released=True)
         try:
-            objects.put_if_match(layout.lease(table), seal(broken), etag)
+            objects.put_if_match(lake_layout.lease(table), seal(broken), etag)
         except WriteConflict:
             if last:
                 raise
@@ -223,11 +223,11 @@ def break_lease(objects: ObjectStore, table: TableName) -> None:
 
 def _read(objects: ObjectStore, table: TableName) -> tuple[LeaseDocument | None, str | None]:
     try:
-        found = objects.get(layout.lease(table))
+        found = objects.get(lake_layout.lease(table))
     except ObjectNotFound:
         return None, None
     try:
-        return unseal(found.data, LeaseDocument, name=layout.lease(table)), found.etag
+        return unseal(found.data, LeaseDocument, name=lake_layout.lease(table)), found.etag
     except CorruptDocument:
         return None, found.etag  # a damaged lease holds nobody off
 

@@ -10,13 +10,13 @@ from floodmark.config.models import ExtractionSettings
 from floodmark.errors import ConfigError
 from floodmark.model.bound import Activity, Bound
 from floodmark.model.cursor import Cursor, CursorChoice
+from floodmark.model.log_state import Clock
 from floodmark.model.position import Position
 from floodmark.model.schema import SourceTable
-from floodmark.model.standing import Clock
+from floodmark.mysql.connection import MysqlSession
+from floodmark.mysql.in_flight import read_ceiling, read_first_gap
+from floodmark.planning.access_path import walk_bound
 from floodmark.planning.bounds import held_back, id_bound, timestamp_bound, why_held
-from floodmark.planning.route import walk_bound
-from floodmark.sources.connection import MysqlSession
-from floodmark.sources.in_flight import read_ceiling, read_first_gap
 from floodmark.sync.source import Source
 
 

@@ -5,12 +5,12 @@ from datetime import timedelta
 from floodmark.config.models import ExtractionSettings
 from floodmark.model.cursor import Cursor, CursorChoice, key_kind
 from floodmark.model.cursor_facts import CursorFacts, show_offset
+from floodmark.model.log_state import Clock
 from floodmark.model.position import Position
 from floodmark.model.schema import SourceTable
-from floodmark.model.standing import Clock
-from floodmark.sources.connection import MysqlSession, repeatable
-from floodmark.sources.counts import count_some, estimate_rows
-from floodmark.sources.in_flight import read_clock
+from floodmark.mysql.connection import MysqlSession, repeatable
+from floodmark.mysql.in_flight import read_clock
+from floodmark.mysql.row_estimates import count_some, estimate_rows
 from floodmark.sync.bound import configured_zone
 from floodmark.sync.source import Source
 

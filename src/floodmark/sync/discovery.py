@@ -11,11 +11,11 @@ from floodmark.model.cursor import CursorChoice
 from floodmark.model.proposal import Proposal
 from floodmark.model.schema import SourceTable
 from floodmark.model.table import TableName, split_name
+from floodmark.mysql.catalog import SYSTEM_VERSIONED, read_table
+from floodmark.mysql.connection import MysqlSession, query, translated
+from floodmark.mysql.predicates import relation
+from floodmark.mysql.select_list import plan_columns
 from floodmark.planning.cursor import choose_cursor
-from floodmark.sources.catalog import SYSTEM_VERSIONED, read_table
-from floodmark.sources.connection import MysqlSession, query, translated
-from floodmark.sources.projection import plan_columns
-from floodmark.sources.statements import relation
 
 # What is larger is not read whole with every sync unless somebody says so.
 LARGE_ROWS = 100_000

@@ -7,17 +7,17 @@ from msgspec import Struct, structs
 from floodmark.config.models import ExtractionSettings, TableSettings
 from floodmark.model.cursor import CursorChoice
 from floodmark.model.history import RowCount, RowsBefore, StartedBy
+from floodmark.model.log_state import Clock
 from floodmark.model.position import START, Position
 from floodmark.model.schema import SourceTable
-from floodmark.model.standing import Clock
 from floodmark.model.table import TableName
 from floodmark.model.watermark import Watermark
+from floodmark.mysql.connection import MysqlSession
+from floodmark.mysql.row_estimates import count_outside
 from floodmark.planning.history import begins, how_to_read, judge_before, judge_future
-from floodmark.planning.reached import first_position
-from floodmark.sources.connection import MysqlSession
-from floodmark.sources.counts import count_outside
+from floodmark.planning.next_position import first_position
 from floodmark.sync.bound import configured_zone, cursor_clock
-from floodmark.sync.known import Known
+from floodmark.sync.log_facts import Known
 from floodmark.sync.plan import TablePlan, read_shape
 from floodmark.sync.source import Source
 

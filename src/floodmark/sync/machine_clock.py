@@ -11,8 +11,8 @@ from datetime import datetime, timedelta
 from floodmark.errors import WrongClock
 from floodmark.model.timestamps import as_utc, stamped
 from floodmark.model.watermark import CLOCK_SKEW
-from floodmark.sources.connection import MysqlSession, repeatable
-from floodmark.sources.in_flight import read_clock
+from floodmark.mysql.connection import MysqlSession, repeatable
+from floodmark.mysql.in_flight import read_clock
 
 _SECOND = timedelta(seconds=1)
 

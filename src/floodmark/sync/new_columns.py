@@ -9,19 +9,19 @@ from collections.abc import Sequence
 
 from floodmark.errors import FloodmarkError
 from floodmark.model.extraction import ColumnPlan, ZeroDates
+from floodmark.model.log_state import ManifestId
 from floodmark.model.manifest import Chunk, Column, Reset
 from floodmark.model.notice import Notice, Report
 from floodmark.model.position import START
-from floodmark.model.standing import Head
 from floodmark.model.table import TableName
 from floodmark.model.watermark import Watermark
+from floodmark.mysql.common_values import Different, NoRows, common_value, may_be_cut
+from floodmark.mysql.connection import MysqlSession
+from floodmark.mysql.predicates import cursor_predicate
 from floodmark.planning.column_types import gone_columns
 from floodmark.planning.cursor_change import other_keys_hint
 from floodmark.planning.value_change import exchanged, value_change
-from floodmark.sources.common_values import Different, NoRows, common_value, may_be_cut
-from floodmark.sources.connection import MysqlSession
-from floodmark.sources.statements import cursor_predicate
-from floodmark.state.log import ManifestLog
+from floodmark.state.manifest_log import ManifestLog
 from floodmark.sync.plan import TablePlan, lake_columns
 from floodmark.sync.source import Source
 
@@ -100,10 +100,10 @@ def _chunks_before(log: ManifestLog, table: TableName, watermark: Watermark) -> 
     state = watermark.mysql_state
     if state.last_manifest is None:
         return []
-    change = log.read(table, Head.parse(state.last_manifest)).change
+    change = log.read(table, ManifestId.parse(state.last_manifest)).change
     if isinstance(change, Chunk):
         return [change] if change.columns else []
-    first = Head(state.counted_from_epoch, 0)
+    first = ManifestId(state.counted_from_epoch, 0)
     changes = [log.read(table, head).change for head in log.heads(table, since=first)]
     chunks = [change for change in changes if isinstance(change, Chunk) and change.columns]
     moved = [c for c in changes if not isinstance(c, Chunk | Reset)]
@@ -160,7 +160,7 @@ class _Question:
         return self._column.name in self._table.primary_key
 
     def _is_zero_date(self, value: str) -> bool:
-        from floodmark.engine.arrow import is_no_day
+        from floodmark.worker.conversion import is_no_day
 
         return self._column.zero_dates and is_no_day(value)
 

@@ -8,10 +8,10 @@ from floodmark.model.schema import SourceTable
 from floodmark.model.table import TableName
 from floodmark.model.verification import NotCompared, SyncedRange, VerificationResult
 from floodmark.model.watermark import Watermark
-from floodmark.planning.verification import gaps_between
-from floodmark.sources.connection import MysqlSession
-from floodmark.sources.counts import count_behind, count_unusable
-from floodmark.sync.known import Known
+from floodmark.mysql.connection import MysqlSession
+from floodmark.mysql.row_estimates import count_behind, count_unusable
+from floodmark.planning.verify_ranges import gaps_between
+from floodmark.sync.log_facts import Known
 from floodmark.sync.plan import read_shape
 from floodmark.sync.source import Source
 

@@ -12,28 +12,28 @@ from floodmark.errors import FloodmarkError, UsageError
 from floodmark.model.bound import Bound
 from floodmark.model.cursor import Cursor, CursorChoice
 from floodmark.model.extraction import ChunkPlan, ColumnPlan, Edge, Route
+from floodmark.model.log_state import Clock
 from floodmark.model.manifest import Column
 from floodmark.model.position import START, Position
 from floodmark.model.schema import SourceTable
-from floodmark.model.standing import Clock
 from floodmark.model.table import TableName
+from floodmark.mysql.catalog import read_table
+from floodmark.mysql.connection import MysqlSession
+from floodmark.mysql.in_flight import read_next_id
+from floodmark.mysql.predicates import window_predicate
+from floodmark.mysql.row_estimates import count_unusable, count_waiting, estimate_rows, has_rows
+from floodmark.mysql.select_list import plan_columns
+from floodmark.mysql.window_edges import cursor_edges, key_edges, limited_bound, read_numbers
+from floodmark.planning.access_path import choose_route
 from floodmark.planning.bounds import HELD_AFTER, settled_before
 from floodmark.planning.columns import check_choices
 from floodmark.planning.cursor import choose_cursor
 from floodmark.planning.cursor_change import refuse_another_cursor
-from floodmark.planning.reached import first_position
-from floodmark.planning.route import choose_route
-from floodmark.planning.unusable import judge_unusable, judge_waiting
+from floodmark.planning.next_position import first_position
+from floodmark.planning.null_cursors import judge_unusable, judge_waiting
 from floodmark.planning.windows import even_edges, even_rows, is_dense, plan_chunks
-from floodmark.sources.catalog import read_table
-from floodmark.sources.connection import MysqlSession
-from floodmark.sources.counts import count_unusable, count_waiting, estimate_rows, has_rows
-from floodmark.sources.edges import cursor_edges, key_edges, limited_bound, read_numbers
-from floodmark.sources.in_flight import read_next_id
-from floodmark.sources.projection import plan_columns
-from floodmark.sources.statements import window_predicate
 from floodmark.sync.bound import configured_lag, configured_zone, cursor_clock, find_bound
-from floodmark.sync.known import Known
+from floodmark.sync.log_facts import Known
 from floodmark.sync.source import Source
 
 # For estimates that fall short: a chunk of one window would keep all others waiting.

@@ -11,10 +11,10 @@ from floodmark.model.notice import Notice, Report
 from floodmark.model.position import Position
 from floodmark.model.table import TableName
 from floodmark.model.watermark import Watermark
-from floodmark.sources.connection import MysqlSession
-from floodmark.sources.counts import count_window, has_reached
-from floodmark.sources.replication import has_executed, is_of
-from floodmark.state.watermarks import WatermarkStore
+from floodmark.mysql.connection import MysqlSession
+from floodmark.mysql.replication import has_executed, is_of
+from floodmark.mysql.row_estimates import count_window, has_reached
+from floodmark.state.watermark_store import WatermarkStore
 from floodmark.sync.plan import TablePlan
 from floodmark.sync.source import Source
 

@@ -18,14 +18,13 @@ from floodmark.errors import FloodmarkError
 from floodmark.model.bound import Activity, Ceiling
 from floodmark.model.notice import Notice, Report
 from floodmark.model.server import Server
-from floodmark.planning.replication import applied_moment, role_of, why_not_primary_of
-from floodmark.sources.connection import (
+from floodmark.mysql.connection import (
     MysqlSession,
     repeatable,
     translated,
 )
-from floodmark.sources.connection import connect as connect_once
-from floodmark.sources.in_flight import (
+from floodmark.mysql.connection import connect as connect_once
+from floodmark.mysql.in_flight import (
     SnapshotLost,
     begin_snapshot,
     end_snapshot,
@@ -34,8 +33,9 @@ from floodmark.sources.in_flight import (
     read_clock,
     read_offset,
 )
-from floodmark.sources.replication import lacks_of_replica, read_gtids, wait_for_gtids
-from floodmark.sources.servers import read_heartbeat, read_server
+from floodmark.mysql.replication import lacks_of_replica, read_gtids, wait_for_gtids
+from floodmark.mysql.servers import read_heartbeat, read_server
+from floodmark.planning.replication import applied_moment, role_of, why_not_primary_of
 from floodmark.tunnels.tunnel import Tunnels
 
 KEEP_SECONDS = 60.0

@@ -5,9 +5,9 @@ import shutil
 
 from msgspec import structs
 
-from floodmark.children import LOOPBACK
 from floodmark.config.models import Tunnelled, TunnelSettings
 from floodmark.errors import ConfigError, FloodmarkError
+from floodmark.subprocesses import LOOPBACK
 
 # What the client prints once it has logged in and listens. To ask by connecting to the port would
 # reach the server behind, and MySQL blocks a host after some connections without a login.

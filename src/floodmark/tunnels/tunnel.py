@@ -13,11 +13,11 @@ from typing import Self, TypeVar, cast
 
 from msgspec import structs
 
-from floodmark.children import LOOPBACK, guarded
 from floodmark.config.aws_login import with_login
 from floodmark.config.models import Connection, RedshiftConnection, Tunnelled, TunnelSettings
 from floodmark.config.tls import tls_for
 from floodmark.errors import ExitCode, FloodmarkError, StateError, StorageError
+from floodmark.subprocesses import LOOPBACK, guarded
 from floodmark.tunnels.ssh import (
     READY,
     forward_failure,

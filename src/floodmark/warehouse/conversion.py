@@ -7,7 +7,7 @@ from msgspec import structs
 
 from floodmark.errors import FloodmarkError
 from floodmark.model.load import LoadBatch, TargetTable
-from floodmark.warehouse.backend import STAGING, SqlBackend, quote
+from floodmark.warehouse.sql_dialect import STAGING, SqlBackend, quote
 
 _FITTED = "floodmark_fitted"
 _INTEGERS = ("SMALLINT", "INTEGER", "BIGINT")
@@ -54,12 +54,16 @@ class ConvertingBackend(SqlBackend):
             return
         held = bytes.fromhex(value) if column.arrow == "binary" else value
         row = pa.record_batch({column.name: [held]})
-        misfits = [misfit for misfit in self.misfits(batch.table) if misfit.column == column.name]
-        for misfit in misfits:
-            if misfit.found(row)[0].as_py():
+        unsupported_values = [
+            unsupported_value
+            for unsupported_value in self.unsupported_values(batch.table)
+            if unsupported_value.column == column.name
+        ]
+        for unsupported_value in unsupported_values:
+            if unsupported_value.found(row)[0].as_py():
                 raise FloodmarkError(
                     f"{batch.table_name}: the value of {name} that rows read before have by now"
-                    f" {misfit.reason}",
+                    f" {unsupported_value.reason}",
                     hint=f"leave it out with 'exclude: [{name}]' for the table, or change it in the"
                     f" source; then 'floodmark watermark reset -t {batch.table_name} --force' and"
                     " sync read all rows again",

@@ -14,9 +14,9 @@ from floodmark.errors import BusyError, FloodmarkError
 from floodmark.model.load import TargetTable
 from floodmark.model.manifest import Column
 from floodmark.storage.objects import ObjectStore
-from floodmark.warehouse.backend import NEWEST, STAGING, PassingConflict, quote
-from floodmark.warehouse.files import LakeFiles
-from floodmark.warehouse.sql import SqlTarget
+from floodmark.warehouse.lake_reader import LakeFiles
+from floodmark.warehouse.sql_dialect import NEWEST, STAGING, PassingConflict, quote
+from floodmark.warehouse.sql_target import SqlTarget
 
 _BATCH_ROWS = 32_768
 _TYPES = {

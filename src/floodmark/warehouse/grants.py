@@ -11,7 +11,7 @@ from floodmark.config.models import (
     RedshiftConnection,
     TableSettings,
 )
-from floodmark.warehouse.backend import quote
+from floodmark.warehouse.sql_dialect import quote
 from floodmark.warehouse.target import UnknownGrantee
 
 Kind = Literal["user", "group", "role", "public"]

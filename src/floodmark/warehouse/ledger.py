@@ -24,8 +24,8 @@ from floodmark.model.load import (
     RenamedManifest,
     TargetTable,
 )
-from floodmark.model.standing import Head
-from floodmark.warehouse.backend import LEDGER, SqlBackend
+from floodmark.model.log_state import ManifestId
+from floodmark.warehouse.sql_dialect import LEDGER, SqlBackend
 from floodmark.warehouse.target import TargetTaken
 
 _KEY = ("table_name", "load_epoch", "epoch", "sequence")
@@ -66,7 +66,7 @@ class LedgerTable(SqlBackend):
         )
         return [
             LedgerEntry(
-                head=Head(row[0], row[1]),
+                head=ManifestId(row[0], row[1]),
                 digest=row[2],
                 rows=row[3],
                 loaded_at=row[4],
@@ -137,7 +137,7 @@ class LedgerTable(SqlBackend):
             f"SELECT DISTINCT epoch, sequence, digest FROM {ledger} WHERE table_name = $1",  # noqa: S608
             (old,),
         )
-        known = {(Head(epoch, sequence), digest) for epoch, sequence, digest in rows}
+        known = {(ManifestId(epoch, sequence), digest) for epoch, sequence, digest in rows}
         for found in manifests:
             if (found.head, found.before) in known:
                 self._execute(

@@ -23,9 +23,9 @@ from msgspec import Struct, structs
 from floodmark.errors import FloodmarkError, StorageError
 from floodmark.model.load import LoadBatch, LoadChunk
 from floodmark.storage.objects import ObjectStore
-from floodmark.warehouse.files import LakeFiles
-from floodmark.warehouse.misfits import Misfit
+from floodmark.warehouse.lake_reader import LakeFiles
 from floodmark.warehouse.target import Target, Unrepresentable
+from floodmark.warehouse.unsupported_values import UnsupportedValue
 
 _SHOWN = 3
 
@@ -44,7 +44,7 @@ def load_what_fits(target: Target, batch: LoadBatch, quarantine: Quarantine) -> 
     try:
         return target.load(batch)
     except Unrepresentable:
-        fitting = set_aside(batch, target.misfits(batch.table), quarantine)
+        fitting = set_aside(batch, target.unsupported_values(batch.table), quarantine)
         if fitting == batch:
             raise  # for another reason than any that is known
         rows = target.load(fitting)
@@ -54,20 +54,27 @@ def load_what_fits(target: Target, batch: LoadBatch, quarantine: Quarantine) -> 
     return rows
 
 
-def set_aside(batch: LoadBatch, misfits: Sequence[Misfit], quarantine: Quarantine) -> LoadBatch:
+def set_aside(
+    batch: LoadBatch, unsupported_values: Sequence[UnsupportedValue], quarantine: Quarantine
+) -> LoadBatch:
     """Write what does not fit into quarantine, and return the batch of what does.
 
     FloodmarkError, with the first of them, if there are more rows than allowed.
     """
-    sieve = _Sieve(batch, misfits, quarantine)
+    sieve = _Sieve(batch, unsupported_values, quarantine)
     return structs.replace(batch, chunks=tuple(sieve.sift(chunk) for chunk in batch.chunks))
 
 
 class _Sieve:
-    def __init__(self, batch: LoadBatch, misfits: Sequence[Misfit], quarantine: Quarantine) -> None:
+    def __init__(
+        self,
+        batch: LoadBatch,
+        unsupported_values: Sequence[UnsupportedValue],
+        quarantine: Quarantine,
+    ) -> None:
         self._batch = batch
         self._table = batch.table
-        self._misfits = misfits
+        self._unsupported_values = unsupported_values
         self._quarantine = quarantine
         self._files = LakeFiles(quarantine.objects, None)
         self._rows = 0
@@ -106,17 +113,17 @@ class _Sieve:
         for batch in self._batches(path):
             reasons = self._reasons(batch)
             fits.append(pc.is_null(reasons))
-            if len(misfits := reasons.drop_null()):
+            if len(unsupported_values := reasons.drop_null()):
                 rows = batch.filter(pc.is_valid(reasons))
-                records.append(self._records(rows, misfits, path, manifest))
+                records.append(self._records(rows, unsupported_values, path, manifest))
                 self._count(records[-1])
         return fits, records
 
     def _reasons(self, batch: pa.RecordBatch) -> pa.Array:
-        """For each row, the number of the first misfit that it has; NULL for a row that fits."""
+        """Return, for each row, the number of its first unsupported value, or NULL."""
         reasons = pa.nulls(batch.num_rows, pa.int32())
-        for number, misfit in enumerate(self._misfits):
-            found = pc.fill_null(misfit.found(batch), False)
+        for number, unsupported_value in enumerate(self._unsupported_values):
+            found = pc.fill_null(unsupported_value.found(batch), False)
             first = pc.and_(found, pc.is_null(reasons))
             reasons = pc.if_else(first, pa.scalar(number, pa.int32()), reasons)
         return reasons
@@ -124,15 +131,21 @@ class _Sieve:
     def _records(
         self, rows: pa.RecordBatch, reasons: pa.Array, path: str, manifest: str
     ) -> pa.RecordBatch:
-        misfits = [self._misfits[number] for number in reasons.to_pylist()]
+        unsupported_values = [self._unsupported_values[number] for number in reasons.to_pylist()]
         return pa.record_batch(
             {
                 "table_name": pa.array([self._batch.table_name] * rows.num_rows, pa.string()),
                 "manifest": pa.array([manifest] * rows.num_rows, pa.string()),
                 "file": pa.array([path] * rows.num_rows, pa.string()),
                 "key": pa.array(list(self._keys(rows)), pa.string()),
-                "column": pa.array([misfit.column for misfit in misfits], pa.string()),
-                "reason": pa.array([misfit.reason for misfit in misfits], pa.string()),
+                "column": pa.array(
+                    [unsupported_value.column for unsupported_value in unsupported_values],
+                    pa.string(),
+                ),
+                "reason": pa.array(
+                    [unsupported_value.reason for unsupported_value in unsupported_values],
+                    pa.string(),
+                ),
                 "row": pa.StructArray.from_arrays(rows.columns, fields=list(rows.schema)),
             }
         )

@@ -16,7 +16,7 @@ from floodmark.model.verification import Extent
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from floodmark.warehouse.misfits import Misfit
+    from floodmark.warehouse.unsupported_values import UnsupportedValue
 
 
 class SchemaConflict(FloodmarkError):
@@ -139,7 +139,7 @@ class Target(ABC):
         """
 
     @abstractmethod
-    def misfits(self, table: TargetTable) -> "Sequence[Misfit]":
+    def unsupported_values(self, table: TargetTable) -> "Sequence[UnsupportedValue]":
         """Every kind of value that may lie in the lake and that the target cannot hold."""
 
     @abstractmethod

@@ -16,9 +16,9 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from floodmark.children import LOOPBACK
 from floodmark.config.models import RedshiftConnection
 from floodmark.config.secret import Secret
+from floodmark.subprocesses import LOOPBACK
 from servers import S3Server
 from servers.postgres import PrivatePostgres
 from servers.redshift.authentication import Logins

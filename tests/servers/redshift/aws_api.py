@@ -14,7 +14,7 @@ from threading import Thread
 from typing import Any, Self
 from urllib.parse import parse_qsl
 
-from floodmark.children import LOOPBACK
+from floodmark.subprocesses import LOOPBACK
 from servers import S3Server
 from servers.redshift.authentication import Logins
 

@@ -1,1 +1,0 @@
-"""The only room that knows Spark: its session, and the tasks that run on it."""

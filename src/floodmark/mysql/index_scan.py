@@ -1,0 +1,134 @@
+"""Walking an index in strides of so many rows.
+
+A DATETIME may hold what is no moment: `2025-06-00 10:00:00`, or the 31st of February. Such a row
+has its place in the order, but no position: a stride moves on to the next row that has one. Its
+value is never written as a literal, which MySQL would refuse.
+"""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+from msgspec import Struct
+
+from floodmark.errors import UsageError
+from floodmark.model.schema import SourceColumn
+from floodmark.mysql.connection import MysqlSession, query
+from floodmark.mysql.predicates import Values, below, between, order_by, read_values, selection
+from floodmark.mysql.select_list import quote_name
+
+Found = tuple[int | str, ...]
+
+
+class Scan(Struct, frozen=True, kw_only=True):
+    """Rows to walk over and the columns that order them; `unique` if no two rows tie in those.
+
+    With `by_time`, a stride ends only at a row whose first column is a real moment.
+    """
+
+    relation: str
+    columns: tuple[SourceColumn, ...]
+    where: str
+    unique: bool
+    by_time: bool = False
+
+    @property
+    def can_end(self) -> str:
+        """The condition that selects the rows at which a stride can end."""
+        if not self.by_time:
+            return "TRUE"
+        name = quote_name(self.columns[0].name)
+        last_day = f"DAYOFMONTH(LAST_DAY({name}))"
+        return f"(MONTH({name}) > 0 AND DAYOFMONTH({name}) BETWEEN 1 AND {last_day})"
+
+    def ends_at(self, values: Found) -> bool:
+        """Whether a stride can end at a row with these values."""
+        return not self.by_time or read_moment(values[0]) is not None
+
+
+def strides(
+    session: MysqlSession, scan: Scan, start: Values, *, size: int, limit: int | None
+) -> Iterator[tuple[Found, int]]:
+    """Yield the values that end each stride and how many rows it covers.
+
+    The last stride may be shorter. Where rows tie, a stride covers all that equal its last, and
+    where they have no moment, all up to the next that has one; if that breaks the limit it ends
+    before them, and UsageError says if there is nothing before them. Rows without a moment behind
+    the last that has one are left over.
+    """
+    left = limit
+    while left is None or left > 0:
+        wanted = size if left is None else min(size, left)
+        end = find_row(session, scan, start, skip=wanted - 1)
+        exact = scan.unique
+        if end is not None and not scan.ends_at(end):
+            end, exact = _next_end(session, scan, start, skip=wanted), False
+        if end is None:
+            end = find_row(session, scan, start, also=scan.can_end, last=True)
+            if end is not None:
+                yield end, count(session, scan, start, end)
+            return
+        rows = wanted if exact else count(session, scan, start, end)
+        if left is not None and rows > left:
+            earlier = f"{below(scan.columns, end)} AND {scan.can_end}"
+            before = find_row(session, scan, start, also=earlier, last=True)
+            if before is not None:
+                yield before, count(session, scan, start, before)
+            elif left == limit:
+                raise _too_many_together(end, limit)
+            return
+        yield end, rows
+        start = end
+        left = None if left is None else left - rows
+
+
+def count(session: MysqlSession, scan: Scan, start: Values = (), end: Values = ()) -> int:
+    """How many rows lie in `(start, end]`."""
+    where = f"{between(scan.columns, start, end)} AND ({scan.where})"
+    found = query(session, f"SELECT COUNT(*) FROM {scan.relation} WHERE {where}")  # noqa: S608
+    return int(found[0][0])
+
+
+def read_moment(value: int | str) -> datetime | None:
+    """A moment in UTC from the server's text; None if there is no such moment."""
+    try:
+        return datetime.fromisoformat(str(value)).replace(tzinfo=UTC)
+    except ValueError:
+        return None
+
+
+def _next_end(session: MysqlSession, scan: Scan, start: Values, *, skip: int) -> Found | None:
+    """Find the first row behind so many at which a stride can end."""
+    skipped = (
+        f"SELECT {scan.can_end} AS can_end FROM {scan.relation}"  # noqa: S608
+        f" WHERE {between(scan.columns, start, ())} AND ({scan.where})"
+        f" ORDER BY {order_by(scan.columns)} LIMIT {skip}"
+    )
+    ends = query(session, f"SELECT COUNT(*) FROM ({skipped}) skipped WHERE can_end")[0][0]  # noqa: S608
+    return find_row(session, scan, start, skip=int(ends), also=scan.can_end)
+
+
+def _too_many_together(values: Found, limit: int) -> UsageError:
+    return UsageError(
+        f"more than {limit} rows must be read together, up to {', '.join(map(str, values))}:"
+        " no key tells them apart, or they have no moment in time",
+        hint="raise --limit; a primary key tells rows of one moment apart",
+    )
+
+
+def find_row(
+    session: MysqlSession,
+    scan: Scan,
+    start: Values,
+    *,
+    skip: int = 0,
+    also: str = "TRUE",
+    last: bool = False,
+) -> Found | None:
+    """The first row behind `start` after so many, or the last one; None if there is none."""
+    where = f"{between(scan.columns, start, ())} AND ({scan.where}) AND {also}"
+    found = query(
+        session,
+        f"SELECT {selection(scan.columns)} FROM {scan.relation} WHERE {where}"  # noqa: S608
+        f" ORDER BY {order_by(scan.columns, descending=last)} LIMIT 1 OFFSET {skip}",
+    )
+    return read_values(scan.columns, found[0]) if found else None

@@ -1,0 +1,133 @@
+"""Which positions were synced, and how far both sides agree."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from functools import cmp_to_key
+from itertools import pairwise
+
+from floodmark.model.cursor import Cursor, key_kind
+from floodmark.model.extraction import Window
+from floodmark.model.manifest import Chunk
+from floodmark.model.position import Identity, Position
+from floodmark.model.schema import SourceTable
+from floodmark.model.verification import Comparison, Extent, NotCompared, SyncedRange
+from floodmark.planning.next_position import right_before
+
+
+def synced_ranges(
+    chunks: Iterable[Chunk], verified: Position, loaded: Position
+) -> list[SyncedRange]:
+    """The ranges between two positions that chunks cover, in their order, joined where they meet.
+
+    Between ranges lies what an operator skipped. A walk along the key that is not over yet covers
+    nothing: its rows lie anywhere between its start and its bound.
+    """
+    ranges: list[SyncedRange] = []
+    complete = [chunk for chunk in chunks if not (chunk.end.walk or chunk.reload or chunk.adopted)]
+    found = (SyncedRange(chunk.start.base, chunk.end) for chunk in complete)
+    for new in sorted(found, key=cmp_to_key(_in_order)):
+        start = verified if new.start.compare(verified) == -1 else new.start
+        end = loaded if new.end.compare(loaded) == 1 else new.end
+        if end.compare(start) in (-1, 0):
+            continue
+        last = ranges[-1] if ranges else None
+        if last and start.compare(last.end) in (-1, 0):
+            if end.compare(last.end) in (1, None):
+                ranges[-1] = SyncedRange(last.start, end)
+        else:
+            ranges.append(SyncedRange(start, end))
+    return ranges
+
+
+def gaps_between(ranges: Sequence[SyncedRange]) -> list[NotCompared]:
+    """What lies around and between the ranges that were synced, not counted yet."""
+    if not ranges:
+        return [NotCompared(kind="not_loaded", rows=0)]
+    first, last = ranges[0], ranges[-1]
+    gaps = [NotCompared(kind="not_loaded", rows=0, start=last.end)]
+    for before, after in pairwise(ranges):
+        gaps.append(NotCompared(kind="skipped", rows=0, start=before.end, end=after.start))
+    if not first.start.is_start:
+        gaps.append(NotCompared(kind="before_start", rows=0, end=first.start))
+    return gaps[::-1]
+
+
+def agreed_position(
+    start: Position, windows: Sequence[Window], comparisons: Sequence[Comparison]
+) -> Position:
+    """The end of the last window before the first that differs; `start` if there is none."""
+    for window, comparison in zip(windows, comparisons, strict=True):
+        if not comparison.agrees:
+            return start
+        start = window.end
+    return start
+
+
+def compared_cursor(table: SourceTable, cursor: Cursor) -> Cursor:
+    """The part of a cursor that orders rows alike in source and target.
+
+    Text is ordered by a collation, which is not the target's; so windows end between moments, and
+    take in all rows that tie.
+    """
+    if all(key_kind(table.column(name)) == "integer" for name in cursor.key):
+        return cursor
+    return Cursor(kind=cursor.kind, timestamp=cursor.timestamp, unique=False)
+
+
+def compared_position(table: SourceTable, cursor: Cursor, position: Position) -> Position:
+    """A position as `compared_cursor` has it: behind all rows of a moment, or before them.
+
+    Where a moment's rows cannot be told apart, it is compared once more as a whole.
+    """
+    if compared_cursor(table, cursor) == cursor or position.id is None:
+        return position
+    assert position.timestamp is not None
+    return right_before(position.timestamp)
+
+
+def can_split_by_key(table: SourceTable) -> bool:
+    """Whether ranges of the primary key hold the same rows in source and target."""
+    key = [table.column(name) for name in table.primary_key]
+    return table.has_ordered_key and all(key_kind(column) == "integer" for column in key)
+
+
+def target_extents(table: SourceTable, cursor: Cursor, window: Window) -> tuple[Extent, ...]:
+    """What holds a window's rows in the target.
+
+    Where only moments order rows alike, it may hold more rows of its first and last moment.
+    """
+    extents = []
+    start, end = window.start, window.end
+    if start.walk or end.walk:
+        extents.append(
+            Extent(
+                columns=table.primary_key,
+                start=_numbers(start.walk.key) if start.walk else (),
+                end=_numbers(end.walk.key) if end.walk else (),
+            )
+        )
+    compared = compared_cursor(table, cursor)
+    if compared.columns:
+        bound = end.walk.bound if end.walk else end
+        first = compared_position(table, cursor, start.base)
+        extents.append(
+            Extent(
+                columns=compared.columns,
+                start=_values(compared, first),
+                end=_values(compared, bound),
+            )
+        )
+    return tuple(extents)
+
+
+def _values(compared: Cursor, position: Position) -> tuple[datetime | int, ...]:
+    moment = () if position.timestamp is None else (position.timestamp,)
+    return moment if position.id is None or not compared.key else (*moment, *_numbers(position.id))
+
+
+def _numbers(identity: Identity) -> tuple[int, ...]:
+    return tuple(int(part) for part in (identity if isinstance(identity, tuple) else (identity,)))
+
+
+def _in_order(left: SyncedRange, right: SyncedRange) -> int:
+    return left.start.compare(right.start) or 0

@@ -1,0 +1,42 @@
+"""The driver's side of a comparison: one Spark task a window."""
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+from msgspec import structs
+
+from floodmark.errors import FloodmarkError
+from floodmark.model.verification import Comparison, WindowPair
+from floodmark.spark.runner import Attempt, Spark, run_tasks
+from floodmark.worker.compare_window import Compared, VerificationJob, run_comparison
+
+
+def compare(
+    spark: Spark,
+    job: VerificationJob,
+    pairs: Sequence[WindowPair],
+    *,
+    progress: Callable[[int], None] | None = None,
+) -> list[Comparison]:
+    """Compare all windows; the answers come in their order.
+
+    If any window cannot be compared, FloodmarkError says why.
+    """
+    job = structs.replace(job, source=structs.replace(job.source, tries=spark.tries))
+
+    def run(number: int, attempt: Attempt) -> bytes:
+        return msgspec.json.encode(run_comparison(job, pairs[number], failures=attempt.failures))
+
+    table = job.source.table
+    answers = run_tasks(spark, f"{table} compared", run, len(pairs), progress=progress)
+    return answered(job, [msgspec.json.decode(answer, type=Compared) for answer in answers])
+
+
+def answered(job: VerificationJob, answers: Sequence[Compared]) -> list[Comparison]:
+    """The comparisons; FloodmarkError if a window was refused."""
+    for answer in answers:
+        if refusal := answer.refusal:
+            raise FloodmarkError(
+                f"{job.source.table}: window {refusal.part}: {refusal.message}", hint=refusal.hint
+            )
+    return [answer.comparison for answer in answers if answer.comparison]

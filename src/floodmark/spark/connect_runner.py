@@ -1,0 +1,111 @@
+"""Spark that runs elsewhere, reached through Spark Connect."""
+
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from secrets import token_hex
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.pandas.functions import arrow_udf
+
+from floodmark.errors import FloodmarkError
+from floodmark.spark.runner import Progress, SparkFailure, cannot_start, task_error, tries_of
+
+_PORT = 15002
+_ANSWER_SECONDS = 10.0
+
+
+@contextmanager
+def connected_spark(
+    remote: str, options: Mapping[str, str], name: str
+) -> Iterator["ConnectedSpark"]:
+    """Begin a session on a server that runs, and end it."""
+    _check_answers(remote)
+    builder = SparkSession.builder.appName(name).remote(remote)
+    for key, value in options.items():
+        builder = builder.config(key, value)
+    try:
+        session = builder.getOrCreate()
+    except PySparkException as error:
+        raise cannot_start(_reason(error)) from error
+    try:
+        yield ConnectedSpark(session)
+    finally:
+        session.stop()
+
+
+class ConnectedSpark:
+    """Runs tasks as the rows of a DataFrame: Spark Connect knows nothing else."""
+
+    def __init__(self, session: SparkSession) -> None:
+        self._session = session
+        self._tags: set[str] = set()
+
+    def run(
+        self, title: str, task: Callable[[int], str], tasks: int, _progress: Progress | None
+    ) -> list[str]:
+        """Run tasks, one row and one partition each: nothing is shuffled, and nothing is shown."""
+
+        def answers(numbers: pa.Array) -> pa.Array:
+            return pa.array([task(number) for number in numbers.to_pylist()], pa.string())
+
+        # An Arrow UDF rather than mapInArrow, which wants pandas for nothing.
+        work = arrow_udf(answers, "string").asNondeterministic()  # type: ignore[call-overload]
+        frame = self._session.range(0, tasks, 1, tasks).select(work("id"))
+        with self._tagged(title):
+            try:
+                return [row[0] for row in frame.collect()]
+            except PySparkException as error:
+                raise SparkFailure(_reason(error)) from error
+
+    @property
+    def tries(self) -> int:
+        """How often the server's Spark tries a task."""
+        option = self._session.conf.get
+        return tries_of(option("spark.master", None), option("spark.task.maxFailures", None))
+
+    def is_alive(self) -> bool:
+        """Whether the session goes on."""
+        return not self._session.is_stopped  # type: ignore[attr-defined]
+
+    @contextmanager
+    def _tagged(self, title: str) -> Iterator[None]:
+        tag = f"{title} {token_hex(4)}".replace(",", "_")
+        self._tags.add(tag)
+        self._session.addTag(tag)
+        try:
+            yield
+        except BaseException:
+            self._session.interruptTag(tag)
+            raise
+        finally:
+            self._tags.discard(tag)
+            self._session.removeTag(tag)
+
+    def cancel(self) -> None:
+        """Cancel the tasks that still run, and no others of the same session."""
+        for tag in list(self._tags):
+            self._session.interruptTag(tag)
+
+
+def _check_answers(remote: str) -> None:
+    """Raise FloodmarkError if nobody answers there; PySpark would try again for ten minutes."""
+    place = urlsplit(remote)
+    if place.scheme != "sc":  # a server that starts with the client
+        return
+    try:
+        address = (place.hostname or "", place.port or _PORT)
+        socket.create_connection(address, _ANSWER_SECONDS).close()
+    except (OSError, ValueError) as error:
+        raise FloodmarkError(
+            f"Spark Connect at {place.hostname} does not answer: {error}",
+            hint="check 'spark.remote', and that the server runs",
+        ) from error
+
+
+def _reason(error: PySparkException) -> str:
+    """What a task raised, or the first line of anything else."""
+    return task_error(str(error).strip() or type(error).__name__)

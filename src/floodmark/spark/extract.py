@@ -1,0 +1,51 @@
+"""The driver's side of an extraction: one Spark task a window."""
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+from msgspec import structs
+
+from floodmark.errors import FloodmarkError
+from floodmark.model.extraction import Receipt, Window
+from floodmark.spark.runner import Attempt, Spark, run_tasks
+from floodmark.worker.extract_window import Outcome, run_window
+from floodmark.worker.job import ExtractionJob
+
+
+def extract(
+    spark: Spark,
+    job: ExtractionJob,
+    windows: Sequence[Window],
+    *,
+    progress: Callable[[int], None] | None = None,
+) -> list[Receipt]:
+    """Read all windows of a chunk into the lake; the receipts come in the order of the windows.
+
+    `progress` hears how many windows are done, where Spark tells. If any window fails for good,
+    FloodmarkError says why; what the others wrote is then named by nobody.
+    """
+    if not windows:
+        return []
+    parts, job = tuple(windows), structs.replace(job, tries=spark.tries)
+
+    def run(number: int, attempt: Attempt) -> bytes:
+        outcome = run_window(job, parts[number], attempt_id=attempt.id, failures=attempt.failures)
+        return msgspec.json.encode(outcome)
+
+    title = f"{job.table} #{job.sequence}"
+    answers = run_tasks(spark, title, run, len(parts), progress=progress)
+    return _receipts(job, parts, [msgspec.json.decode(answer, type=Outcome) for answer in answers])
+
+
+def _receipts(
+    job: ExtractionJob, windows: Sequence[Window], outcomes: Sequence[Outcome]
+) -> list[Receipt]:
+    for outcome in outcomes:
+        if refusal := outcome.refusal:
+            raise FloodmarkError(
+                f"{job.table}: window {refusal.part}: {refusal.message}", hint=refusal.hint
+            )
+    receipts = [outcome.receipt for outcome in outcomes if outcome.receipt]
+    if [receipt.part for receipt in receipts] != [window.part for window in windows]:
+        raise FloodmarkError(f"{job.table}: Spark did not answer once for each window")
+    return receipts

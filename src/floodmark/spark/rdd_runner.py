@@ -1,0 +1,201 @@
+"""Spark in this process's own Java, on this machine or as the driver of a cluster.
+
+Only Spark's core is started. Tasks need neither its SQL nor its Arrow, and these would double the
+time and the memory of a start.
+"""
+
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from secrets import token_hex
+
+from py4j.java_gateway import JavaGateway
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
+from pyspark.java_gateway import launch_gateway
+
+from floodmark.spark.fast_start import FastStart, remove_with_jvm
+from floodmark.spark.jvm_launcher import StartingJava
+from floodmark.spark.runner import Progress, SparkFailure, cannot_start, task_error, tries_of
+from floodmark.spark.security import is_secret
+
+_ARCHIVING_SECONDS = 60.0
+_ENDING_SECONDS = 5.0
+_POLL_SECONDS = 0.5
+
+
+@contextmanager
+def classic_spark(
+    settings: Mapping[str, str],
+    start: FastStart | None,
+    launched: StartingJava | None,
+    *,
+    log: int | None,
+) -> Iterator["ClassicSpark"]:
+    """Start Spark in a JVM that was launched already, or in one that PySpark starts; and stop it.
+
+    With a fast `start`, its JVM leaves what makes the next start fast. What the JVM and the workers
+    write to stderr goes to `log`.
+    """
+    try:
+        gateway = SparkContext._gateway  # noqa: SLF001
+        if gateway is None:
+            gateway = (launched.reach() if launched else None) or _launch(settings, log)
+            SparkContext._gateway, SparkContext._jvm = gateway, gateway.jvm  # noqa: SLF001
+        with _keeping_sigint():
+            context = SparkContext.getOrCreate(SparkConf().setAll(list(settings.items())))
+    except Py4JJavaError as error:
+        raise cannot_start(reason(error)) from error
+    except (Py4JError, PySparkException, OSError) as error:
+        raise cannot_start(str(error).strip() or type(error).__name__) from error
+    remove_with_jvm(gateway, settings)
+    with suppress(AttributeError):
+        # It would write a traceback when the JVM dies, which is reported as an error anyway.
+        context._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]  # noqa: SLF001
+    try:
+        yield ClassicSpark(context)
+    finally:
+        _stop(context, start)
+
+
+def _launch(settings: Mapping[str, str], log: int | None) -> JavaGateway:
+    # Settings become a command line, which every user of this machine can read.
+    shown = {name: value for name, value in settings.items() if not is_secret(name)}
+    conf = SparkConf().setAll(list(shown.items()))
+    return launch_gateway(conf, {"stderr": log})  # type: ignore[no-untyped-call]
+
+
+@contextmanager
+def _keeping_sigint() -> Iterator[None]:
+    """Undo that PySpark takes Ctrl-C for itself, which it does in the main thread alone."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+class ClassicSpark:
+    """Runs tasks as the partitions of an RDD."""
+
+    def __init__(self, context: SparkContext) -> None:
+        self._context = context
+        self._groups: set[str] = set()
+
+    def run(
+        self, title: str, task: Callable[[int], str], tasks: int, progress: Progress | None
+    ) -> list[str]:
+        """Run tasks, one a partition."""
+        context = self._context
+        group = f"{title} {token_hex(4)}"
+        self._groups.add(group)
+        context.setJobGroup(group, title, interruptOnCancel=True)
+        try:
+            with _watched(context, group, progress):
+                return context.parallelize(range(tasks), tasks).map(task).collect()
+        except BaseException as error:
+            context.cancelJobGroup(group)
+            if isinstance(error, Py4JJavaError):
+                raise SparkFailure(reason(error)) from error
+            raise
+        finally:
+            self._groups.discard(group)
+            context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
+
+    def cancel(self) -> None:
+        """Cancel the tasks that still run, and no others of the same session."""
+        for group in list(self._groups):
+            self._context.cancelJobGroup(group)
+
+    def option(self, name: str) -> str | None:
+        """The value of an option that is in force."""
+        return self._context.getConf().get(name)
+
+    @property
+    def tries(self) -> int:
+        """How often Spark tries a task."""
+        return tries_of(self._context.master, self.option("spark.task.maxFailures"))
+
+    def is_alive(self) -> bool:
+        """Whether its Java answers, and has not stopped Spark."""
+        try:
+            return not self._context._jsc.sc().isStopped()  # noqa: SLF001
+        except Exception:  # noqa: BLE001 - whatever is wrong, it does not answer
+            return False
+
+
+def reason(error: Py4JJavaError) -> str:
+    """What a task raised, or the first line of anything else."""
+    return task_error(str(error.java_exception.getMessage() or error.java_exception))
+
+
+@contextmanager
+def _watched(context: SparkContext, group: str, progress: Progress | None) -> Iterator[None]:
+    if progress is None:
+        yield
+        return
+    over = threading.Event()
+    watch = threading.Thread(target=_watch, args=(context, group, progress, over), daemon=True)
+    watch.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watch.join()
+
+
+def _watch(context: SparkContext, group: str, progress: Progress, over: threading.Event) -> None:
+    with suppress(Exception):  # Spark may be stopped meanwhile; whoever waits for it hears why
+        tracker = context.statusTracker()
+        while not over.wait(_POLL_SECONDS):
+            jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
+            stages = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
+            progress(sum(stage.numCompletedTasks for stage in stages if stage))
+
+
+def _stop(context: SparkContext, start: FastStart | None) -> None:
+    """Stop Spark and end its JVM, so that a later start begins from nothing."""
+    gateway = SparkContext._gateway  # noqa: SLF001
+    process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
+    if gateway is None or process is None or process.stdin is None:
+        context.stop()
+        return  # the JVM is not ours
+    args: list[str] = []
+    archiving = start is not None and start.is_archiving
+    with suppress(Exception):  # a JVM that is gone cannot be stopped in order
+        args = start.jvm_args(gateway) if start else []
+    _stop_context(context, fast=start is not None)
+    with suppress(Exception):
+        gateway.shutdown()
+    process.stdin.close()
+    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None  # noqa: SLF001
+    try:
+        process.wait(_ARCHIVING_SECONDS if archiving else _ENDING_SECONDS)
+        exited = True
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+        exited = False
+    if start:
+        start.finish(args, exited=exited, archiving=archiving)
+
+
+def _stop_context(context: SparkContext, *, fast: bool) -> None:
+    with suppress(Exception):
+        if not fast:
+            context.stop()
+            return
+        context._jsc.stop()  # noqa: SLF001
+        # PySpark would wait up to a second for the server that collects accumulators.
+        threading.Thread(target=_close_accumulators, args=[context], daemon=True).start()
+
+
+def _close_accumulators(context: SparkContext) -> None:
+    with suppress(OSError):  # its socket may be gone already
+        context._accumulatorServer.shutdown()  # noqa: SLF001

@@ -1,0 +1,149 @@
+"""Starting and stopping Spark."""
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
+
+from floodmark.errors import FloodmarkError
+from floodmark.spark.fast_start import fast_start as prepare_fast_start
+from floodmark.spark.jvm_launcher import find_java
+from floodmark.spark.runner import Spark
+from floodmark.spark.security import check_cluster, check_server
+
+if TYPE_CHECKING:
+    from floodmark.spark.rdd_runner import ClassicSpark
+
+LOCAL_MASTER = "local[*,4]"
+_LOOPBACK = "127.0.0.1"
+# connectorx makes a string of each text it reads, and unless told to, a thread keeps no more than
+# seven of a size ready. It starts threads anew for each window; with an arena each, and blocks that
+# are large among small ones, memory would creep up from window to window.
+# Of Arrow's allocators, jemalloc keeps the least for later.
+_ALLOCATION = {
+    "GLIBC_TUNABLES": "glibc.malloc.tcache_count=512:glibc.malloc.arena_max=2"
+    ":glibc.malloc.mmap_threshold=4194304:glibc.malloc.trim_threshold=4194304",
+    "ARROW_DEFAULT_MEMORY_POOL": "jemalloc",
+}
+
+
+@contextmanager
+def spark_session(
+    *,
+    master: str = LOCAL_MASTER,
+    remote: str | None = None,
+    memory: str | None = None,
+    options: Mapping[str, str] | None = None,
+    log_file: str | None = None,
+    name: str = "floodmark",
+    allow_insecure: bool = False,
+    fast_start: bool = True,
+) -> Iterator[Spark]:
+    """Run Spark: on this machine, on a cluster (`master`), or one that runs already (`remote`).
+
+    `options` are Spark's own and win over ours. What Java and the workers write to stderr goes to
+    `log_file`, if there is one. FloodmarkError if others could read what passes through it, unless
+    `allow_insecure`. Without `fast_start`, PySpark starts a local Spark its own way.
+    """
+    options = options or {}
+    if remote := options.get("spark.remote", remote):
+        from floodmark.spark.connect_runner import connected_spark
+
+        if not allow_insecure:
+            check_server(remote)
+        with connected_spark(remote, options, name) as connected:
+            yield connected
+    else:
+        master = options.get("spark.master", master)
+        fast = fast_start and _is_local(master)
+        with _own(master, memory, options, log_file, name, fast=fast) as own:
+            if not allow_insecure and not _is_one_process(master):
+                check_cluster(own.option)
+            yield own
+
+
+@contextmanager
+def _own(
+    master: str,
+    memory: str | None,
+    options: Mapping[str, str],
+    log_file: str | None,
+    name: str,
+    *,
+    fast: bool,
+) -> Iterator["ClassicSpark"]:
+    """Run Spark in a JVM of our own; PySpark is imported while that starts."""
+    environment = dict(os.environ)
+    java = find_java(environment)
+    if java is None:
+        raise FloodmarkError(
+            "Spark needs Java, and there is none",
+            hint="install Java 17 (Debian: apt install openjdk-17-jre-headless), or set JAVA_HOME",
+        )
+    silent = fast and log_file == os.devnull
+    settings = _settings(memory, local=_is_local(master), silent=silent)
+    if _is_one_process(master):
+        # Spark makes up a secret: without it, every user of this machine could fetch the job.
+        settings["spark.authenticate"] = "true"
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if _is_local(master):
+        os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
+    with _opened(log_file) as log, ExitStack() as stack:
+        start = launched = None
+        if fast:
+            start = stack.enter_context(prepare_fast_start(java, environment, plain=not options))
+            settings |= start.settings(silent=silent)
+            launched = start.launch(memory, log, silent=silent)
+        from floodmark.spark.rdd_runner import classic_spark
+
+        settings |= {**options, "spark.app.name": name, "spark.master": master}
+        with classic_spark(settings, start, launched, log=log) as spark:
+            yield spark
+
+
+def _is_local(master: str) -> bool:
+    return master.startswith("local")
+
+
+def _is_one_process(master: str) -> bool:
+    return _is_local(master) and not master.startswith("local-cluster")
+
+
+def _settings(memory: str | None, *, local: bool, silent: bool) -> dict[str, str]:
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        # A session may run for days, and nobody looks back at what it did.
+        "spark.ui.retainedJobs": "10",
+        "spark.ui.retainedStages": "10",
+        "spark.ui.retainedTasks": "10",
+    }
+    settings |= {
+        f"spark.executorEnv.{name}": value
+        for name, value in _ALLOCATION.items()
+        if name not in os.environ
+    }
+    if memory:
+        settings["spark.driver.memory" if local else "spark.executor.memory"] = memory
+    if not silent:  # setting a level would initialise the logging that is turned off
+        settings["spark.log.level"] = "ERROR"
+    if local:
+        settings["spark.driver.host"] = settings["spark.driver.bindAddress"] = _LOOPBACK
+    return settings
+
+
+@contextmanager
+def _opened(path: str | None) -> Iterator[int | None]:
+    """Open a log for what others write; None if they are to write where we do."""
+    if path is None:
+        yield None
+        return
+    try:
+        log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    except OSError as error:
+        raise FloodmarkError(f"cannot write Spark's log to {path}: {error.strerror}") from error
+    try:
+        yield log
+    finally:
+        os.close(log)

@@ -1,0 +1,116 @@
+"""The data files of a table, and whether each may be removed."""
+
+import re
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Literal
+
+from msgspec import Struct
+
+from floodmark.model.load import UNLOADS
+from floodmark.model.log_state import ManifestId
+from floodmark.model.manifest import Chunk, Manifest
+from floodmark.model.watermark import Watermark
+from floodmark.storage.objects import ObjectInfo
+
+FileState = Literal["loaded", "pending", "orphan"]
+Protection = Literal["not loaded", "perhaps being written", "not ours"]
+
+# A run that was paused may still commit what it wrote, as long as nobody has taken its number.
+PATIENCE = timedelta(days=1)
+
+# Session, sequence, part, attempt and number, as `engine.job` writes them.
+_OUR_NAME = re.compile(r"\d{8}_\d{6}_[^/-]+-(\d+)-\d+-\d+-\d+\.parquet")
+
+
+class LakeFile(Struct, frozen=True, kw_only=True):
+    """A file that lies in the lake.
+
+    loaded    its rows are in the target, or no longer wanted there
+    pending   its rows are not yet in the target; or a reset left it behind, and nothing was loaded
+              since: a manual watermark may still ask for it
+    orphan    no manifest names it: left by a run that did not finish, or written right now
+
+    `protection` says why it is not to be removed without force.
+    """
+
+    path: str
+    bytes: int
+    modified: datetime
+    state: FileState
+    manifest: str | None = None
+    rows: int | None = None
+    protection: Protection | None = None
+
+
+def is_our_name(name: str) -> bool:
+    """Whether a file's name is one that a task of ours gives."""
+    return _OUR_NAME.fullmatch(name) is not None
+
+
+def describe_files(
+    found: Iterable[ObjectInfo],
+    manifests: Iterable[Manifest],
+    watermark: Watermark | None,
+    *,
+    now: datetime,
+) -> list[LakeFile]:
+    """Say of each file found what it belongs to."""
+    named = {
+        file.path: (manifest.head, file.rows)
+        for manifest in manifests
+        if isinstance(manifest.change, Chunk)
+        for file in manifest.change.files
+    }
+    files = []
+    for info in found:
+        head, rows = named.get(info.key, (None, None))
+        state = _state(head, watermark)
+        files.append(
+            LakeFile(
+                path=info.key,
+                bytes=info.size,
+                modified=info.modified,
+                state=state,
+                manifest=str(head) if head else None,
+                rows=rows,
+                protection=_protection(info, state, watermark, now),
+            )
+        )
+    return files
+
+
+def choose_removable(
+    files: Iterable[LakeFile], *, older_than: datetime | None, force: bool
+) -> tuple[list[LakeFile], list[LakeFile]]:
+    """Split the files that are old enough into those to remove and those that are protected."""
+    old = [file for file in files if older_than is None or file.modified < older_than]
+    removable = [file for file in old if force or not file.protection]
+    protected = [file for file in old if not force and file.protection]
+    return removable, protected
+
+
+def _state(head: ManifestId | None, watermark: Watermark | None) -> FileState:
+    if head is None:
+        return "orphan"
+    if watermark is None or watermark.still_to_load(head):
+        return "pending"
+    load = watermark.redshift_state
+    left_behind = head.epoch < load.eligible_from_epoch
+    return "pending" if left_behind and load.status != "success" else "loaded"
+
+
+def _protection(
+    info: ObjectInfo, state: FileState, watermark: Watermark | None, now: datetime
+) -> Protection | None:
+    if state != "orphan":
+        return "not loaded" if state == "pending" else None
+    if info.key.startswith(UNLOADS):  # left by a comparison that was killed, or written by one
+        return None if now - info.modified > PATIENCE else "perhaps being written"
+    ours = _OUR_NAME.fullmatch(info.key.rpartition("/")[2])
+    if ours is None:
+        return "not ours"  # an older system's, perhaps: its rows may still be wanted
+    taken = watermark is not None and int(ours[1]) <= watermark.head.sequence
+    if taken or now - info.modified > PATIENCE:
+        return None
+    return "perhaps being written"

@@ -1,0 +1,111 @@
+"""The log of manifests: appended to, never changed."""
+
+import re
+from collections.abc import Iterator, Mapping
+
+from floodmark.errors import CorruptDocument, CorruptLog, ObjectNotFound, StorageError
+from floodmark.model import lake_layout
+from floodmark.model.checksummed_json import seal, unseal
+from floodmark.model.log_state import ManifestId
+from floodmark.model.manifest import Chunk, Manifest
+from floodmark.model.table import TableName
+from floodmark.storage.objects import ObjectStore, is_key
+
+# Types become part of statements in the target.
+_ARROW = re.compile(
+    r"bool|int16|int32|int64|float32|float64|string|binary|date32|timestamp\[us(, UTC)?\]"
+    r"|decimal128\(\d{1,2}, ?\d{1,2}\)"
+)
+
+
+class ManifestLog:
+    """Every table's manifests, in the order of epoch and sequence."""
+
+    def __init__(self, objects: ObjectStore) -> None:
+        self._objects = objects
+
+    def append(self, table: TableName, manifest: Manifest) -> None:
+        """Commit a manifest under its number, and read it back; WriteConflict if it is taken."""
+        key, data = lake_layout.manifest(table, manifest.head), seal(manifest)
+        self._objects.put_if_absent(key, data)
+        if self._objects.get(key).data != data:
+            raise StorageError(
+                f"{self._objects} did not keep manifest {manifest.head} of {table} as it was"
+                " written: another one is there",
+                hint="'floodmark doctor' tries whether the lake honours conditional writes",
+            )
+
+    def read(self, table: TableName, head: ManifestId) -> Manifest:
+        """Read one manifest; CorruptLog if it is missing or not what was written."""
+        key = lake_layout.manifest(table, head)
+        hint = "put back what was there, or see 'watermark validate'"
+        try:
+            found = self._objects.get(key)
+            manifest: Manifest = unseal(found.data, Manifest, name=f"manifest {key}")
+        except ObjectNotFound as error:
+            raise CorruptLog(f"manifest {head} of {table} is missing", hint=hint) from error
+        except CorruptDocument as error:
+            raise CorruptLog(error.message, hint=hint) from error
+        if manifest.table_name != str(table) or manifest.head != head:
+            raise CorruptLog(
+                f"manifest {key} says it is {manifest.head} of {manifest.table_name}", hint=hint
+            )
+        if problem := _problem(manifest):
+            raise CorruptLog(f"manifest {key} {problem}", hint=hint)
+        return manifest
+
+    def heads(self, table: TableName, *, since: ManifestId | None = None) -> Iterator[ManifestId]:
+        """Name the places taken, in order; with `since`, from that place on, itself included."""
+        after = lake_layout.manifest(table, since).removesuffix(".json") if since else ""
+        for info in self._objects.list_objects(lake_layout.manifests(table), after=after):
+            head = lake_layout.head_of_manifest(info.key, table)
+            if head is not None:
+                yield head
+
+    def outrun(self, places: Mapping[TableName, ManifestId]) -> set[TableName]:
+        """Those tables whose log goes on behind the place given, found by one listing.
+
+        It runs from the first one's place to the end of the last one's log, in the order of keys.
+        """
+        folders = {lake_layout.manifests(table): table for table in places}
+        first, last = min(folders), max(folders)
+        found = set()
+        for info in self._objects.list_objects(
+            first if first == last else lake_layout.MANIFESTS,
+            after=lake_layout.manifest(folders[first], places[folders[first]]),
+        ):
+            folder = lake_layout.folder_of_manifest(info.key)
+            if folder > last:
+                break
+            table = folders.get(folder)
+            head = lake_layout.head_of_manifest(info.key, table) if table else None
+            if table and head and head > places[table]:
+                found.add(table)
+        return found
+
+    def tables(self) -> list[TableName]:
+        """Every table that has a log."""
+        keys = (
+            f"{scope}/{name}"
+            for scope in self._objects.list_folders(lake_layout.MANIFESTS)
+            for name in self._objects.list_folders(f"{lake_layout.MANIFESTS}{scope}/")
+        )
+        return [table for key in keys if (table := lake_layout.table_of_key(key))]
+
+
+def _problem(manifest: Manifest) -> str | None:
+    """What a manifest says that none of ours does: it must not lead to files that are not data."""
+    change = manifest.change
+    if not isinstance(change, Chunk):
+        return None
+    for files, may_be in (
+        (change.files, lake_layout.may_be_data),
+        (change.quarantine, lake_layout.may_be_quarantined),
+    ):
+        for path in (path for file in files for path in (file.path, file.origin)):
+            if path is not None and not (is_key(path) and may_be(path)):
+                return f"names {path!r}, which is no data file of this lake"
+    for column in change.columns:
+        if _ARROW.fullmatch(column.arrow) is None:
+            return f"gives column {column.name!r} the type {column.arrow!r}, which is none of ours"
+    return None

@@ -1,0 +1,180 @@
+"""What operators do to a table's position: set it, reset it, go back to an earlier state."""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from itertools import islice
+
+import msgspec
+from msgspec import structs
+
+from floodmark.errors import CorruptDocument, StateError, UsageError
+from floodmark.model.checksummed_json import read_object, unseal
+from floodmark.model.cursor import CursorColumn
+from floodmark.model.log_state import LogState, ManifestId
+from floodmark.model.manifest import Change, Chunk, Loaded, Manifest, Reset, Restore, Set
+from floodmark.model.position import Position
+from floodmark.model.run import Stage
+from floodmark.model.table import TableName
+from floodmark.model.watermark import Watermark, extracted_not_after
+from floodmark.state.double_load_check import without_repetition
+from floodmark.state.watermark_store import WatermarkStore
+
+Agree = Callable[[Position], None]
+
+
+def set_position(
+    store: WatermarkStore,
+    table: TableName,
+    position: Position,
+    kept: Callable[[Sequence[CursorColumn]], bool] = lambda _known: True,
+) -> Watermark:
+    """Put a table's position somewhere by hand, also after its state was lost.
+
+    `kept` says whether it is one of the cursor that the table is known to have.
+    """
+
+    def change(current: Watermark) -> Set:
+        known = current.mysql_state.cursor
+        if known is None or not kept(known):
+            return Set(position=position)
+        # It is by the columns as they are now, whatever their types were.
+        return Set(position=position, cursor=tuple(CursorColumn(c.name) for c in known))
+
+    with store.lease(table):
+        _make_readable(store, table)
+        return store.commit(
+            table, lambda now: without_repetition(store.log, table, now, change(now))
+        )
+
+
+def reset(store: WatermarkStore, table: TableName, stages: Sequence[Stage]) -> Watermark:
+    """Send one stage or both back to the start, also after the state was lost."""
+    with store.lease(table):
+        _make_readable(store, table)
+        wanted = Reset(stages=tuple(stages))
+        return store.commit(table, lambda now: without_repetition(store.log, table, now, wanted))
+
+
+def refuse_repetition(store: WatermarkStore, table: TableName, change: Change) -> None:
+    """Raise UsageError before anything is asked, if rows without a key would be loaded twice."""
+    with suppress(StateError):
+        if (current := store.get(table)) is not None:
+            without_repetition(store.log, table, current, change)
+
+
+def restore_manifest(
+    store: WatermarkStore, table: TableName, head: ManifestId, *, agree: Agree = lambda _: None
+) -> Watermark:
+    """Go back to where a table stood after a manifest, if `agree` does not raise."""
+    if head not in store.log.heads(table, since=head):
+        raise UsageError(
+            f"{table} has no state {head}", hint=f"see floodmark watermark history -t {table}"
+        )
+    earlier = store.log.read(table, head).standing
+    start = Loaded(head=ManifestId(earlier.eligible_from_epoch, 0), rows=0, time=None)
+    return _restore(store, table, earlier, start, origin=str(head), agree=agree)
+
+
+def restore_document(
+    store: WatermarkStore,
+    table: TableName,
+    data: bytes,
+    *,
+    name: str,
+    agree: Agree = lambda _: None,
+) -> Watermark:
+    """Go back to a watermark that was saved with `watermark get --json`, as above."""
+    try:
+        earlier: Watermark = unseal(_without_files(data), Watermark, name=name)
+    except CorruptDocument as error:
+        raise UsageError(
+            error.message, hint="it must be the output of 'floodmark watermark get -t T --json'"
+        ) from error
+    if earlier.table_name != str(table):
+        raise UsageError(f"{name} is the watermark of {earlier.table_name}, not of {table}")
+    state = earlier.redshift_state
+    loaded = Loaded(
+        head=earlier.loaded_head,
+        rows=state.total_rows,
+        time=state.last_load_time,
+        quarantined_rows=state.quarantined_rows,
+    )
+    origin = f"revision {earlier.revision}"
+    return _restore(store, table, earlier.standing, loaded, origin=origin, agree=agree)
+
+
+def _without_files(data: bytes) -> bytes:
+    """Leave out what `get --show-files` adds to the document."""
+    try:
+        content = read_object(data, name="")
+    except CorruptDocument:
+        return data
+    for added in ("files", "quarantine"):
+        content.pop(added, None)
+    return msgspec.json.encode(content)
+
+
+def history(store: WatermarkStore, table: TableName, most: int | None = None) -> list[Manifest]:
+    """A table's manifests, newest first."""
+    heads = sorted(store.log.heads(table), reverse=True)
+    return [store.log.read(table, head) for head in islice(heads, most)]
+
+
+def _restore(
+    store: WatermarkStore,
+    table: TableName,
+    earlier: LogState,
+    loaded: Loaded,
+    *,
+    origin: str,
+    agree: Agree,
+) -> Watermark:
+    # The state may have been written by a clock that was ahead.
+    now = store.now()
+    state = extracted_not_after(earlier.mysql_state, now)
+    earlier = structs.replace(earlier, mysql_state=state)
+    loaded = structs.replace(loaded, time=loaded.time and min(loaded.time, now))
+
+    def refuse_unless_earlier(current: Watermark) -> None:
+        if earlier.head > current.head:
+            raise UsageError(
+                f"{origin} of {table} is not an earlier state: the lake ends at {current.head}"
+            )
+
+    def change(current: Watermark) -> Change:
+        refuse_unless_earlier(current)
+        chunks = _counted_chunks(store, table, earlier.mysql_state.counted_from_epoch)
+        wanted = Restore(
+            origin=origin,
+            earlier=earlier,
+            loaded=loaded,
+            chunk_count=len(chunks),
+            rows=sum(chunk.rows for chunk in chunks),
+            files=sum(len(chunk.files) for chunk in chunks),
+            bytes=sum(chunk.bytes for chunk in chunks),
+            quarantined_rows=sum(chunk.quarantined_rows for chunk in chunks),
+        )
+        return without_repetition(store.log, table, current, wanted)
+
+    with suppress(StateError):
+        if (current := store.get(table)) is not None:
+            change(current)  # what is to be refused needs no question
+    agree(earlier.mysql_state.position)
+    with store.lease(table):
+        _make_readable(store, table)
+        return store.commit(table, change)
+
+
+def _counted_chunks(store: WatermarkStore, table: TableName, since_epoch: int) -> list[Chunk]:
+    heads = store.log.heads(table, since=ManifestId(since_epoch, 0))
+    changes = (store.log.read(table, head).change for head in heads)
+    return [change for change in changes if isinstance(change, Chunk)]
+
+
+def _make_readable(store: WatermarkStore, table: TableName) -> None:
+    """A hand-made position is the way out when nothing else can be read."""
+    try:
+        if (watermark := store.get(table)) is not None:
+            watermark.refuse_moved()
+    except StateError:
+        store.begin_again(table)

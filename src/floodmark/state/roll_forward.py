@@ -1,0 +1,239 @@
+"""Find out where a table stands, whatever happened to its watermark.
+
+The manifests are the truth about extraction; the watermark and its copies are checkpoints of them.
+So a checkpoint is usable if it is valid and if the last manifest that it knows is in the log. The
+usable one with the highest revision is taken and rolled forward over the manifests behind it. A
+reset is a manifest too, so rolling forward also carries an old copy across a reset.
+"""
+
+from collections.abc import Callable, Iterator
+from datetime import datetime
+
+from msgspec import Struct, structs
+
+from floodmark.errors import FutureState, ObjectNotFound, StateLost
+from floodmark.model import lake_layout
+from floodmark.model.log_state import ManifestId
+from floodmark.model.manifest import Manifest
+from floodmark.model.table import TableName
+from floodmark.model.timestamps import stamped
+from floodmark.model.transitions import after, checkpoint
+from floodmark.model.watermark import Watermark, empty_watermark, in_future, position_in_future
+from floodmark.state.manifest_log import ManifestLog
+from floodmark.state.watermark_copies import Copies, Copy
+from floodmark.storage.objects import ObjectStore
+
+
+class Reading(Struct, frozen=True, kw_only=True):
+    """What was found out about a table.
+
+    watermark   where the table stands now; None if nothing is known of it
+    saved       the checkpoint that this was rolled forward from; None if there was no usable one
+    manifests   the manifests it was rolled forward over
+    etag        the primary's, usable or not; None if there is no primary
+    source      the key that `saved` came from, or "manifests"
+    problem     why the primary could not be used; None if it could
+    began       when a recovery began
+    """
+
+    watermark: Watermark | None
+    saved: Watermark | None = None
+    manifests: tuple[Manifest, ...] = ()
+    etag: str | None = None
+    source: str = ""
+    problem: str | None = None
+    began: datetime | None = None
+
+
+class WatermarkReader:
+    """Reads and never writes."""
+
+    def __init__(
+        self,
+        objects: ObjectStore,
+        log: ManifestLog,
+        copies: Copies,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._objects = objects
+        self._log = log
+        self._copies = copies
+        self._clock = clock
+
+    def read(self, table: TableName) -> Reading:
+        """Say where a table stands; StateLost if it was synced before but nothing is left."""
+        began = self._clock()
+        primary = self._copies.read(table, lake_layout.primary(table), "primary")
+        if primary is None:
+            problem = f"{lake_layout.primary(table)} is missing"
+        elif primary.watermark is None:
+            problem = primary.problem or "unreadable"
+        elif (heads := self._heads_behind(table, primary.watermark)) is None:
+            known = primary.watermark.mysql_state.last_manifest
+            problem = f"{primary.key} names manifest {known}, which is not in the lake"
+        elif newer := self._newer_copy(table, primary.watermark):
+            problem = f"{primary.key} is an older state than {newer.key}"
+        else:
+            return self._rolled(table, primary, heads)
+        try:
+            found = self._recovered(table, problem, primary)
+        except StateLost:
+            if primary is None and self._copies.read(table, lake_layout.primary(table), "primary"):
+                return self.read(table)  # nothing is lost: a first run has just begun
+            raise
+        return structs.replace(
+            found,
+            etag=primary.etag if primary else None,
+            problem=problem if found.watermark else None,
+            began=began,
+        )
+
+    def _recovered(self, table: TableName, problem: str, primary: Copy | None) -> Reading:
+        best: tuple[Copy, list[ManifestId]] | None = None
+        unusable = [primary] if primary else []
+        for copy, heads in self._copies_worth_reading(table):
+            if heads is None:
+                unusable.append(copy)
+            elif best is None or _revision(copy) > _revision(best[0]):
+                best = copy, heads
+        if best is not None and not (_is_bare(*best) and any(map(_knows_manifests, unusable))):
+            return self._rolled(table, *best)
+        last = max(self._log.heads(table), default=None)
+        if last is not None:
+            return self._rebuilt(table, last)
+        files = self._objects.list_objects(lake_layout.data_files(table))
+        if unusable or next(files, None) is not None:
+            raise StateLost(
+                f"{problem}, and neither a usable copy nor a manifest is left to recover"
+                f" {table} from",
+                hint=f"say where to go on: floodmark watermark set -t {table} --timestamp … (or"
+                f" --id …), or read it again: floodmark watermark reset -t {table}",
+            )
+        return Reading(watermark=None)
+
+    def _copies_worth_reading(
+        self, table: TableName
+    ) -> Iterator[tuple[Copy, list[ManifestId] | None]]:
+        """Daily copies, then the session copies newer than them, each down to a usable one."""
+        newest = ""
+        for copy in self._copies.daily(table):
+            heads = self._usable(table, copy)
+            yield copy, heads
+            if copy.watermark is not None and heads is not None:
+                newest = copy.watermark.backup_metadata.session_id
+                break
+        if not newest and not self._was_touched(table):
+            return  # sessions are many, and none of them can know the table
+        for copy in self._copies.sessions(table, newer_than=newest):
+            heads = self._usable(table, copy)
+            yield copy, heads
+            if heads is not None:
+                return
+
+    def _was_touched(self, table: TableName) -> bool:
+        """Whether any run ever worked on a table: it took a lease, or left a manifest."""
+        if next(self._log.heads(table), None) is not None:
+            return True
+        try:
+            self._objects.get(lake_layout.lease(table))
+        except ObjectNotFound:
+            return False
+        return True
+
+    def _newer_copy(self, table: TableName, primary: Watermark) -> Copy | None:
+        """A daily copy that is newer than the primary, which is written before its copies."""
+        saved_on = f"{primary.backup_metadata.saved_at:%Y%m%d}"
+        for key in self._copies.daily_keys(table):
+            if (lake_layout.day_of_daily(key, table) or "") < saved_on:
+                return None
+            copy = self._copies.read(table, key, "daily")
+            if copy and self._usable(table, copy) is not None:
+                return copy if _revision(copy) > primary.revision else None
+        return None
+
+    def _usable(self, table: TableName, copy: Copy) -> list[ManifestId] | None:
+        """The places behind a copy; None if it is damaged or disagrees with the log."""
+        return self._heads_behind(table, copy.watermark) if copy.watermark else None
+
+    def _heads_behind(self, table: TableName, watermark: Watermark) -> list[ManifestId] | None:
+        """The places behind a watermark; None if the log lacks the manifest that it knows."""
+        known = watermark.mysql_state.last_manifest
+        if known is None:
+            return list(self._log.heads(table))
+        heads = list(self._log.heads(table, since=ManifestId.parse(known)))
+        return heads[1:] if heads[:1] == [ManifestId.parse(known)] else None
+
+    def _rolled(self, table: TableName, copy: Copy, heads: list[ManifestId]) -> Reading:
+        watermark = copy.watermark
+        assert watermark is not None
+        manifests = tuple(self._log.read(table, head) for head in heads)
+        for manifest in manifests:
+            watermark = checkpoint(watermark, manifest)
+        if manifests:
+            self._refuse_future(table, manifests[-1])
+        return Reading(
+            watermark=watermark,
+            saved=copy.watermark,
+            manifests=manifests,
+            etag=copy.etag,
+            source=copy.key,
+        )
+
+    def _rebuilt(self, table: TableName, last: ManifestId) -> Reading:
+        manifest = self._log.read(table, last)
+        self._refuse_future(table, manifest)
+        first = self._log.read(table, next(self._log.heads(table)))
+        updated = min(manifest.created_at, self._clock())
+        empty = empty_watermark(table, manifest.session_id, first.created_at)
+        return Reading(
+            watermark=after(structs.replace(empty, updated_at=updated), manifest),
+            manifests=(manifest,),
+            source="manifests",
+        )
+
+    def _refuse_future(self, table: TableName, last: Manifest) -> None:
+        """FutureState if the last manifest cannot be: then this clock is wrong, or its writer's."""
+        now = self._clock()
+        if not _lies_ahead(last, now):
+            return
+        position = last.standing.mysql_state.position
+        raise FutureState(
+            f"manifest {last.head} of {table} was written at {stamped(last.created_at)}, at"
+            f" position {position}, which is in the future here: this machine's clock says"
+            f" {stamped(now.replace(microsecond=0))}",
+            hint="if this clock is wrong, set it (NTP); if it is right, another was wrong:"
+            f" 'floodmark watermark {self._way_out(table, now)}",
+        )
+
+    def _way_out(self, table: TableName, now: datetime) -> str:
+        """What leads back from the future: to the last state whose position does not lie there."""
+        for head in sorted(self._log.heads(table), reverse=True):
+            position = self._log.read(table, head).standing.mysql_state.position
+            if not _ahead(position.timestamp, now):
+                return f"restore -t {table} --from {head}' goes on from {position}"
+        return f"reset -t {table}' reads it again from the start"
+
+
+def _lies_ahead(manifest: Manifest, now: datetime) -> bool:
+    state = manifest.standing.mysql_state
+    extracted = state.last_extraction_time
+    return (extracted is not None and in_future(extracted, now)) or _ahead(
+        state.last_timestamp, now
+    )
+
+
+def _ahead(timestamp: datetime | None, now: datetime) -> bool:
+    return timestamp is not None and position_in_future(timestamp, now)
+
+
+def _is_bare(copy: Copy, heads: list[ManifestId]) -> bool:
+    """Whether a copy is of a time before the first manifest, and there is none now either."""
+    return not heads and not _knows_manifests(copy)
+
+
+def _knows_manifests(copy: Copy) -> bool:
+    return copy.watermark is not None and copy.watermark.mysql_state.last_manifest is not None
+
+
+def _revision(copy: Copy) -> int:
+    return copy.watermark.revision if copy.watermark else -1

@@ -1,0 +1,357 @@
+"""The watermark store: the one place from which a watermark is written."""
+
+import time
+from collections.abc import Callable, Collection
+from datetime import datetime
+from functools import cached_property
+from random import Random
+from typing import TYPE_CHECKING
+
+from msgspec import Struct, structs
+
+from floodmark.errors import (
+    CorruptDocument,
+    CorruptLog,
+    FutureState,
+    LostRace,
+    StateLost,
+    StorageError,
+    WriteConflict,
+)
+from floodmark.model import lake_layout
+from floodmark.model.checksummed_json import seal
+from floodmark.model.log_state import MysqlState
+from floodmark.model.manifest import Change
+from floodmark.model.notice import Notice, Report
+from floodmark.model.rules import check_transition
+from floodmark.model.table import TableName
+from floodmark.model.timestamps import LAST_MOMENT
+from floodmark.model.transitions import Authorship, after, checkpoint, record
+from floodmark.model.watermark import (
+    BackupMetadata,
+    RedshiftState,
+    Watermark,
+    check_plausible,
+    decode_watermark,
+    empty_watermark,
+    not_after,
+    same_content,
+)
+from floodmark.state.manifest_log import ManifestLog
+from floodmark.state.recovery_records import Recovery, RecoveryRecords
+from floodmark.state.roll_forward import Reading, WatermarkReader
+from floodmark.state.watermark_copies import Copies
+from floodmark.storage.objects import ObjectStore
+
+if TYPE_CHECKING:
+    # Reading a watermark must not wait for what only writers need.
+    from floodmark.state.lease import Lease
+    from floodmark.state.legacy_watermarks import Spellings
+
+RACES = 20
+
+
+class Run(Struct, frozen=True, kw_only=True):
+    """The run that a store works for: who it is, what time it is, and where remarks go."""
+
+    session_id: str
+    author: str
+    clock: Callable[[], datetime]
+    report: Report
+    random: Random
+    lease_seconds: float = 60.0
+    sleep: Callable[[float], None] = time.sleep
+
+
+class WatermarkStore:
+    """Every table's watermark, read with all the care there is and written by one method.
+
+    Reads within a run are cached; a write that meets somebody else's forgets the cache and starts
+    again from fresh state.
+    """
+
+    def __init__(
+        self, objects: ObjectStore, run: Run, *, known_tables: Collection[TableName] = ()
+    ) -> None:
+        self.objects = objects
+        self._known_tables = known_tables
+        self.log = ManifestLog(objects)
+        self.copies = Copies(objects, run.clock, run.report)
+        self.recoveries = RecoveryRecords(objects)
+        self._reader = WatermarkReader(objects, self.log, self.copies, run.clock)
+        self._run = run
+        self._cache: dict[TableName, Reading] = {}
+        self._probed = False
+
+    def now(self) -> datetime:
+        """What time it is for this run."""
+        return self._run.clock()
+
+    def get(self, table: TableName, *, mend: bool = True) -> Watermark | None:
+        """Say where a table stands; None if nothing is known of it.
+
+        A watermark that had to be recovered is written back, unless `mend` is off.
+        """
+        reading = self._read(table, mend=mend)
+        unsaved = reading.problem is not None or reading.saved is None
+        if mend and reading.watermark is not None and unsaved:
+            return self.update(table)
+        return reading.watermark
+
+    def known(self, table: TableName) -> Watermark | None:
+        """What this run has last read or written of a table, without another look."""
+        reading = self._cache.get(table)
+        return reading.watermark if reading else None
+
+    def commit(
+        self, table: TableName, decide: Callable[[Watermark], Change], *, races: int = 0
+    ) -> Watermark:
+        """Append the change that `decide` makes of the current state, and save the watermark.
+
+        Whoever else takes the number first has won. Then `decide` is asked again with fresh state,
+        `races` times; after that, LostRace.
+        """
+        for race in range(races + 1):
+            reading = self._current(table)
+            current = self._or_empty(table, reading)
+            current.refuse_moved()
+            manifest = record(current, decide(current), self._authorship())
+            new = checkpoint(current, manifest)
+            check_transition(current, new, [manifest])
+            self._check_plausible(table, new)
+            try:
+                self.log.append(table, manifest)
+            except WriteConflict:
+                self._forget(table, race)
+                continue
+            self._cache[table] = structs.replace(
+                reading,
+                watermark=new,
+                manifests=(*reading.manifests, manifest),
+            )
+            return self.update(table)
+        raise LostRace(f"another run has committed to {table} first", hint="run the command again")
+
+    def update(
+        self, table: TableName, change: Callable[[Watermark], Watermark] = lambda same: same
+    ) -> Watermark:
+        """Read, apply a pure change, check it, write it conditionally, read it back, copy it.
+
+        Nothing is written when nothing changed. A lost race is run again on fresh state.
+        """
+        for race in range(RACES):
+            reading = self._current(table)
+            current = self._or_empty(table, reading)
+            before = reading.saved or empty_watermark(table, current.session_id, current.created_at)
+            new = change(current)
+            if reading.saved and reading.problem is None and same_content(new, reading.saved):
+                return reading.saved
+            if reading.source != "manifests":
+                check_transition(before, new, reading.manifests)
+            try:
+                saved = self._save(table, new, before.revision, reading.etag)
+            except WriteConflict:
+                self._forget(table, race)
+                continue
+            if reading.problem is not None:
+                self._note_recovery(table, reading)
+            return saved
+        raise LostRace(
+            f"the watermark of {table} was changed by others {RACES} times in a row",
+            hint="see who is at work with 'floodmark doctor', then run the command again",
+        )
+
+    def saved(self, table: TableName) -> Watermark | None:
+        """The watermark as it was saved, without a look at the log; None if there is none."""
+        primary = self.copies.read(table, lake_layout.primary(table), "primary")
+        return primary.watermark if primary else None
+
+    def take_over(self, table: TableName, watermark: Watermark) -> Watermark:
+        """Save what was known under another name in place of what is saved under this one."""
+        primary = self.copies.read(table, lake_layout.primary(table), "primary")
+        revision = primary.watermark.revision if primary and primary.watermark else 0
+        return self._save(table, watermark, revision, primary.etag if primary else None)
+
+    def begin_again(self, table: TableName) -> None:
+        """Go on without what cannot be read: as if new, or after a loss in an unused epoch.
+
+        Resets count from 1 up; minutes since 1970 are far beyond any number of them. What was
+        written by a clock that was ahead is kept, but for its times.
+        """
+        try:
+            self._cache[table] = self._reader.read(table)
+        except FutureState:
+            self._cache[table] = self._read_from_future(table)
+        except (StateLost, CorruptLog):
+            left = sum(1 for _ in self.log.heads(table))
+            if left:
+                message = f"{table}: {left} manifests of a broken log are left behind"
+                self._run.report(Notice("warning", message, table=str(table)))
+            now = self._run.clock()
+            epoch = int(now.timestamp()) // 60
+            fresh = structs.replace(
+                empty_watermark(table, self._run.session_id, now),
+                epoch=epoch,
+                mysql_state=MysqlState(counted_from_epoch=epoch),
+                redshift_state=RedshiftState(
+                    loaded_epoch=epoch, eligible_from_epoch=epoch, load_epoch=epoch
+                ),
+            )
+            primary = self.copies.read(table, lake_layout.primary(table), "primary")
+            etag = primary.etag if primary else None
+            self._cache[table] = Reading(watermark=fresh, etag=etag, source="manifests")
+
+    def _read_from_future(self, table: TableName) -> Reading:
+        copies = Copies(self.objects, lambda: LAST_MOMENT, self._run.report)
+        reader = WatermarkReader(self.objects, self.log, copies, lambda: LAST_MOMENT)
+        reading = reader.read(table)
+        assert reading.watermark is not None
+        watermark = not_after(reading.watermark, self._run.clock())
+        return structs.replace(reading, watermark=watermark, manifests=(), source="manifests")
+
+    def repair(self, table: TableName) -> Watermark:
+        """Write the watermark anew from the last manifest; what is loaded stays."""
+        reading = self._reader.read(table)
+        last = max(self.log.heads(table), default=None)
+        if last is None:
+            return self.update(table)
+        current = self._or_empty(table, reading)
+        self._cache[table] = structs.replace(
+            reading,
+            watermark=after(current, self.log.read(table, last)),
+            source="manifests",
+            problem=reading.problem or "the watermark did not agree with the manifests",
+        )
+        return self.update(table)
+
+    def lease(self, table: TableName) -> "Lease":
+        """Take the lease on a table; LeaseHeld if another run has it.
+
+        The first one in a lake probes that it honours conditional writes.
+        """
+        from floodmark.state.conditional_writes import check_conditional_writes
+        from floodmark.state.lease import take_lease
+
+        run = self._run
+        if not self._probed:
+            check_conditional_writes(self.objects, run.clock, run.author)
+            self._probed = True
+        return take_lease(
+            self.objects,
+            table,
+            session_id=run.session_id,
+            owner=run.author,
+            seconds=run.lease_seconds,
+            clock=run.clock,
+            report=run.report,
+        )
+
+    def _save(self, table: TableName, new: Watermark, revision: int, etag: str | None) -> Watermark:
+        """Write primary, read it back, write the copies. The only code that writes a watermark."""
+        now = self._run.clock()
+        document = structs.replace(
+            new,
+            revision=revision + 1,
+            updated_at=now,
+            backup_metadata=BackupMetadata(saved_at=now, session_id=self._run.session_id),
+        )
+        self._check_plausible(table, document)
+        data = seal(document)
+        key = lake_layout.primary(table)
+        if etag is None:
+            etag = self.objects.put_if_absent(key, data)
+        else:
+            etag = self.objects.put_if_match(key, data, etag)
+        saved = decode_watermark(data, table, name=key, now=now)
+        self._read_back(table, data, saved)
+        self.copies.save(table, data, self._run.session_id)
+        self._cache[table] = Reading(watermark=saved, saved=saved, etag=etag, source=key)
+        return saved
+
+    def _check_plausible(self, table: TableName, new: Watermark) -> None:
+        """Refuse to write what nobody could read again."""
+        check_plausible(new, name=f"the new state of {table}", now=self._run.clock())
+
+    def _read_back(self, table: TableName, data: bytes, saved: Watermark) -> None:
+        """Make sure that the store kept what was written, or that a later write came on top."""
+        key = lake_layout.primary(table)
+        found = self.objects.get(key).data
+        if found == data:
+            return
+        try:
+            now = self._run.clock()
+            later = decode_watermark(found, table, name=key, now=now).revision > saved.revision
+        except CorruptDocument:
+            later = False
+        if not later:
+            raise StorageError(
+                f"{self.objects} did not keep the watermark of {table} as it was written",
+                hint="check that nothing else writes below 'watermarks/'",
+            )
+
+    def _note_recovery(self, table: TableName, reading: Reading) -> None:
+        now = self._run.clock()
+        recovery = Recovery(
+            table_name=str(table),
+            at=now,
+            reason=reading.problem or "",
+            source=reading.source,
+            seconds=(now - (reading.began or now)).total_seconds(),
+            session_id=self._run.session_id,
+        )
+        message = f"{recovery.reason}; recovered from {recovery.source}"
+        self._run.report(Notice("warning", message, "recovery", str(table)))
+        try:
+            self.recoveries.add(table, recovery)
+        except StorageError as error:
+            failure = f"recovery not recorded: {error.message}"
+            self._run.report(Notice("warning", failure, table=str(table)))
+
+    def _read(self, table: TableName, *, mend: bool = True) -> Reading:
+        reading = self._reader.read(table)
+        if reading.watermark is None:
+            reading = self._adopted(table, reading, mend=mend)
+        if mend:
+            self._cache[table] = reading
+        return reading
+
+    @cached_property
+    def spellings(self) -> "Spellings":
+        """Which of the known tables an older system may have meant."""
+        from floodmark.state.legacy_watermarks import Spellings
+
+        return Spellings(self._known_tables)
+
+    def _adopted(self, table: TableName, reading: Reading, *, mend: bool) -> Reading:
+        """Take over what an older system left, if it left anything."""
+        from floodmark.state.legacy_watermarks import find_older
+
+        now, report = self._run.clock(), self._run.report
+        older = find_older(self.objects, table, self.spellings, now=now, report=report)
+        if older is None:
+            return reading
+        empty = self._or_empty(table, reading)
+        manifest = record(empty, older, self._authorship())
+        if mend:
+            try:
+                self.log.append(table, manifest)
+            except WriteConflict:
+                return self._reader.read(table)  # somebody else has just done so
+        return structs.replace(
+            reading, watermark=checkpoint(empty, manifest), manifests=(manifest,)
+        )
+
+    def _current(self, table: TableName) -> Reading:
+        return self._cache.get(table) or self._read(table)
+
+    def _or_empty(self, table: TableName, reading: Reading) -> Watermark:
+        return reading.watermark or empty_watermark(table, self._run.session_id, self._run.clock())
+
+    def _forget(self, table: TableName, race: int) -> None:
+        message = f"{table}: another writer was faster"
+        self._run.report(Notice("debug", message, "conflict", str(table)))
+        self._cache.pop(table, None)
+        self._run.sleep(self._run.random.uniform(0, min(1.0, 0.01 * 2.0**race)))
+
+    def _authorship(self) -> Authorship:
+        return Authorship(self._run.session_id, self._run.author, self._run.clock())

@@ -1,0 +1,47 @@
+"""A column that begins to be hashed: the rows read before still have it as it was."""
+
+from contextlib import suppress
+
+from floodmark.errors import CorruptLog
+from floodmark.model.log_state import ManifestId
+from floodmark.model.manifest import Chunk
+from floodmark.model.notice import Notice
+from floodmark.model.table import TableName
+from floodmark.model.watermark import Watermark
+from floodmark.planning.columns import newly_hashed
+from floodmark.state.manifest_log import ManifestLog
+from floodmark.sync.plan import TablePlan
+
+
+def clear_text_left(
+    log: ManifestLog, table: TableName, watermark: Watermark, plan: TablePlan
+) -> Notice | None:
+    """What to tell before the first chunk with hashes of columns that older ones have in clear."""
+    if plan.choice.cursor.kind == "none" or not any(column.hashed for column in plan.columns):
+        return None
+    with suppress(CorruptLog):  # what is wrong with the log is not for us to tell
+        newest = _newest_chunk(log, table, watermark)
+        if newest and (names := newly_hashed(plan.columns, newest.columns)):
+            return Notice(
+                "warning",
+                f"{table}: {', '.join(names)} will be hashed from now on; rows read before have it"
+                " in clear, in the lake and in the target",
+                "clear_text",
+                str(table),
+                hint=f"'floodmark watermark reset -t {table}', then sync, reads them anew;"
+                f" 'floodmark s3clean clean -t {table}' removes the older files",
+            )
+    return None
+
+
+def _newest_chunk(log: ManifestLog, table: TableName, watermark: Watermark) -> Chunk | None:
+    """The last chunk that counts; that is nearly always the last manifest."""
+    state = watermark.mysql_state
+    if state.last_manifest is None:
+        return None
+    change = log.read(table, ManifestId.parse(state.last_manifest)).change
+    if isinstance(change, Chunk):
+        return change
+    heads = sorted(log.heads(table, since=ManifestId(state.counted_from_epoch, 0)), reverse=True)
+    changes = (log.read(table, head).change for head in heads)
+    return next((change for change in changes if isinstance(change, Chunk)), None)

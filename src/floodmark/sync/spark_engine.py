@@ -1,0 +1,163 @@
+"""Spark as the engine of a run: one session for all tables, started when it is first needed."""
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack, suppress
+from threading import Lock, Thread
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from floodmark.config.models import SparkSettings
+from floodmark.errors import FloodmarkError
+from floodmark.model.extraction import Receipt, Window
+from floodmark.model.notice import Notice, Report
+from floodmark.model.verification import Comparison, WindowPair
+
+if TYPE_CHECKING:
+    from floodmark.spark.runner import Spark
+    from floodmark.worker.compare_window import VerificationJob
+    from floodmark.worker.job import ExtractionJob
+
+Answer = TypeVar("Answer")
+
+_STOPPED = "the run was stopped"
+IDLE_SECONDS = 1800.0  # a Spark Connect server forgets a session after an hour
+OLDEST_SECONDS = 86_400.0
+
+
+class SparkEngine:
+    """Starts Spark when the first table has something to read, and stops it with the run.
+
+    Over many rounds the session stays warm. One that has died is replaced when it is next needed.
+    A session of the caller's (`attached`) is used as it is, and goes on running.
+    """
+
+    def __init__(
+        self,
+        settings: SparkSettings,
+        report: Report,
+        *,
+        verbose: bool = False,
+        attached: Any = None,
+    ) -> None:
+        self._settings = settings
+        self._attached = attached
+        self._report = report
+        self._verbose = verbose
+        self._lock = Lock()
+        self._running = ExitStack()
+        self._session: Any = None
+        self._began = self._used = 0.0
+        self._failed = False
+        self._stopped = False
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether it was stopped for good."""
+        return self._stopped
+
+    def prepare(self) -> None:
+        """Begin to start Spark: it will be needed soon."""
+        if self._session is None and self._attached is None:
+            Thread(target=self._start_ahead, daemon=True).start()
+
+    def extract(
+        self, job: "ExtractionJob", windows: Sequence[Window], progress: Callable[[int], None]
+    ) -> list[Receipt]:
+        """Read all windows of a chunk, one task each."""
+        from floodmark.spark.extract import extract
+
+        return self._run(lambda session: extract(session, job, windows, progress=progress))
+
+    def compare(self, job: "VerificationJob", pairs: Sequence[WindowPair]) -> list[Comparison]:
+        """Compare windows with the target, one task each."""
+        from floodmark.spark.compare import compare
+
+        return self._run(lambda session: compare(session, job, pairs))
+
+    def spread(self, name: str, work: Callable[[int], bytes], parts: int) -> list[str]:
+        """Do any work in parts, one task each."""
+        from floodmark.spark.runner import run_tasks
+
+        return self._run(lambda session: run_tasks(session, name, lambda n, _: work(n), parts))
+
+    def _run(self, work: Callable[[Any], Answer]) -> Answer:
+        session = self._started()
+        try:
+            return work(session)
+        except Exception as error:
+            if self._stopped:  # then whatever Spark complains about is of our own making
+                raise FloodmarkError(_STOPPED) from error
+            if isinstance(error, FloodmarkError) and error.__cause__ is None:
+                raise  # a worker's refusal: nothing is wrong with Spark
+            self._failed = True
+            if isinstance(error, FloodmarkError):
+                raise
+            # Java has gone away, most likely: killed for want of memory, or by hand.
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise FloodmarkError(
+                f"Spark broke down: {reason}", hint="run the command again, with --debug to see why"
+            ) from error
+        finally:
+            self._used = time.monotonic()
+
+    def check(self) -> None:
+        """Raise FloodmarkError once the run was stopped; to be called before each step."""
+        if self._stopped:
+            raise FloodmarkError(_STOPPED)
+
+    def rest(self) -> None:
+        """Between two rounds: end a session that failed, that is not needed, or that is old."""
+        with self._lock:
+            now = time.monotonic()
+            idle, age = now - self._used, now - self._began
+            if self._failed or idle > IDLE_SECONDS or age > OLDEST_SECONDS:
+                self._close()
+
+    def stop(self) -> None:
+        """End the session and whatever still runs in it, for good."""
+        with self._lock:
+            self._stopped = True
+            self._close()
+
+    def _close(self) -> None:
+        self._session, self._failed = None, False
+        try:
+            self._running.close()
+        except Exception as error:  # noqa: BLE001 - a Spark that is gone cannot be stopped
+            self._report(Notice("debug", f"Spark did not stop in order: {error}"))
+
+    def _start_ahead(self) -> None:
+        with suppress(Exception):  # whoever needs it tries again, and hears why it does not start
+            self._started()
+
+    def _started(self) -> Any:
+        with self._lock:
+            self.check()
+            if self._session is not None and not self._session.is_alive():
+                self._report(Notice("warning", "Spark has gone away"))
+                self._close()
+            if self._session is None:
+                self._began = time.monotonic()
+                self._session = self._running.enter_context(self._spark())
+            return self._session
+
+    def _spark(self) -> "AbstractContextManager[Spark]":
+        settings = self._settings
+        if self._attached is not None:
+            from floodmark.spark.attached_session import attached_spark
+
+            return attached_spark(self._attached, allow_insecure=settings.allow_insecure)
+        from floodmark.spark.session import spark_session
+
+        self._report(Notice("info", "starting Spark"))
+        return spark_session(
+            master=settings.master,
+            remote=settings.remote,
+            memory=settings.memory,
+            options=settings.options,
+            # Java and the workers write a lot; what matters of it comes back as errors.
+            log_file=None if self._verbose else os.devnull,
+            allow_insecure=settings.allow_insecure,
+            fast_start=settings.fast_start == "auto",
+        )

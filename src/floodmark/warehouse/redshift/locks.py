@@ -1,0 +1,124 @@
+"""Loads of Redshift that keep out of each other's way.
+
+Nothing in Redshift keeps a row from being there twice: keys are declared, never enforced. LOCK has
+one mode, which keeps readers out, too, so neither the target's table nor the ledger is locked, but
+empty tables that nobody reads: one for each target table, and one for the ledger.
+
+| step of the load's transaction | a crash right after it leaves |
+| --- | --- |
+| LOCK the target table's lock: from now on, what its last holder committed is seen | nothing |
+| another session: what does the ledger say? | nothing |
+| COPY, merge | nothing |
+| LOCK the ledger's lock, `floodmark_lock` | nothing |
+| another session: does the ledger still say the same? if not, all over again | nothing |
+| ledger, COMMIT | all of it |
+
+A lock ends with its session, however that ends. Loads of different tables meet only in the last
+three steps, which take moments.
+
+The transaction itself never reads the ledger: of two that both read and write a table, serializable
+isolation undoes one (error 1023), and a long load would never come to its end beside short ones.
+The other session sees what is committed by now; it never waits for the load, which has not written
+to the ledger yet when it asks.
+
+Loads of the version before hold `floodmark_lock` all the time. What one of them commits during a
+load changes what the ledger says of the table, so that load begins again; and it reads the ledger
+only when it has the lock, so it sees what a load has committed. If each waits for the other,
+Redshift ends one of them, and that one is tried again.
+"""
+
+import time
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Any
+
+from floodmark.config.models import RedshiftConnection
+from floodmark.model.load import LoadBatch
+from floodmark.warehouse.redshift.session import RedshiftSession, StatementFailed
+from floodmark.warehouse.redshift.watchdog import Watchdog
+from floodmark.warehouse.sql_dialect import LEDGER, PassingConflict
+from floodmark.warehouse.sql_target import SqlTarget
+
+_LOCK = "floodmark_lock"
+_DIGITS = 16
+_NO_TABLE = "42P01"
+_FRESH_SECONDS = 60.0  # a session that was idle for longer may be gone without notice
+
+
+class LockingTarget(SqlTarget):
+    """Locks tables for a load, and looks at the ledger beside it."""
+
+    quiet_seconds = 600.0
+    """How long a statement may go without an answer before another session asks why."""
+
+    _session: RedshiftSession
+    _connection: RedshiftConnection
+    _beside: RedshiftSession | None = None
+    _looked = 0.0
+    _found: tuple[Any, ...] = ()
+
+    def close(self) -> None:
+        """Hang up."""
+        self._session.close()
+        if self._beside is not None:
+            self._beside.close()
+
+    def _load_once(self, batch: LoadBatch) -> int:
+        with Watchdog(self._session, self._connection, self.report, self.quiet_seconds):
+            return super()._load_once(batch)
+
+    def _lock_table(self, batch: LoadBatch) -> None:
+        self._lock(lock_name(batch.table.name), _LOCK)
+        self._found = self._entries(batch)
+
+    def _lock_entries(self, batch: LoadBatch) -> None:
+        self._execute(f"LOCK TABLE {self._name(_LOCK)}")
+        if self._entries(batch) != self._found:
+            raise PassingConflict(
+                f"{batch.table_name}: another load into {batch.table.name} was committed meanwhile",
+                hint="run it again when no other load of this table runs",
+            )
+
+    def _lock_ledger(self) -> None:
+        self._lock(_LOCK)
+
+    def _lock(self, name: str, *others: str) -> None:
+        """Lock a table of ours; the transaction begins again if one of them is to be made first."""
+        try:
+            self._execute(f"LOCK TABLE {self._name(name)}")
+            lacking = [other for other in others if not self._columns_of(other)]
+        except StatementFailed as error:
+            if error.code != _NO_TABLE:
+                raise
+            lacking = [name, *others]
+        if lacking:
+            self._rollback()
+            for table in lacking:
+                self._create(f"CREATE TABLE IF NOT EXISTS {self._name(table)} (locked INTEGER)")
+            self._begin()
+            self._execute(f"LOCK TABLE {self._name(name)}")
+
+    def _entries(self, batch: LoadBatch) -> tuple[Any, ...]:
+        """What changes with every entry of a source table, or into its target table."""
+        return self._look(
+            f"SELECT COUNT(*), MAX(loaded_at) FROM {self._name(LEDGER)}"  # noqa: S608
+            " WHERE table_name = $1 OR target_table = $2",
+            (batch.table_name, self._ledger_name(batch.table.name)),
+        )[0]
+
+    def _look(self, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        if not self._session.in_transaction:
+            return self._query(statement, values)
+        now = time.monotonic()
+        if self._beside is not None and now - self._looked > _FRESH_SECONDS:
+            self._beside.close()
+            self._beside = None
+        if self._beside is None:
+            self._beside = RedshiftSession(self._connection)
+        self._looked = now
+        return self._beside.run(statement, values)
+
+
+def lock_name(table: str) -> str:
+    """The name of a target table's lock."""
+    return f"{_LOCK}_{sha256(table.encode()).hexdigest()[:_DIGITS]}"

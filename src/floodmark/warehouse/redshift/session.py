@@ -1,0 +1,254 @@
+"""A session with Redshift: statements, and errors translated by their code."""
+
+import socket
+import struct
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import redshift_connector
+from redshift_connector.config import FC_TEXT
+from redshift_connector.core import Connection
+from redshift_connector.error import Error, InterfaceError, OperationalError
+from redshift_connector.utils.oids import RedshiftOID
+from redshift_connector.utils.type_utils import text_recv
+
+from floodmark.config.logins import LOGINS
+from floodmark.config.models import RedshiftConnection
+from floodmark.config.tls import tls_for
+from floodmark.config.tls_context import encryption_of
+from floodmark.config.tls_errors import tls_failure
+from floodmark.errors import FloodmarkError
+from floodmark.model.encryption import Encryption
+from floodmark.warehouse.sql_dialect import PassingConflict
+from floodmark.warehouse.target import Unrepresentable
+
+CONNECT_SECONDS = 30
+
+# A server that closes the connection shows itself in many ways, the last being a cut-off message.
+_LOST = (InterfaceError, OperationalError, OSError, struct.error)
+
+_PASSING = {"40001", "40P01"}  # could not serialize, deadlock
+# Redshift's own: not serializable, a relation that is not in the snapshot, and what comes with the
+# code of an internal error when somebody else drops, renames or refreshes something.
+_PASSING_NUMBERS = ("1023", "1018")
+_PASSING_WORDS = ("conflict with concurrent transaction", "could not open relation with OID")
+
+# A value that is none of its type. Most errors about data have the code of an internal error, and
+# are known by their words; those of S3 come as "Spectrum Scan Error", too.
+_DATA_CLASS = "22"
+_DATA_WORDS = ("Spectrum Scan Error", "stl_load_errors", "JSON", "String value exceeds")
+_NO_DATA_WORDS = (
+    "S3ServiceException",
+    "S3 Query Exception",
+    "AccessDenied",
+    "Access Denied",
+)
+_HINTS = {
+    "28000": "check 'user' and 'password' of the connection",
+    "28P01": "check 'user' and 'password' of the connection",
+    "3D000": "check 'database' of the connection",
+    "3F000": "check 'schema' of the connection, or create it",
+    "42501": "grant the user what it lacks",
+    "57014": "somebody or a rule of the workload manager cancelled it; run it again",
+}
+_IAM_HINT = (
+    "with 'iam', the database must have this user: docs/guides/redshift-permissions.md; if it has"
+    " worked for an hour, the password is over: run it again"
+)
+_WORD_HINTS = {
+    "PermanentRedirect": "the lake's bucket must be in the region of the cluster: COPY of Parquet"
+    " knows no REGION",
+    "not authorized to assume": "attach the role of 'iam_role' to the cluster or workgroup",
+    "Access Denied": "let the role read the lake: docs/guides/redshift-permissions.md",
+}
+
+
+class StatementFailed(FloodmarkError):
+    """Redshift refused a statement. `code` is its SQLSTATE, which seldom tells why."""
+
+    def __init__(self, message: str, code: str, *, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.code = code
+
+
+class DataRefused(StatementFailed, Unrepresentable):
+    """Redshift refused a statement for a value in it."""
+
+
+class RedshiftSession:
+    """One connection, in autocommit: transactions begin and end by statements."""
+
+    def __init__(self, connection: RedshiftConnection) -> None:
+        self._place = f"Redshift at {connection.host}:{connection.port}"
+        self._by_iam = connection.iam is not None
+        keys = (connection.access_key_id, connection.secret_access_key, connection.session_token)
+        self._secrets = tuple(secret.reveal() for secret in keys if secret is not None)
+        self._connection = self._connect(connection)
+        self._connection.autocommit = True
+        # In hexadecimal digits, as they come; the driver would take the bytes for text in UTF-8.
+        self._connection.redshift_types[RedshiftOID.VARBYTE] = (FC_TEXT, text_recv)
+        self.busy_since: float | None = None
+        """When the statement began that is not answered yet."""
+        self._given_up = ""
+        try:
+            self.run("SET timezone TO 'UTC'")
+            self.pid = int(self.run("SELECT pg_backend_pid()")[0][0])
+            if connection.query_group:
+                self.run(f"SET query_group TO {literal(connection.query_group)}")
+            if connection.statement_timeout:
+                self.run(f"SET statement_timeout TO {int(connection.statement_timeout * 1000)}")
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open."""
+        return bool(self._connection.in_transaction)
+
+    def run(self, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """Run a statement and return its rows; `$1`, `$2` … stand for the values.
+
+        PassingConflict if another transaction was in the way, StatementFailed if Redshift refuses.
+        """
+        return self._run(statement, values)[0]
+
+    def execute(self, statement: str, values: Sequence[object] = ()) -> int:
+        """Run a statement and return how many rows it wrote, -1 if Redshift does not say."""
+        return self._run(statement, values)[1]
+
+    def _run(self, statement: str, values: Sequence[object]) -> tuple[list[tuple[Any, ...]], int]:
+        self.busy_since = time.monotonic()
+        try:
+            cursor = self._connection.cursor()
+            if values:
+                cursor.paramstyle = "qmark"  # leaves the server's own $1 as they are
+                cursor.execute(statement, tuple(values))
+            else:
+                cursor.execute(statement)
+            rows = [tuple(row) for row in cursor.fetchall()] if cursor.description else []
+            return rows, int(cursor.rowcount)
+        except _LOST as error:
+            if (failure := self._failure(error)) is not None:
+                raise failure from error
+            raise FloodmarkError(
+                f"the connection to {self._place} was lost{self._given_up}",
+                hint="run it again: what was committed is in the ledger, and is not loaded twice",
+            ) from error
+        except Error as error:
+            raise self._failure(error) or FloodmarkError(self._redacted(str(error))) from error
+        finally:
+            self.busy_since = None
+
+    def give_up(self, reason: str) -> None:
+        """End a statement that another thread runs, as if the connection had been lost."""
+        self._given_up = f": {reason}"
+        with suppress(OSError):
+            self._connection._usock.shutdown(socket.SHUT_RDWR)  # noqa: SLF001
+
+    @property
+    def encryption(self) -> Encryption:
+        """What protects the connection."""
+        return encryption_of(self._connection._usock)  # noqa: SLF001 - it shows it nowhere else
+
+    def roll_back(self) -> None:
+        """Undo the transaction, if there is one and the connection still stands."""
+        with suppress(FloodmarkError):
+            self.run("ROLLBACK")
+
+    def close(self) -> None:
+        """Hang up; no error if the connection is gone already."""
+        with suppress(*_LOST):
+            self._connection.close()
+
+    def _connect(self, connection: RedshiftConnection) -> Connection:
+        password = connection.password.reveal() if connection.password else ""
+        tls = tls_for(connection)
+        try:
+            with LOGINS.once(connection, _is_refusal):
+                made = redshift_connector.connect(
+                    host=connection.host,
+                    port=connection.port,
+                    database=connection.database,
+                    user=connection.user,
+                    password=password,
+                    ssl=tls is not None,
+                    # It would tolerate another host name if it were not given.
+                    sslmode="verify-ca" if tls and tls.verify == "ca" else "verify-full",
+                    timeout=CONNECT_SECONDS,
+                    # What is silent for long may have been forgotten by a device in between.
+                    tcp_keepalive_idle=30,
+                    tcp_keepalive_interval=10,
+                    tcp_keepalive_count=3,
+                    application_name=connection.application_name,
+                    # None is ever repeated, and its tables may be others by then.
+                    max_prepared_statements=0,
+                )
+        except (*_LOST, Error) as error:
+            if (failure := self._failure(error)) is not None:
+                raise failure from error
+            reason = error.args[-1] if error.args else error
+            if failure := tls_failure(self._place, connection, str(reason)):
+                raise failure from error
+            raise FloodmarkError(
+                f"cannot connect to {self._place}: {reason}",
+                hint="check 'host' and 'port' of the connection, and the way there",
+            ) from error
+        made._usock.settimeout(None)  # noqa: SLF001 - a COPY takes as long as it takes
+        return made
+
+    def _failure(self, error: Exception) -> FloodmarkError | None:
+        """What the server's own answer means; None if there was none."""
+        answer = error.args[0] if error.args else None
+        if not isinstance(answer, dict):
+            return None
+        code, message = str(answer.get("C", "")), str(answer.get("M", ""))
+        parts = [message, *_context(str(answer.get("D", "")))]
+        text = self._redacted("; ".join(filter(None, parts)))
+        if code in _PASSING or _is_passing(message):
+            return PassingConflict(
+                f"{self._place}: another transaction was in the way: {text}",
+                hint="run it again when fewer others write to the same tables",
+            )
+        failed = DataRefused if _is_about_data(code, text) else StatementFailed
+        if self._by_iam and code.startswith("28"):
+            return StatementFailed(f"{self._place}: {text}", code, hint=_IAM_HINT)
+        words = (hint for word, hint in _WORD_HINTS.items() if word in text)
+        return failed(f"{self._place}: {text}", code, hint=_HINTS.get(code) or next(words, None))
+
+    def _redacted(self, text: str) -> str:
+        for secret in self._secrets:
+            text = text.replace(secret, "***")
+        return text
+
+
+def _is_refusal(error: Exception) -> bool:
+    answer = error.args[0] if error.args else None
+    return isinstance(answer, dict) and str(answer.get("C", "")).startswith("28")
+
+
+def literal(text: str) -> str:
+    """A text as a literal, in which Redshift takes a backslash for the start of an escape."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
+
+
+def _is_passing(message: str) -> bool:
+    number = message.partition(" ")[0].strip(":")
+    return number in _PASSING_NUMBERS or any(word in message for word in _PASSING_WORDS)
+
+
+def _is_about_data(code: str, text: str) -> bool:
+    if any(word in text for word in _NO_DATA_WORDS):
+        return False
+    return code.startswith(_DATA_CLASS) or any(word in text for word in _DATA_WORDS)
+
+
+def _context(detail: str) -> list[str]:
+    """What is worth reading of an error's detail: Redshift makes a table of it."""
+    lines = [line.strip() for line in detail.splitlines() if set(line.strip()) - {"-"}]
+    fields = dict(line.split(":", 1) for line in lines if ":" in line)
+    if "context" in fields:
+        return [fields["context"].strip()]
+    return lines[:1]

@@ -1,0 +1,396 @@
+"""Loading in SQL: the same steps for every target, in one transaction.
+
+lock the table → what does the ledger lack? → stage → keep the newest row of each key → replace what
+is not newer in the target → insert → were all rows written? → ledger → commit
+"""
+
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from datetime import datetime
+from typing import TypeVar, final
+
+import pyarrow as pa
+from msgspec import structs
+
+from floodmark.errors import FloodmarkError
+from floodmark.model.load import AnotherLake, LedgerEntry, LoadBatch, LoadChunk, TargetTable
+from floodmark.model.log_state import ManifestId
+from floodmark.model.notice import Notice
+from floodmark.model.timestamps import as_utc
+from floodmark.model.verification import Extent
+from floodmark.warehouse.conversion import ConvertingBackend, held_as
+from floodmark.warehouse.ledger import LedgerTable
+from floodmark.warehouse.range_predicates import within
+from floodmark.warehouse.slow_waits import reporting_slow_wait
+from floodmark.warehouse.sql_dialect import (
+    LEDGER,
+    NEWEST,
+    STAGING,
+    PassingConflict,
+    check_written,
+    free_name,
+    quote,
+)
+from floodmark.warehouse.target import SchemaConflict, TargetFacts, Unrepresentable
+from floodmark.warehouse.unsupported_values import UnsupportedValue, may_be_null, open_keys
+
+TRIES = 5
+
+Result = TypeVar("Result")
+
+
+class SqlTarget(LedgerTable, ConvertingBackend):
+    """A target that speaks SQL: what is done, in which order; the backend says how."""
+
+    pause = staticmethod(time.sleep)
+    """How to wait between tries; tests do not."""
+
+    silent_seconds = 5.0
+    """How long to wait for a lock before that is told."""
+
+    @final
+    def count(self, table: TargetTable) -> int | None:
+        """Count a table's rows."""
+        name = self._named(table).name
+        if not self._columns_of(name):
+            return None
+        return int(self._query(f"SELECT COUNT(*) FROM {self._name(name)}")[0][0])  # noqa: S608
+
+    @final
+    def prepare(self, table: TargetTable) -> list[str]:
+        """Create or widen what is needed, each step by itself."""
+        table = self._named(table)
+        return self._tried_again(lambda: self._prepare(table))
+
+    def _prepare(self, table: TargetTable) -> list[str]:
+        done = self._prepare_ledger()
+        found = self._columns_of(table.name)
+        if not found:
+            self._forget_lost(table.name)
+            self.check_grants(table.name)
+            self._create(self._create_statement(table), *self._grants_on(table.name))
+            done.append(f"created {table.name}")
+        else:
+            held = held_as(table, found)
+            self._refuse_conflicts(held, found)
+            with _telling_of_dependants(table.name):
+                done += self._adapt(held, found)
+        self._check_fit(table, self._columns_of(table.name))
+        return done
+
+    def _refuse_conflicts(self, table: TargetTable, found: dict[str, str]) -> None:
+        """Raise SchemaConflict before anything is changed; columns of others are left alone."""
+        for column in table.columns:
+            wanted = self.column_type(column)
+            holds = found.get(column.name, wanted)
+            if not self._holds(wanted, holds) and not self.widens(holds, wanted):
+                raise _conflict(f"{table.name}.{column.name}", holds, wanted)
+        key = self._key_of(table.name)
+        if key is not None and set(key) != set(table.primary_key):
+            what = f"the primary key of {table.name}"
+            raise _conflict(what, _names(key), _names(table.primary_key))
+
+    def _adapt(self, table: TargetTable, found: dict[str, str]) -> list[str]:
+        done = []
+        for column in table.columns:
+            wanted = self.column_type(column)
+            if column.name not in found:
+                self._create(
+                    f"ALTER TABLE {self._name(table.name)} ADD COLUMN {quote(column.name)} {wanted}"
+                )
+                done.append(f"added {table.name}.{column.name}")
+            elif not self._holds(wanted, found[column.name]):
+                self._widen(table.name, column.name, wanted)
+                done.append(f"widened {table.name}.{column.name} to {wanted}")
+        return done
+
+    def _check_fit(self, table: TargetTable, found: dict[str, str]) -> None:
+        """SchemaConflict unless the target's table can hold all rows of a table as it was then.
+
+        A manifest may be older than the last change of the schema. Others who work on the target
+        may have changed it; and names that it does not tell apart are found here.
+        """
+        for column in held_as(table, found).columns:
+            kind, holds = self.column_type(column), found.get(column.name, "nothing")
+            if not self._holds(kind, holds):
+                raise _conflict(f"{table.name}.{column.name}", holds, kind)
+
+    @final
+    def load(self, batch: LoadBatch) -> int:
+        """Load what the ledger lacks."""
+        batch = structs.replace(batch, table=self._staged_as(self._named(batch.table)))
+        rows = self._tried_again(lambda: self._load_once(batch))
+        if rows:
+            self._after_load(batch.table)
+        return rows
+
+    @final
+    def clock(self) -> datetime:
+        """What time it is for the target, in UTC."""
+        now: datetime = self._query(f"SELECT {self.now}")[0][0]
+        return as_utc(now)
+
+    def probe(self) -> TargetFacts:
+        """Make and fill a table in a transaction that is rolled back."""
+        version, now = str(self._query(f"SELECT {self.version}")[0][0]), self.clock()
+        name = f"floodmark_probe_{secrets.token_hex(4)}"
+        table = self._name(name)
+        self.check_grants(name)
+        self._begin()
+        try:
+            self._make_schema()
+            self._execute(f"CREATE TABLE {table} (n BIGINT)")
+            for grant in self._grants_on(name):
+                self._execute(grant)
+            self._execute(f"INSERT INTO {table} VALUES (1)")  # noqa: S608
+            self._execute(f"DELETE FROM {table}")  # noqa: S608
+        finally:
+            self._rollback()
+        return TargetFacts(version=version, now=now)
+
+    def _make_schema(self) -> None:
+        """Make the schema unless it is there, within a transaction; nothing where there is none."""
+
+    @final
+    def columns_held(self, table: TargetTable) -> tuple[str, ...]:
+        """Look them up in the target's catalog."""
+        named = self._named(table)
+        found = self._columns_of(named.name)
+        pairs = zip(table.columns, held_as(named, found).columns, strict=True)
+        return tuple(column.name for column, kept in pairs if kept.name in found)
+
+    @final
+    def rewritten_json(self, table: TargetTable) -> tuple[str, ...]:
+        """Whatever is no text."""
+        named = self._named(table)
+        found = self._columns_of(named.name)
+        pairs = zip(table.columns, held_as(named, found).columns, strict=True)
+        return tuple(
+            column.name
+            for column, kept in pairs
+            if column.type == "json" and not self.is_text(found.get(kept.name, ""), "")
+        )
+
+    @final
+    def read(self, table: TargetTable, extents: Sequence[Extent]) -> Iterator[pa.RecordBatch]:
+        """Read rows back."""
+        named = self._named(table)
+        found = self._columns_of(named.name)
+        named = held_as(named, found)
+        kept = {c.name: k.name for c, k in zip(table.columns, named.columns, strict=True)}
+        columns = ", ".join(
+            f"{self._read_value(c, found.get(c.name, ''))} AS c{n}"
+            for n, c in enumerate(named.columns)
+        )
+        where = within(extents, lambda name: quote(kept[name]))
+        statement = f"SELECT {columns} FROM {self._name(named.name)} WHERE {where}"  # noqa: S608
+        kinds = [found.get(column.name, "") for column in named.columns]
+        return self._batches(statement, named, kinds)
+
+    @final
+    def unsupported_values(self, table: TargetTable) -> Sequence[UnsupportedValue]:
+        """What no target can hold, and what this one cannot."""
+        return [*open_keys(table), *self._unsupported_values(table)]
+
+    def _unsupported_values(self, table: TargetTable) -> Sequence[UnsupportedValue]:  # noqa: ARG002
+        """Values that this target cannot hold."""
+        return ()
+
+    def _tried_again(self, work: Callable[[], Result]) -> Result:
+        """Do something that may be repeated as a whole, until no conflict is in the way."""
+        for attempt in range(1, TRIES):
+            try:
+                return work()
+            except PassingConflict:
+                self.pause(0.1 * 2.0**attempt)
+        return work()
+
+    def _load_once(self, batch: LoadBatch) -> int:
+        self._begin()
+        try:
+            with self._telling_of_a_lock(batch):
+                self._lock_table(batch)
+            self.check_owner(batch.table_name, batch.load_epoch, batch.table.name)
+            known = self._in_ledger(batch)
+            chunks = unknown(batch, known)
+            rows = sum(chunk.fitting_rows for chunk in chunks)
+            if chunks:
+                late = max(known, default=chunks[-1].head) > chunks[-1].head
+                keep_newer_target_rows = batch.keep_newer_target_rows or late
+                self._load(
+                    structs.replace(batch, keep_newer_target_rows=keep_newer_target_rows),
+                    chunks,
+                    rows,
+                )
+            self._commit()
+        except BaseException:
+            self._rollback()
+            raise
+        return rows
+
+    def _telling_of_a_lock(self, batch: LoadBatch) -> AbstractContextManager[None]:
+        message = (
+            f"{batch.table_name}: waiting for another load into {batch.table.name}, or for"
+            f" a session that has locked {LEDGER} in the target"
+        )
+        notice = Notice("info", message, "waiting", batch.table_name)
+        return reporting_slow_wait(self.report, notice, self.silent_seconds)
+
+    def _in_ledger(self, batch: LoadBatch) -> dict[ManifestId, LedgerEntry]:
+        """What the ledger has of a batch's table."""
+        return {entry.head: entry for entry in self.ledger(batch.table_name, batch.load_epoch)}
+
+    def _load(self, batch: LoadBatch, chunks: Sequence[LoadChunk], rows: int) -> None:
+        table = batch.table
+        found_columns = self._columns_of(table.name)
+        self._check_fit(table, found_columns)
+        keeps = batch.reload or table.primary_key or batch.keep_existing_rows
+        again = not keeps and self._begins_again(batch)
+        if batch.reload or again:
+            self._execute(f"DELETE FROM {self._name(table.name)}")  # noqa: S608
+        self._fill_in(batch, found_columns)
+        inserted = self._insert_at_once(batch, chunks)
+        found = self._stage_chunks(batch, chunks) if inserted is None else inserted
+        if found != rows:
+            raise FloodmarkError(
+                f"{batch.table_name}: the manifests name {rows:,} rows, but {found:,} were found",
+                hint="'floodmark watermark validate' compares manifests and files",
+            )
+        if inserted is None:
+            batch = structs.replace(batch, table=self._fit_staging(table, found_columns))
+            self._refuse_open_keys(batch.table)
+            self._insert_staged(batch, found_columns, rows)
+        with self._telling_of_a_lock(batch):
+            self._lock_entries(batch)
+        self._note(batch, chunks, again=again)
+
+    def _insert_at_once(self, batch: LoadBatch, chunks: Sequence[LoadChunk]) -> int | None:  # noqa: ARG002
+        """Insert rows without staging, where a target can and nothing is to be replaced."""
+        return None
+
+    def _insert_staged(self, batch: LoadBatch, found: dict[str, str], rows: int) -> None:
+        """Bring the rows that are staged into the target, in place of what they replace there."""
+        table = batch.table
+        columns = ", ".join(quote(column.name) for column in table.columns)
+        source = STAGING
+        if table.primary_key and not batch.reload:
+            rows = self._merge(batch, columns, rows)
+            source = NEWEST
+        values = ", ".join(self._inserted(column, found[column.name]) for column in table.columns)
+        written = self._execute(
+            f"INSERT INTO {self._name(table.name)} ({columns}) SELECT {values} FROM {source}"  # noqa: S608
+        )
+        check_written(table.name, rows, written)
+
+    def _count_keys(self, table: TargetTable) -> int:
+        """Count the keys that are staged."""
+        key = [table.column(name) for name in table.primary_key]
+        parts = ", ".join(part for column in key for part in self._counted_parts(column))
+        return self._count_rows(f"(SELECT DISTINCT {parts} FROM {STAGING}) AS keys")  # noqa: S608
+
+    def _count_rows(self, source: str) -> int:
+        return int(self._query(f"SELECT COUNT(*) FROM {source}")[0][0])  # noqa: S608
+
+    def _refuse_open_keys(self, table: TargetTable) -> None:
+        """Unrepresentable if a row lacks its key: it would be there again with every load.
+
+        Keys of the source have no NULL, but its zero dates become NULL.
+        """
+        keys = [name for name in table.primary_key if may_be_null(table.column(name))]
+        if not keys:
+            return
+        condition = " OR ".join(f"{quote(name)} IS NULL" for name in keys)
+        if self._query(f"SELECT COUNT(*) FROM {STAGING} WHERE {condition}")[0][0]:  # noqa: S608
+            raise Unrepresentable(f"{table.name} has rows without a primary key")
+
+    def _merge(self, batch: LoadBatch, columns: str, rows: int) -> int:
+        """Leave in NEWEST what is to be inserted, and remove from the target what it replaces.
+
+        Returns how many rows are to be inserted.
+        """
+        table, keep_newer_target_rows = batch.table, batch.keep_newer_target_rows
+        target = self._name(table.name)
+        key = [table.column(name) for name in table.primary_key]
+        keys = ", ".join(part for column in key for part in self._key_parts(column))
+        order = f"{quote(table.version)} DESC NULLS LAST" if table.version else keys
+        rank = free_name("floodmark_rank", (column.name for column in table.columns))
+        self._execute(
+            f"CREATE TEMPORARY TABLE {NEWEST} AS SELECT {columns} FROM ("  # noqa: S608
+            f"SELECT {columns}, ROW_NUMBER() OVER (PARTITION BY {keys} ORDER BY {order}) AS {rank}"
+            f" FROM {STAGING}) AS ranked WHERE {rank} = 1"
+        )
+        kept = self._count_rows(NEWEST)
+        # Without a key that comes twice there is no need to count keys.
+        if kept != rows and kept != (keys_staged := self._count_keys(table)):
+            raise FloodmarkError(
+                f"{table.name}: the target takes {keys_staged:,} keys for {kept:,}; nothing was"
+                " loaded",
+                hint="report this with what SELECT version() says",
+            )
+        self._count_newest()
+        # Redshift takes no alias for the table that rows are deleted from.
+        t = quote(table.name)
+        match = " AND ".join(
+            f"{old} = {new}"
+            for column in key
+            for old, new in zip(
+                self._key_parts(column, f"{t}."),
+                self._key_parts(column, f"{NEWEST}."),
+                strict=True,
+            )
+        )
+        if table.version and (keep_newer_target_rows or not batch.wins):
+            version = quote(table.version)
+            # Of two versions that are the same, the one that came later counts.
+            later = ">=" if keep_newer_target_rows else ">"
+            kept -= self._execute(
+                f"DELETE FROM {NEWEST} USING {target}"  # noqa: S608
+                f" WHERE {match} AND ({t}.{version} {later} {NEWEST}.{version}"
+                f" OR {t}.{version} IS NOT NULL AND {NEWEST}.{version} IS NULL)"
+            )
+        elif keep_newer_target_rows:
+            kept -= self._execute(f"DELETE FROM {NEWEST} USING {target} WHERE {match}")  # noqa: S608
+        self._execute(
+            f"DELETE FROM {target} USING {NEWEST} WHERE {match}"  # noqa: S608
+        )
+        return kept
+
+    def _create_statement(self, table: TargetTable) -> str:
+        columns = ", ".join(self._column_definition(table, column) for column in table.columns)
+        key = self._table_key(table) if table.primary_key else ""
+        return f"CREATE TABLE IF NOT EXISTS {self._name(table.name)} ({columns}{key})"
+
+
+def unknown(batch: LoadBatch, known: Mapping[ManifestId, LedgerEntry]) -> list[LoadChunk]:
+    """The chunks that the ledger lacks; AnotherLake if it knows another under a number."""
+    for chunk in batch.chunks:
+        if chunk.head in known and known[chunk.head].digest != chunk.digest:
+            raise AnotherLake(
+                batch.table_name,
+                f"manifest {chunk.head} of {batch.table_name} is not the one that was loaded",
+            )
+    return [chunk for chunk in batch.chunks if chunk.head not in known]
+
+
+@contextmanager
+def _telling_of_dependants(name: str) -> Iterator[None]:
+    """Say what helps if a table cannot be changed, unless the error knows better."""
+    try:
+        yield
+    except PassingConflict:
+        raise
+    except FloodmarkError as error:
+        error.hint = error.hint or (
+            f"if a view or an index uses {name}, drop that in the target, sync, and create it again"
+        )
+        raise
+
+
+def _names(columns: Sequence[str]) -> str:
+    return f"({', '.join(columns)})" if columns else "nothing"
+
+
+def _conflict(what: str, found: str, wanted: str) -> SchemaConflict:
+    return SchemaConflict(f"{what} is {found} in the target, and {wanted} by the source's schema")

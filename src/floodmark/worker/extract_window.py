@@ -1,0 +1,95 @@
+"""What runs on a worker: one window from MySQL through Arrow into Parquet files in the lake."""
+
+import resource
+import sys
+import time
+
+from msgspec import Struct, structs
+
+from floodmark.errors import ConfigError, FloodmarkError
+from floodmark.model.extraction import Receipt, Window
+from floodmark.worker.conversion import Conversion, UnfitValue
+from floodmark.worker.job import ExtractionJob
+from floodmark.worker.lake_writer import open_files
+from floodmark.worker.login import NoLogin
+from floodmark.worker.mysql_reader import TooFarAhead, read_batches
+from floodmark.worker.parquet_writer import ParquetFiles, ParquetLayout
+from floodmark.worker.position_range import Span
+from floodmark.worker.quarantine import Quarantine
+
+
+class Refusal(Struct, frozen=True):
+    """Why a task gave up for good."""
+
+    part: int
+    message: str
+    hint: str | None
+
+
+class Outcome(Struct, frozen=True):
+    """What a task answers: a receipt, or a refusal."""
+
+    receipt: Receipt | None = None
+    refusal: Refusal | None = None
+
+
+def run_window(job: ExtractionJob, window: Window, *, attempt_id: int, failures: int) -> Outcome:
+    """Extract a window. What another try might mend is raised, unless this was the last try.
+
+    An answer keeps its words, while Spark wraps what is raised into pages of its own.
+    """
+    try:
+        try:
+            return Outcome(receipt=_extract(job, window, attempt_id))
+        except TooFarAhead:  # what it wrote is written over
+            streamed = structs.replace(window, streamed=True)
+            return Outcome(receipt=_extract(job, streamed, attempt_id))
+    except FloodmarkError as error:
+        if is_final(job, error, failures):
+            return Outcome(refusal=Refusal(window.part, error.message, error.hint))
+        raise
+
+
+def is_final(job: ExtractionJob, error: FloodmarkError, failures: int) -> bool:
+    """Whether another try would not help, or there is none left."""
+    return isinstance(error, UnfitValue | ConfigError | NoLogin) or failures + 1 >= job.tries
+
+
+def _extract(job: ExtractionJob, window: Window, attempt_id: int) -> Receipt:
+    began = time.monotonic()
+    quarantine = Quarantine(job, window.part, attempt_id)
+    conversion = Conversion(job.columns, job.zero_dates, quarantine.add)
+    files = ParquetFiles(
+        ParquetLayout(
+            schema=conversion.schema,
+            create=open_files(job.lake),
+            name=lambda number: job.key(window.part, attempt_id, number),
+            span=lambda: Span(job.cursor, ordered=bool(job.order)),
+            cursor=job.cursor.columns,
+            file_bytes=job.file_bytes,
+            row_group_bytes=job.row_group_bytes,
+            codec=job.lake.codec,
+        )
+    )
+    try:
+        for batch in read_batches(job, window):
+            files.write(conversion.convert(batch))
+        written, aside = files.finish(), quarantine.finish()
+    except BaseException:
+        files.abandon()
+        quarantine.abandon()
+        raise
+    return Receipt(
+        part=window.part,
+        rows=sum(file.rows for file in written),
+        files=written,
+        quarantine=aside,
+        seconds=time.monotonic() - began,
+        zero_dates=dict(conversion.zero_dates),
+        peak_memory_bytes=_peak_memory(),
+    )
+
+
+def _peak_memory() -> int:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

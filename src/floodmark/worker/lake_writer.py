@@ -1,0 +1,110 @@
+"""The files of a task: they grow in the lake and can be seen only once they are whole."""
+
+import errno
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from hashlib import sha256
+from secrets import token_hex
+
+from floodmark.config.models import LakeSettings
+from floodmark.errors import StorageError
+from floodmark.storage.folders import create_file, make_folder, path_of, write_all
+
+
+class LakeFile(ABC):
+    """A file that is being written. pyarrow takes it for a Python file.
+
+    Its checksum is taken on the way: the SHA-256 of its bytes, which in a local lake is also its
+    etag.
+    """
+
+    closed = False
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._hash = sha256()
+
+    @property
+    def checksum(self) -> str:
+        """The checksum of all that was written."""
+        return f"sha256:{self._hash.hexdigest()}"
+
+    def write(self, data: bytes) -> int:
+        """Add to the end of the file."""
+        self._append(data)
+        self._hash.update(data)
+        self.size += len(data)
+        return len(data)
+
+    def flush(self) -> None:  # noqa: B027
+        """Nothing is promised before `finish`."""
+
+    @abstractmethod
+    def _append(self, data: bytes) -> None: ...
+
+    @abstractmethod
+    def finish(self) -> str:
+        """Make the file visible, whole, and return its etag."""
+
+    @abstractmethod
+    def abandon(self) -> None:
+        """Leave nothing behind that could be taken for the file. May be repeated."""
+
+
+class LocalFile(LakeFile):
+    """A file in a folder: it grows in `.tmp` and is then moved to its place."""
+
+    def __init__(self, root: str, key: str) -> None:
+        super().__init__()
+        self._root = os.path.abspath(root)
+        self._path = path_of(self._root, key)
+        temporary = os.path.join(self._root, ".tmp")
+        self._growing = os.path.join(temporary, f"{os.getpid()}.{token_hex(8)}")
+        with self._translated():
+            make_folder(self._root, temporary)
+            self._file = create_file(self._root, self._growing)
+
+    def finish(self) -> str:
+        """Make the file durable, and then visible."""
+        folder = os.path.dirname(self._path)
+        with self._translated():
+            os.fsync(self._file.fileno())
+            self._file.close()
+            make_folder(self._root, folder)
+            os.replace(self._growing, self._path)
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        return self._hash.hexdigest()
+
+    def abandon(self) -> None:
+        """Remove what has grown so far."""
+        self._file.close()
+        with suppress(OSError):
+            os.unlink(self._growing)
+
+    def _append(self, data: bytes) -> None:
+        with self._translated():
+            write_all(self._file, data)
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            hint = "make room on the disk" if error.errno == errno.ENOSPC else None
+            raise StorageError(f"{self._path}: {error.strerror}", hint=hint) from error
+
+
+def open_files(lake: LakeSettings) -> Callable[[str], LakeFile]:
+    """Say how a new file is made in the lake, from its key."""
+    if lake.is_s3:
+        from floodmark.worker.s3_writer import S3Uploads, UploadedFile
+
+        uploads = S3Uploads.to(lake)
+        return lambda key: UploadedFile(uploads, key)
+    return lambda key: LocalFile(lake.url, key)

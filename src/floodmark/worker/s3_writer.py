@@ -1,0 +1,87 @@
+"""Files that grow in S3, part by part."""
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Self
+
+import obstore
+from obstore.store import S3Store
+
+from floodmark.config.models import LakeSettings
+from floodmark.errors import StorageError
+from floodmark.storage.s3 import S3ObjectStore
+from floodmark.worker.lake_writer import LakeFile
+
+if TYPE_CHECKING:
+    from obstore import WritableFile
+
+_PART_BYTES = 8 * 1024 * 1024
+_PARTS_AT_ONCE = 3
+
+
+class S3Uploads(S3ObjectStore):
+    """A bucket that takes objects in parts. An object is there when its last part is, or never."""
+
+    @classmethod
+    def to(cls, lake: LakeSettings) -> Self:
+        """Open the lake for uploads."""
+        bucket, _, prefix = lake.url.removeprefix("s3://").partition("/")
+        uploads = cls(bucket, prefix, endpoint=lake.endpoint, region=lake.region)
+        uploads._try_parts_again()
+        return uploads
+
+    def start(self, key: str) -> "WritableFile":
+        """Begin an object."""
+        with self._translated(key):
+            return obstore.open_writer(
+                self._store,
+                self._checked(key),
+                buffer_size=_PART_BYTES,
+                max_concurrency=_PARTS_AT_ONCE,
+            )
+
+    def append(self, key: str, upload: "WritableFile", data: bytes) -> None:
+        """Add to an object's end."""
+        with self._translated(key):
+            upload.write(data)
+
+    def finish(self, key: str, upload: "WritableFile", size: int) -> str:
+        """Complete an object, see that it is there with its size, and return its etag."""
+        with self._translated(key):
+            upload.close()
+            facts = obstore.head(self._store, key)
+        if facts["size"] != size or facts["e_tag"] is None:
+            raise StorageError(f"{self}/{key} holds {facts['size']} bytes, not {size}")
+        return facts["e_tag"]
+
+    def _try_parts_again(self) -> None:
+        """A part is sent again after a passing fault: not the whole window is read once more."""
+        self._store = S3Store(
+            config=self._store.config,  # with the bucket
+            prefix=self._prefix or None,
+            client_options=self._store.client_options,
+            credential_provider=self._store.credential_provider,
+            retry_config={"max_retries": 5, "retry_timeout": timedelta(minutes=3)},
+        )
+
+
+class UploadedFile(LakeFile):
+    """A file in S3."""
+
+    def __init__(self, uploads: S3Uploads, key: str) -> None:
+        super().__init__()
+        self._uploads = uploads
+        self._key = key
+        self._upload: WritableFile | None = uploads.start(key)
+
+    def finish(self) -> str:
+        """Complete the upload."""
+        assert self._upload is not None
+        return self._uploads.finish(self._key, self._upload, self.size)
+
+    def abandon(self) -> None:
+        """Never complete the upload; 'watermark prune' removes its parts."""
+        self._upload = None
+
+    def _append(self, data: bytes) -> None:
+        assert self._upload is not None
+        self._uploads.append(self._key, self._upload, data)

@@ -1,0 +1,194 @@
+"""Which manifests are loaded, and which of them together."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import structs
+
+from floodmark.errors import CorruptLog
+from floodmark.model.load import LedgerEntry, LoadBatch
+from floodmark.model.log_state import LogState, ManifestId
+from floodmark.model.manifest import Change, Chunk, Column, DataFile, Manifest, Reset, Set
+from floodmark.model.position import Position
+from floodmark.planning.load_batches import batches_of, pending_manifests, target_table, wins
+
+ID = Column("id", "bigint", False, "int64")
+NOTE = Column("note", "text", True, "string")
+NOW = datetime(2025, 8, 1, tzinfo=UTC)
+
+
+def chunk(
+    size: int = 10, *, columns: tuple[Column, ...] = (ID,), reload: bool = False, files: int = 1
+) -> Chunk:
+    file = DataFile("path", 5, size, "", "", Position(id=1), Position(id=5))
+    return Chunk(
+        start=Position(id=0),
+        end=Position(id=5),
+        files=(file,) * files,
+        strategy="sequential",
+        columns=columns,
+        primary_key=("id",),
+        reload=reload,
+    )
+
+
+MOVES: list[Change] = [Set(position=Position(id=0)), Reset(stages=("load",))]
+
+
+def log(*changes: Change) -> list[Manifest]:
+    """Manifests 1-1, 1-2 … with these changes."""
+    return [
+        Manifest(
+            table_name="A:b.t",
+            epoch=1,
+            sequence=number,
+            created_at=NOW,
+            session_id="s",
+            author="a",
+            change=change,
+            standing=LogState(),
+            checksum=f"digest {number}",
+        )
+        for number, change in enumerate(changes, 1)
+    ]
+
+
+def entry(manifest: Manifest) -> LedgerEntry:
+    return LedgerEntry(head=manifest.head, digest=manifest.checksum, rows=5)
+
+
+def batches(
+    manifests: Sequence[Manifest], most_bytes: int = 10**9, known: Sequence[Manifest] = ()
+) -> list[LoadBatch]:
+    pending = pending_manifests(manifests, {m.head: entry(m) for m in known})
+    return list(
+        batches_of(
+            pending,
+            [m.head for m in manifests if m in known or not isinstance(m.change, Chunk)],
+            target_name="t",
+            load_epoch=3,
+            session_id="session",
+            most_bytes=most_bytes,
+            manifest_key={m.head: f"key of {m.head}" for m in pending},
+        )
+    )
+
+
+def numbers(found: Sequence[LoadBatch]) -> list[list[int]]:
+    return [[chunk.head.sequence for chunk in batch.chunks] for batch in found]
+
+
+def test_what_the_ledger_knows_is_not_pending() -> None:
+    manifests = log(chunk(), chunk(), chunk())
+    assert numbers(batches(manifests, known=manifests[:1])) == [[2, 3]]
+    assert batches(manifests, known=manifests) == []
+    assert batches([]) == []
+
+
+def test_another_manifest_under_a_known_number_is_refused() -> None:
+    manifests = log(chunk(), chunk())
+    other = structs.replace(entry(manifests[0]), digest="another")
+    with pytest.raises(CorruptLog, match=r"1-1 of A:b\.t is not the one that was loaded"):
+        pending_manifests(manifests, {other.head: other})
+
+
+def test_a_reload_makes_what_came_before_needless() -> None:
+    manifests = log(chunk(), chunk(reload=True), chunk(reload=True))
+    assert numbers(batches(manifests)) == [[3]]
+    assert batches(manifests)[0].reload
+    assert numbers(batches(manifests, known=manifests[2:])) == []
+    assert numbers(batches(log(chunk(), chunk(reload=True), chunk(), chunk()))) == [[2], [3, 4]]
+
+
+def test_a_batch_ends_where_an_operator_moved_the_position() -> None:
+    for move in MOVES:
+        assert numbers(batches(log(chunk(), chunk(), move, chunk()))) == [[1, 2], [4]]
+
+
+def test_what_comes_late_is_loaded_by_itself() -> None:
+    manifests = log(*[chunk()] * 6)
+    assert numbers(batches(manifests, known=manifests[2:3])) == [[1, 2], [4, 5, 6]]
+
+
+def test_a_batch_ends_where_the_schema_changes() -> None:
+    wider = chunk(columns=(ID, NOTE))
+    keyless = structs.replace(chunk(), primary_key=())
+    found = batches(log(chunk(), chunk(), wider, wider, keyless))
+    assert numbers(found) == [[1, 2], [3, 4], [5]]
+    assert [len(batch.table.columns) for batch in found] == [1, 2, 1]
+
+
+def test_what_is_read_after_a_move_wins() -> None:
+    before = Column("at", "timestamp", False, "timestamp[us, UTC]")
+    now = structs.replace(before, type="datetime", arrow="timestamp[us]")
+    (first,) = log(structs.replace(chunk(), columns=(before,), version="at"))
+    assert isinstance(first.change, Chunk)
+    same = target_table("t", first.change)
+    assert not wins(first, same)
+    assert wins(structs.replace(first, epoch=2), same)
+    moved = structs.replace(first.standing.mysql_state, steered=True)
+    standing = structs.replace(first.standing, mysql_state=moved)
+    assert wins(structs.replace(first, standing=standing), same)
+    # Versions of two types do not compare.
+    assert wins(first, structs.replace(same, columns=(now,)))
+    # Without a version, the later row counts anyway; and older manifests name no columns.
+    assert not wins(structs.replace(first, change=chunk()), same)
+    bare = structs.replace(first.change, columns=())
+    assert not wins(structs.replace(first, change=bare), target_table("t", bare))
+
+
+def test_a_batch_ends_at_its_size_but_holds_one_at_least() -> None:
+    assert numbers(batches(log(chunk(4), chunk(6), chunk(1), chunk(50)), 10)) == [[1, 2], [3], [4]]
+
+
+def test_a_batch_says_all_that_the_target_needs() -> None:
+    (batch,) = batches(log(chunk(7, files=2)))
+    (found,) = batch.chunks
+    assert (batch.table_name, batch.load_epoch, batch.table.name) == ("A:b.t", 3, "t")
+    assert (batch.session_id, batch.reload) == ("session", False)
+    assert (found.head, found.digest, found.manifest) == (
+        ManifestId(1, 1),
+        "digest 1",
+        "key of 1-1",
+    )
+    assert (found.rows, found.bytes, found.paths) == (10, 14, ("path", "path"))
+    assert (found.start, found.end) == ("id 0", "id 5")
+
+
+CHANGES = st.lists(
+    st.one_of(
+        st.builds(
+            chunk,
+            st.integers(0, 30),
+            columns=st.sampled_from([(ID,), (ID, NOTE)]),
+            reload=st.booleans(),
+            files=st.integers(0, 2),
+        ),
+        st.sampled_from(MOVES),
+    ),
+    max_size=12,
+)
+
+
+@given(CHANGES, st.sets(st.integers(1, 12)), st.integers(1, 60))
+def test_every_log_is_loaded_in_order_and_once(
+    changes: list[Change], known: set[int], most_bytes: int
+) -> None:
+    manifests = log(*changes)
+    found = batches(manifests, most_bytes, [m for m in manifests if m.sequence in known])
+    loaded = [number for batch in numbers(found) for number in batch]
+    reloads = [n for n, c in enumerate(changes, 1) if isinstance(c, Chunk) and c.reload]
+    first = reloads[-1] if reloads else 1
+    wanted = [n for n, c in enumerate(changes, 1) if isinstance(c, Chunk) and n >= first]
+    assert loaded == [number for number in wanted if number not in known]
+    for batch in found:
+        inside = [changes[c.head.sequence - 1] for c in batch.chunks]
+        assert len(batch.chunks) == 1 or sum(c.bytes for c in batch.chunks) <= most_bytes
+        assert len({c.columns for c in inside if isinstance(c, Chunk)}) == 1
+        assert not batch.reload or len(inside) == 1
+        for left, right in pairwise(c.head.sequence for c in batch.chunks):
+            assert all(isinstance(c, Chunk) for c in changes[left:right])

@@ -1,0 +1,43 @@
+"""Processes are told apart, and the dead from the living."""
+
+import os
+import subprocess
+import sys
+
+from floodmark.state.process_identity import is_dead, this_process
+
+NAME = (
+    "from floodmark.state.process_identity import this_process; print(this_process(), flush=True)"
+)
+
+
+def test_we_are_alive() -> None:
+    assert str(os.getpid()) in this_process()
+    assert not is_dead(this_process())
+
+
+def test_a_process_is_dead_once_it_ended_even_unreaped() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", NAME + "; import sys; sys.stdin.read()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        name = process.stdout.readline().strip()
+        assert not is_dead(name)
+        process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # ended, and not yet reaped
+        assert is_dead(name)
+    assert is_dead(name)
+
+
+def test_a_number_that_is_used_again_is_another_process() -> None:
+    machine, _, rest = this_process().rpartition("/")
+    pid, _, started = rest.partition(":")
+    assert is_dead(f"{machine}/{pid}:{int(started) - 1}")
+
+
+def test_processes_of_other_machines_are_never_called_dead() -> None:
+    assert not is_dead("")
+    assert not is_dead("some-other-boot/pid:[1]/1:1")
