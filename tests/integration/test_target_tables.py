@@ -176,7 +176,7 @@ def test_another_target_gets_everything_though_nothing_is_new(
         assert warehouse.query("SELECT COUNT(*) FROM {schema}.t") == [(20,)]
     assert it.watermark().redshift_state.total_rows == 20
     assert it.call("watermark", "validate").code == 0
-    monkeypatch.setattr("floodmark.cli.loading.open_target", None)  # it is not asked again
+    monkeypatch.setattr("floodmark.api.loading.open_target", None)  # it is not asked again
     assert it.call("sync", "-p", "main").code == 0
 
 
