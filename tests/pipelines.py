@@ -199,7 +199,7 @@ class Pipeline:
     def manifests(self, name: str = "t") -> list[Manifest]:
         """The log of a table."""
         log = open_store(self.lake.open()).log
-        return [log.read(self.table(name), head) for head in log.heads(self.table(name))]
+        return list(log.manifests(self.table(name)))
 
     def chunks(self, name: str = "t") -> list[Chunk]:
         """The chunks in the log of a table."""

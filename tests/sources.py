@@ -173,7 +173,7 @@ def check_loaded(warehouse: Warehouse, table: SourceTable) -> None:
     assert watermark is not None
     state = watermark.redshift_state
     since = state.eligible_from_epoch
-    manifests = [store.log.read(table.name, head) for head in store.log.heads(table.name)]
+    manifests = list(store.log.manifests(table.name))
     chunks = {
         m.head: m.change.rows
         for m in manifests

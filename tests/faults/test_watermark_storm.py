@@ -78,7 +78,7 @@ def note_load(watermark: Watermark) -> Watermark:
 
 
 def manifests(store: WatermarkStore) -> list[Manifest]:
-    return [store.log.read(TABLE, head) for head in store.log.heads(TABLE)]
+    return list(store.log.manifests(TABLE))
 
 
 def test_a_sync_in_a_storm_loses_and_repeats_nothing(

@@ -143,7 +143,7 @@ class RunContext:
         return chosen
 
     def _in_lake(self, table: TableName) -> bool:
-        return next(self.store.log.heads(table), None) is not None
+        return not self.store.log.is_empty(table)
 
 
 def _nearest(text: str, known: Iterable[TableName]) -> str:

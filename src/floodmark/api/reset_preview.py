@@ -47,10 +47,8 @@ def foresee_restore(table: TableName, before: Position | None, after: Position, 
 def last_chunk(run: RunContext, table: TableName) -> Chunk | None:
     """The last chunk that was read of a table; None if there is none, or it cannot be read."""
     with suppress(StateError):
-        for head in sorted(run.store.log.heads(table), reverse=True):
-            change = run.store.log.read(table, head).change
-            if isinstance(change, Chunk) and not change.adopted:
-                return change
+        chunks = run.store.log.chunks(table, newest_first=True)
+        return next((chunk for chunk in chunks if not chunk.adopted), None)
     return None
 
 

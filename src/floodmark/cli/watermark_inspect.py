@@ -291,18 +291,17 @@ def _files(app: App, table: TableName, watermark: Watermark | None) -> list[dict
         return []
     since = ManifestId(watermark.mysql_state.counted_from_epoch, 0)
     files: list[dict[str, object]] = []
-    for head in app.store.log.heads(table, since=since):
-        change = app.store.log.read(table, head).change
-        if isinstance(change, Chunk):
+    for manifest in app.store.log.manifests(table, since=since):
+        if isinstance(manifest.change, Chunk):
             files += [
                 {
                     "path": file.path,
                     "rows": file.rows,
                     "bytes": file.bytes,
-                    "manifest": str(head),
-                    "loaded": head <= watermark.loaded_head,
+                    "manifest": str(manifest.head),
+                    "loaded": manifest.head <= watermark.loaded_head,
                 }
-                for file in change.files
+                for file in manifest.change.files
             ]
     return files
 
@@ -318,8 +317,7 @@ def _extracted_aside(app: App, table: TableName, watermark: Watermark) -> list[s
     if not watermark.mysql_state.quarantined_rows:
         return []
     since = ManifestId(watermark.mysql_state.counted_from_epoch, 0)
-    changes = [app.store.log.read(table, h).change for h in app.store.log.heads(table, since=since)]
-    chunks = [change for change in changes if isinstance(change, Chunk)]
+    chunks = app.store.log.chunks(table, since=since)
     return [file.path for chunk in chunks for file in chunk.quarantine]
 
 

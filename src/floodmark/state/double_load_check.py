@@ -48,13 +48,13 @@ def _appended(
     log: ManifestLog, table: TableName, since: ManifestId, behind: Position | None = None
 ) -> ManifestId | None:
     """The first chunk of rows without a key since a place, which has rows behind a position."""
-    for head in log.heads(table, since=since):
-        change = log.read(table, head).change
+    for manifest in log.manifests(table, since=since):
+        change = manifest.change
         if not isinstance(change, Chunk) or change.reload or change.adopted or not change.rows:
             continue
         keyless = change.columns and not change.primary_key
         if keyless and (behind is None or _reaches_beyond(change.end, behind)):
-            return head
+            return manifest.head
     return None
 
 

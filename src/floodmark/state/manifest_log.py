@@ -62,6 +62,41 @@ class ManifestLog:
             if head is not None:
                 yield head
 
+    def manifests(
+        self,
+        table: TableName,
+        *,
+        since: ManifestId | None = None,
+        after: ManifestId | None = None,
+        through: ManifestId | None = None,
+        newest_first: bool = False,
+    ) -> Iterator[Manifest]:
+        """Read a table's manifests in order: from `since` on, or after `after`, up to `through`."""
+        heads = self.heads(table, since=since or after)
+        for head in sorted(heads, reverse=True) if newest_first else heads:
+            if (after is None or head > after) and (through is None or head <= through):
+                yield self.read(table, head)
+
+    def chunks(
+        self,
+        table: TableName,
+        *,
+        since: ManifestId | None = None,
+        after: ManifestId | None = None,
+        through: ManifestId | None = None,
+        newest_first: bool = False,
+    ) -> Iterator[Chunk]:
+        """Read the chunks among the same manifests."""
+        for manifest in self.manifests(
+            table, since=since, after=after, through=through, newest_first=newest_first
+        ):
+            if isinstance(manifest.change, Chunk):
+                yield manifest.change
+
+    def is_empty(self, table: TableName) -> bool:
+        """Whether a table has no manifest."""
+        return next(self.heads(table), None) is None
+
     def outrun(self, places: Mapping[TableName, ManifestId]) -> set[TableName]:
         """Those tables whose log goes on behind the place given, found by one listing.
 

@@ -11,7 +11,7 @@ from floodmark.errors import CorruptDocument, StateError, UsageError
 from floodmark.model.checksummed_json import read_object, unseal
 from floodmark.model.cursor import CursorColumn
 from floodmark.model.log_state import LogState, ManifestId
-from floodmark.model.manifest import Change, Chunk, Loaded, Manifest, Reset, Restore, Set
+from floodmark.model.manifest import Change, Loaded, Manifest, Reset, Restore, Set
 from floodmark.model.position import Position
 from floodmark.model.run import Stage
 from floodmark.model.table import TableName
@@ -116,8 +116,7 @@ def _without_files(data: bytes) -> bytes:
 
 def history(store: WatermarkStore, table: TableName, most: int | None = None) -> list[Manifest]:
     """A table's manifests, newest first."""
-    heads = sorted(store.log.heads(table), reverse=True)
-    return [store.log.read(table, head) for head in islice(heads, most)]
+    return list(islice(store.log.manifests(table, newest_first=True), most))
 
 
 def _restore(
@@ -143,7 +142,8 @@ def _restore(
 
     def change(current: Watermark) -> Change:
         refuse_unless_earlier(current)
-        chunks = _counted_chunks(store, table, earlier.mysql_state.counted_from_epoch)
+        first = ManifestId(earlier.mysql_state.counted_from_epoch, 0)
+        chunks = list(store.log.chunks(table, since=first))
         wanted = Restore(
             origin=origin,
             earlier=earlier,
@@ -163,12 +163,6 @@ def _restore(
     with store.lease(table):
         _make_readable(store, table)
         return store.commit(table, change)
-
-
-def _counted_chunks(store: WatermarkStore, table: TableName, since_epoch: int) -> list[Chunk]:
-    heads = store.log.heads(table, since=ManifestId(since_epoch, 0))
-    changes = (store.log.read(table, head).change for head in heads)
-    return [change for change in changes if isinstance(change, Chunk)]
 
 
 def _make_readable(store: WatermarkStore, table: TableName) -> None:

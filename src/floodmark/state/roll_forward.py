@@ -132,7 +132,7 @@ class WatermarkReader:
 
     def _was_touched(self, table: TableName) -> bool:
         """Whether any run ever worked on a table: it took a lease, or left a manifest."""
-        if next(self._log.heads(table), None) is not None:
+        if not self._log.is_empty(table):
             return True
         try:
             self._objects.get(lake_layout.lease(table))
@@ -182,7 +182,7 @@ class WatermarkReader:
     def _rebuilt(self, table: TableName, last: ManifestId) -> Reading:
         manifest = self._log.read(table, last)
         self._refuse_future(table, manifest)
-        first = self._log.read(table, next(self._log.heads(table)))
+        first = next(self._log.manifests(table))
         updated = min(manifest.created_at, self._clock())
         empty = empty_watermark(table, manifest.session_id, first.created_at)
         return Reading(
@@ -207,10 +207,10 @@ class WatermarkReader:
 
     def _way_out(self, table: TableName, now: datetime) -> str:
         """What leads back from the future: to the last state whose position does not lie there."""
-        for head in sorted(self._log.heads(table), reverse=True):
-            position = self._log.read(table, head).standing.mysql_state.position
+        for manifest in self._log.manifests(table, newest_first=True):
+            position = manifest.standing.mysql_state.position
             if not _ahead(position.timestamp, now):
-                return f"restore -t {table} --from {head}' goes on from {position}"
+                return f"restore -t {table} --from {manifest.head}' goes on from {position}"
         return f"reset -t {table}' reads it again from the start"
 
 

@@ -29,8 +29,8 @@ def refuse_another_time(
 
 def last_chunk(store: WatermarkStore, table: TableName) -> Chunk | None:
     """The chunk that left a table at its position; None if it was an operator who did."""
-    for head in sorted(store.log.heads(table), reverse=True):
-        change = store.log.read(table, head).change
+    for manifest in store.log.manifests(table, newest_first=True):
+        change = manifest.change
         if isinstance(change, Chunk) and not change.adopted:
             return change
         if not isinstance(change, Chunk | Reset) or "extract" in getattr(change, "stages", ()):

@@ -42,6 +42,5 @@ def _newest_chunk(log: ManifestLog, table: TableName, watermark: Watermark) -> C
     change = log.read(table, ManifestId.parse(state.last_manifest)).change
     if isinstance(change, Chunk):
         return change
-    heads = sorted(log.heads(table, since=ManifestId(state.counted_from_epoch, 0)), reverse=True)
-    changes = (log.read(table, head).change for head in heads)
-    return next((change for change in changes if isinstance(change, Chunk)), None)
+    first = ManifestId(state.counted_from_epoch, 0)
+    return next(log.chunks(table, since=first, newest_first=True), None)

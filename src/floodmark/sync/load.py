@@ -176,8 +176,7 @@ def manifests_behind(
     """The manifests that the watermark does not call loaded; the ledger may know more."""
     first = ManifestId(watermark.redshift_state.eligible_from_epoch, 0)
     since = max(first, watermark.loaded_head)
-    heads = (head for head in store.log.heads(table, since=since) if head > watermark.loaded_head)
-    return [store.log.read(table, head) for head in heads]
+    return list(store.log.manifests(table, after=since))
 
 
 def foresee(
@@ -189,7 +188,7 @@ def foresee(
     if after is None:
         return _chunks(pending_manifests(behind, {})), []
     since = watermark.redshift_state.eligible_from_epoch
-    before = [m for m in _read_log(loading.store, table) if m.epoch < since]
+    before = [m for m in loading.store.log.manifests(table) if m.epoch < since]
     pending = pending_manifests([*before, *behind], {})
     chosen, left_out = split_by_creation(pending, after, eligible_from=since)
     return _chunks(chosen), _chunks(left_out)
@@ -206,7 +205,7 @@ def carry_back(
     Saved before anything is loaded: whoever dies on the way leaves it pending.
     """
     first = ManifestId(watermark.redshift_state.eligible_from_epoch, 0)
-    manifests = _read_log(store, table, since=first)
+    manifests = list(store.log.manifests(table, since=first))
     through = loaded_through(manifests, pending_manifests(manifests, ledger), first)
     through, rows = min(through, watermark.loaded_head), _rows(ledger.values())
     aside = _quarantined(ledger.values())
@@ -321,7 +320,7 @@ def _what_it_lacks(
 
 def _refuse_doubling(loading: Loading, table: TableName, target: Target, rows: int) -> None:
     """FloodmarkError if rows are there of which the ledger is lost, and no key tells them apart."""
-    chunks = _chunks(_read_log(loading.store, table))
+    chunks = list(loading.store.log.chunks(table))
     if not chunks or chunks[-1].primary_key or chunks[-1].reload:
         return
     name = loading.target_name
@@ -415,7 +414,7 @@ def _select(
         )
     )
     # What a reset has left behind counts again if it was created after the manual timestamp.
-    manifests = _read_log(loading.store, table)
+    manifests = list(loading.store.log.manifests(table))
     pending, left_out = split_by_creation(
         pending_manifests(manifests, ledger),
         after,
@@ -435,12 +434,6 @@ def nothing_after(table: TableName, after: datetime, found: list[Manifest]) -> F
         f" at {plain(newest)}, not after the manual watermark {plain(after)}",
         hint=f"set it to before the files: floodmark watermark set -t {table} --timestamp …",
     )
-
-
-def _read_log(
-    store: WatermarkStore, table: TableName, *, since: ManifestId | None = None
-) -> list[Manifest]:
-    return [store.log.read(table, head) for head in store.log.heads(table, since=since)]
 
 
 def _chunks(manifests: Iterable[Manifest]) -> list[Chunk]:

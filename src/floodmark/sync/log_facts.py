@@ -42,8 +42,8 @@ def find_known_key(
     if isinstance(change, Chunk):  # as nearly always
         return change.primary_key or (None if change.reload else ())
     was_reset = False
-    for head in sorted(log.heads(table), reverse=True):
-        change = log.read(table, head).change
+    for manifest in log.manifests(table, newest_first=True):
+        change = manifest.change
         if isinstance(change, Chunk):
             return change.primary_key or (None if change.reload or was_reset else ())
         was_reset |= isinstance(change, Reset) and "extract" in change.stages

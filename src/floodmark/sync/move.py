@@ -40,7 +40,7 @@ def check_move(store: WatermarkStore, old: TableName, new: TableName) -> bool:
     if old == new:
         raise UsageError(f"{old} has that name already")
     before, there = store.saved(old), store.saved(new)
-    if next(store.log.heads(old), None) is None:
+    if store.log.is_empty(old):
         raise UsageError(f"nothing is known of {old}", hint="see 'floodmark watermark list'")
     if before is not None and before.moved_to not in (None, str(new)):
         raise UsageError(f"{old} was moved to {before.moved_to}")
@@ -48,7 +48,7 @@ def check_move(store: WatermarkStore, old: TableName, new: TableName) -> bool:
         raise UsageError(f"{new} is being moved from {there.moving_from}")
     # Back to a name that it had, of which the log is a copy so far.
     begun = there is not None and str(old) in (there.moving_from, there.moved_to)
-    if not begun and next(store.log.heads(new), None) is not None:
+    if not begun and not store.log.is_empty(new):
         if before is not None and before.moved_to == str(new):
             return False
         raise UsageError(
@@ -91,8 +91,8 @@ def _target(loading: Loading) -> AbstractContextManager[Target | None]:
 
 def _copy_log(store: WatermarkStore, old: TableName, new: TableName) -> Iterator[RenamedManifest]:
     """Copy every manifest, and say what the ledger is to call it."""
-    for head in store.log.heads(old):
-        manifest = store.log.read(old, head)
+    for manifest in store.log.manifests(old):
+        head = manifest.head
         copy = structs.replace(manifest, table_name=str(new))
         try:
             store.log.append(new, copy)

@@ -104,7 +104,7 @@ def _chunks_before(log: ManifestLog, table: TableName, watermark: Watermark) -> 
     if isinstance(change, Chunk):
         return [change] if change.columns else []
     first = ManifestId(state.counted_from_epoch, 0)
-    changes = [log.read(table, head).change for head in log.heads(table, since=first)]
+    changes = [manifest.change for manifest in log.manifests(table, since=first)]
     chunks = [change for change in changes if isinstance(change, Chunk) and change.columns]
     moved = [c for c in changes if not isinstance(c, Chunk | Reset)]
     return chunks if moved else chunks[-1:]

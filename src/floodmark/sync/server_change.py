@@ -67,10 +67,9 @@ def check_server_change(
 
 def _chunk_before(store: WatermarkStore, watermark: Watermark, table: TableName) -> Chunk | None:
     """The chunk that left the table at its position, which need not be the last after a restore."""
-    for head in sorted(store.log.heads(table), reverse=True):
-        change = store.log.read(table, head).change
-        if isinstance(change, Chunk) and not change.adopted and change.end == watermark.position:
-            return change
+    for chunk in store.log.chunks(table, newest_first=True):
+        if not chunk.adopted and chunk.end == watermark.position:
+            return chunk
     return None
 
 

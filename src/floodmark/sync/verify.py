@@ -165,9 +165,7 @@ def _verified_so_far(watermark: Watermark, *, everything: bool) -> tuple[Manifes
 def _loaded_chunks(
     store: WatermarkStore, table: TableName, watermark: Watermark, since: ManifestId
 ) -> list[Chunk]:
-    heads = (h for h in store.log.heads(table, since=since) if since < h <= watermark.loaded_head)
-    changes = (store.log.read(table, head).change for head in heads)
-    return [change for change in changes if isinstance(change, Chunk)]
+    return list(store.log.chunks(table, after=since, through=watermark.loaded_head))
 
 
 def _loaded_position(store: WatermarkStore, table: TableName, watermark: Watermark) -> Position:

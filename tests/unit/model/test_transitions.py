@@ -287,7 +287,7 @@ class Table(RuleBasedStateMachine):
             self.objects.delete(lake_layout.primary(TABLE))
         else:
             self.objects.put(lake_layout.primary(TABLE), damage)
-        if next(self.store.log.heads(TABLE), None) is None:
+        if self.store.log.is_empty(TABLE):
             # Nothing was committed yet, so only a missing primary means that nothing happened.
             for info in list(self.objects.list_objects("watermarks/")):
                 self.objects.delete(info.key)
