@@ -1,6 +1,7 @@
 """What is loaded into a target, and how the target remembers it."""
 
 import re
+from collections.abc import Iterable
 from datetime import datetime
 
 from msgspec import Struct
@@ -93,6 +94,16 @@ class LedgerEntry(Struct, frozen=True, kw_only=True):
     rows: Count
     quarantined_rows: Count = 0
     loaded_at: datetime | None = None
+
+
+def loaded_rows(ledger: Iterable[LedgerEntry]) -> int:
+    """Add up the rows that were loaded."""
+    return sum(entry.rows for entry in ledger)
+
+
+def quarantined_rows(ledger: Iterable[LedgerEntry]) -> int:
+    """Add up the rows that were quarantined."""
+    return sum(entry.quarantined_rows for entry in ledger)
 
 
 class RenamedManifest(Struct, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ Every manifest says where the table stands after it. The last one is therefore e
 the extraction side of a watermark.
 """
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Literal
 
@@ -213,3 +214,8 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def head(self) -> ManifestId:
         """Its place in the log."""
         return ManifestId(self.epoch, self.sequence)
+
+
+def chunks_in(manifests: Iterable[Manifest]) -> list[Chunk]:
+    """Return the chunks among manifests."""
+    return [m.change for m in manifests if isinstance(m.change, Chunk)]

@@ -1,14 +1,14 @@
 """What a target's ledger says, held against the manifests and the watermark."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from msgspec import Struct, structs
 
-from floodmark.model.load import LedgerEntry
+from floodmark.model.load import LedgerEntry, loaded_rows, quarantined_rows
 from floodmark.model.log_state import ManifestId
 from floodmark.model.manifest import Chunk, Manifest
-from floodmark.model.watermark import Watermark
+from floodmark.model.watermark import RedshiftState, Watermark
 from floodmark.planning.load_batches import loaded_through, pending_manifests
 
 
@@ -32,6 +32,18 @@ def keep_existing_rows(places: Iterable[ManifestId], load_epoch: int) -> bool:
     return load_epoch > 1 and all(head.epoch != load_epoch - 1 for head in places)
 
 
+def why_not_loaded(
+    place: str | None, state: RedshiftState, ledger: Collection[LedgerEntry]
+) -> str | None:
+    """Say why rows that the watermark calls loaded are not in the target; None if they are."""
+    tracked = state.total_rows + state.quarantined_rows
+    if state.target not in (None, place) and tracked:
+        return f"the target is {place} now, no longer {state.target}; loading what it lacks"
+    if loaded_rows(ledger) + quarantined_rows(ledger) < tracked:
+        return "the target has lost what was loaded; loading it again"
+    return None
+
+
 def ledger_state(
     watermark: Watermark, manifests: Sequence[Manifest], ledger: Sequence[LedgerEntry]
 ) -> LedgerState:
@@ -47,8 +59,8 @@ def ledger_state(
     pending = pending_manifests(eligible, known)
     return LedgerState(
         through=loaded_through(eligible, pending, ManifestId(since, 0)),
-        rows=sum(entry.rows for entry in ledger),
-        quarantined_rows=sum(entry.quarantined_rows for entry in ledger),
+        rows=loaded_rows(ledger),
+        quarantined_rows=quarantined_rows(ledger),
         pending=tuple(pending),
     )
 

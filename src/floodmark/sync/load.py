@@ -10,38 +10,42 @@ stays pending: the watermark never calls it loaded, and the next sync without it
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from datetime import datetime
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
 from floodmark.errors import ExitCode, FloodmarkError, WrongClock
 from floodmark.model import lake_layout
-from floodmark.model.load import LedgerEntry, TargetTable
+from floodmark.model.load import LedgerEntry, LoadBatch, loaded_rows, quarantined_rows
 from floodmark.model.log_state import ManifestId
-from floodmark.model.manifest import Chunk, Manifest
+from floodmark.model.manifest import Chunk, Manifest, chunks_in
 from floodmark.model.notice import Notice, Report
 from floodmark.model.table import TableName
 from floodmark.model.timestamps import plain
 from floodmark.model.transitions import load_failed, loaded, unloaded
-from floodmark.model.watermark import RedshiftState, Watermark
+from floodmark.model.watermark import Watermark
 from floodmark.planning.column_types import joined_table
-from floodmark.planning.key_change import key_change
-from floodmark.planning.ledger_diff import keep_existing_rows
+from floodmark.planning.ledger_diff import keep_existing_rows, why_not_loaded
 from floodmark.planning.load_batches import (
     batches_of,
     check_lake,
-    filled_since,
     fills_of,
     loaded_through,
     pending_manifests,
     split_by_creation,
-    target_table,
     wins,
 )
 from floodmark.state.lease import Lease
 from floodmark.state.watermark_store import WatermarkStore
+from floodmark.sync.load_checks import (
+    refuse_all_left_out,
+    refuse_doubled_rows,
+    refuse_late_rows,
+    refuse_lost_table,
+    refuse_other_keys,
+)
 from floodmark.sync.machine_clock import check_machine_clock
 from floodmark.sync.result import TableResult
 from floodmark.warehouse.target import (
@@ -51,6 +55,9 @@ from floodmark.warehouse.target import (
     TargetTaken,
     UnknownGrantee,
 )
+
+if TYPE_CHECKING:
+    from floodmark.warehouse.quarantine import Quarantine
 
 
 class Loading(Struct, frozen=True, kw_only=True):
@@ -129,7 +136,7 @@ def load_table(loading: Loading, table: TableName) -> LoadResult:
             with loading.open_target() as target:
                 if loading.load_only:  # else it was compared with MySQL's
                     check_machine_clock("the target's", target.clock, store.now)
-                return _load(loading, table, target, watermark, behind, lease)
+                return _TableLoad(loading, table, lease, target, watermark, behind).run()
         except FloodmarkError as error:
             if isinstance(error, NameTooLong):  # it is in the lake, under that name
                 error.hint = (
@@ -186,12 +193,12 @@ def foresee(
     behind = manifests_behind(loading.store, table, watermark)
     after = watermark.manual_start if loading.load_only else None
     if after is None:
-        return _chunks(pending_manifests(behind, {})), []
+        return chunks_in(pending_manifests(behind, {})), []
     since = watermark.redshift_state.eligible_from_epoch
     before = [m for m in loading.store.log.manifests(table) if m.epoch < since]
     pending = pending_manifests([*before, *behind], {})
     chosen, left_out = split_by_creation(pending, after, eligible_from=since)
-    return _chunks(chosen), _chunks(left_out)
+    return chunks_in(chosen), chunks_in(left_out)
 
 
 def carry_back(
@@ -207,268 +214,195 @@ def carry_back(
     first = ManifestId(watermark.redshift_state.eligible_from_epoch, 0)
     manifests = list(store.log.manifests(table, since=first))
     through = loaded_through(manifests, pending_manifests(manifests, ledger), first)
-    through, rows = min(through, watermark.loaded_head), _rows(ledger.values())
-    aside = _quarantined(ledger.values())
+    through, rows = min(through, watermark.loaded_head), loaded_rows(ledger.values())
+    aside = quarantined_rows(ledger.values())
     return store.update(
         table,
         lambda current: unloaded(current, through=through, total_rows=rows, quarantined_rows=aside),
     )
 
 
-def _load(
-    loading: Loading,
-    table: TableName,
-    target: Target,
-    watermark: Watermark,
-    behind: list[Manifest],
-    lease: Lease,
-) -> LoadResult:
-    from floodmark.warehouse.quarantine import Quarantine, load_what_fits
+class _TableLoad:
+    """Load one table: read the ledger, decide what is pending, load it batch by batch."""
 
-    began = time.monotonic()
-    store = loading.store
-    load_epoch = watermark.redshift_state.load_epoch
-    quarantine = Quarantine(
-        objects=store.objects,
-        folder=lake_layout.quarantine(table, load_epoch),
-        copies=lake_layout.copies(table, load_epoch),
-        most_rows=loading.quarantine_limit,
-    )
-    ledger = {entry.head: entry for entry in target.ledger(str(table), load_epoch)}
-    check_lake(str(table), behind, ledger, watermark.loaded_head)
-    target.check_owner(str(table), load_epoch, loading.target_name)
-    if lacking := _what_it_lacks(loading, watermark.redshift_state, ledger):
-        loading.report(Notice("warning", f"{table}: {lacking}"))
-        _refuse_doubling(loading, table, target, _rows(ledger.values()))
-        watermark = carry_back(store, table, watermark, ledger)
-        behind = manifests_behind(store, table, watermark)
-    selection = _select(loading, table, watermark, behind, ledger)
-    pending = selection.pending
-    changes: list[str] = []
-    winning: set[ManifestId] = set()
-    latest = _chunks(pending) or _chunks([store.log.read(table, max(ledger))] if ledger else [])
-    if latest:
-        wanted = joined_table(loading.target_name, latest)
-        winning = {m.head for m in pending if wins(m, wanted)}
-        _refuse_lost_table(table, target, wanted, pending, _rows(ledger.values()))
-    if pending:
-        _refuse_other_keys(store, table, wanted, pending, ledger)
-        _refuse_late_rows(table, selection, ledger)
-        changes = _prepare(table, target, wanted)
-    eligible_from = watermark.redshift_state.eligible_from_epoch
-    skipped = [m for m in selection.left_out if m.epoch >= eligible_from]
-    rows = 0
+    def __init__(
+        self,
+        loading: Loading,
+        table: TableName,
+        lease: Lease,
+        target: Target,
+        watermark: Watermark,
+        behind: list[Manifest],
+    ) -> None:
+        self._loading = loading
+        self._table = table
+        self._lease = lease
+        self._target = target
+        self._watermark = watermark
+        self._behind = behind
+        self._load_epoch = watermark.redshift_state.load_epoch
+        self._began = time.monotonic()
+        self._ledger: dict[ManifestId, LedgerEntry]
+        self._selection: _Selection
+        self._rows = 0
 
-    def checkpoint(last: ManifestId | None) -> list[LedgerEntry]:
-        entries = target.ledger(str(table), load_epoch)
-        done = [m for m in selection.manifests if last is None or m.head <= last]
-        reached = loaded_through(done, skipped, watermark.loaded_head)
-        _checkpoint(
-            store,
-            table,
-            through=max(reached, watermark.loaded_head),
-            ledger=entries,
-            session_rows=rows,
-            complete=not skipped,
-            place=loading.place,
+    def run(self) -> LoadResult:
+        """Load everything that is pending."""
+        from floodmark.warehouse.quarantine import load_what_fits
+
+        self._read_ledger()
+        self._undo_lost_loads()
+        self._selection = self._select()
+        changes = self._prepare_table()
+        quarantine = self._quarantine()
+        for batch in self._batches():
+            self._loading.check()
+            self._lease.check()
+            self._rows += load_what_fits(self._target, batch, quarantine)
+            self._save_progress(batch.chunks[-1].head)
+        entries = self._save_progress(None)
+        return self._result(changes, entries)
+
+    def _read_ledger(self) -> None:
+        name, epoch = str(self._table), self._load_epoch
+        self._ledger = {entry.head: entry for entry in self._target.ledger(name, epoch)}
+        check_lake(name, self._behind, self._ledger, self._watermark.loaded_head)
+        self._target.check_owner(name, epoch, self._loading.target_name)
+
+    def _undo_lost_loads(self) -> None:
+        """Move the watermark back if the target lacks rows that it calls loaded."""
+        loading, table = self._loading, self._table
+        entries = self._ledger.values()
+        reason = why_not_loaded(loading.place, self._watermark.redshift_state, entries)
+        if reason is None:
+            return
+        loading.report(Notice("warning", f"{table}: {reason}"))
+        refuse_doubled_rows(
+            loading.store.log, table, self._target, loading.target_name, loaded_rows(entries)
+        )
+        self._watermark = carry_back(loading.store, table, self._watermark, self._ledger)
+        self._behind = manifests_behind(loading.store, table, self._watermark)
+
+    def _select(self) -> _Selection:
+        """Choose what to load: everything pending, or what a manual watermark allows."""
+        loading, table, watermark = self._loading, self._table, self._watermark
+        after = watermark.manual_start if loading.load_only else None
+        if after is None:
+            pending = pending_manifests(self._behind, self._ledger)
+            return _Selection(manifests=self._behind, pending=pending)
+        loading.report(
+            Notice(
+                "info",
+                f"{table}: Using manual watermark-based incremental Redshift loading:"
+                f" files after {plain(after)}",
+            )
+        )
+        # Manifests from before a reset count again if they are newer than the manual timestamp.
+        manifests = list(loading.store.log.manifests(table))
+        pending, left_out = split_by_creation(
+            pending_manifests(manifests, self._ledger),
+            after,
+            eligible_from=watermark.redshift_state.eligible_from_epoch,
+        )
+        refuse_all_left_out(table, after, manifests, left_out)
+        return _Selection(manifests=manifests, pending=pending, left_out=left_out)
+
+    def _prepare_table(self) -> list[str]:
+        """Create or alter the target table, unless rows would be lost or duplicated."""
+        table, pending = self._table, self._selection.pending
+        latest = chunks_in(pending or self._newest_loaded())
+        if not latest:
+            return []
+        expected = joined_table(self._loading.target_name, latest)
+        rows = loaded_rows(self._ledger.values())
+        refuse_lost_table(table, self._target, expected, pending, rows)
+        if not pending:
+            return []
+        before = [] if latest[0].reload else self._newest_loaded()
+        refuse_other_keys(table, expected.name, [*pending, *before])
+        refuse_late_rows(table, pending, self._selection.manifests, self._ledger)
+        try:
+            return self._target.prepare(expected)
+        except SchemaConflict as error:
+            error.hint = error.hint or (
+                f"drop {expected.name} in the target, then 'floodmark watermark reset -t {table}"
+                " --load-only --force' and sync load all of it from the lake"
+            )
+            raise
+
+    def _newest_loaded(self) -> list[Manifest]:
+        """Read the newest manifest in the ledger, if there is one."""
+        log = self._loading.store.log
+        return [log.read(self._table, max(self._ledger))] if self._ledger else []
+
+    def _quarantine(self) -> "Quarantine":
+        from floodmark.warehouse.quarantine import Quarantine
+
+        return Quarantine(
+            objects=self._loading.store.objects,
+            folder=lake_layout.quarantine(self._table, self._load_epoch),
+            copies=lake_layout.copies(self._table, self._load_epoch),
+            most_rows=self._loading.quarantine_limit,
+        )
+
+    def _batches(self) -> Iterator[LoadBatch]:
+        """Group the pending manifests into transactions."""
+        selection, pending = self._selection, self._selection.pending
+        if not pending:
+            return
+        epoch = self._load_epoch
+        expected = joined_table(self._loading.target_name, chunks_in(pending))
+        winning = {m.head for m in pending if wins(m, expected)}
+        changes = (m.head for m in selection.manifests if not isinstance(m.change, Chunk))
+        before = self._loading.store.log.heads(self._table, since=ManifestId(max(1, epoch - 1), 0))
+        kept = keep_existing_rows(before, epoch)
+        for batch in batches_of(
+            pending,
+            [*self._ledger, *changes],
+            target_name=self._loading.target_name,
+            load_epoch=epoch,
+            session_id=self._loading.session_id,
+            most_bytes=self._loading.batch_bytes,
+            manifest_key={m.head: lake_layout.manifest(self._table, m.head) for m in pending},
+            fills=fills_of(selection.manifests, selection.left_out),
+        ):
+            yield structs.replace(
+                batch, keep_existing_rows=kept, wins=batch.chunks[0].head in winning
+            )
+
+    def _save_progress(self, last: ManifestId | None) -> list[LedgerEntry]:
+        """Update the watermark from the ledger: up to `last`, or to the end of the selection."""
+        store, start = self._loading.store, self._watermark.loaded_head
+        entries = self._target.ledger(str(self._table), self._load_epoch)
+        eligible_from = self._watermark.redshift_state.eligible_from_epoch
+        skipped = [m for m in self._selection.left_out if m.epoch >= eligible_from]
+        done = [m for m in self._selection.manifests if last is None or m.head <= last]
+        through = max(loaded_through(done, skipped, start), start)
+        now = store.now()
+        store.update(
+            self._table,
+            lambda current: loaded(
+                current,
+                through=through,
+                total_rows=loaded_rows(entries),
+                quarantined_rows=quarantined_rows(entries),
+                session_rows=self._rows,
+                now=now,
+                complete=not skipped,
+                target=self._loading.place,
+            ),
         )
         return entries
 
-    batches = batches_of(
-        pending,
-        [*ledger, *(m.head for m in selection.manifests if not isinstance(m.change, Chunk))],
-        target_name=loading.target_name,
-        load_epoch=load_epoch,
-        session_id=loading.session_id,
-        most_bytes=loading.batch_bytes,
-        manifest_key={m.head: lake_layout.manifest(table, m.head) for m in pending},
-        fills=fills_of(selection.manifests, selection.left_out),
-    )
-    before = store.log.heads(table, since=ManifestId(max(1, load_epoch - 1), 0))
-    kept = bool(pending) and keep_existing_rows(before, load_epoch)
-    for batch in batches:
-        loading.check()
-        lease.check()
-        ranked = structs.replace(
-            batch, keep_existing_rows=kept, wins=batch.chunks[0].head in winning
+    def _result(self, changes: list[str], entries: list[LedgerEntry]) -> LoadResult:
+        left_out = self._selection.left_out
+        before = quarantined_rows(self._ledger.values())
+        return LoadResult(
+            rows=self._rows,
+            quarantined_rows=quarantined_rows(entries) - before,
+            manifests=len(self._selection.pending),
+            seconds=time.monotonic() - self._began,
+            changes=tuple(changes),
+            left_out_manifests=len(left_out),
+            left_out_rows=sum(chunk.rows for chunk in chunks_in(left_out)),
         )
-        rows += load_what_fits(target, ranked, quarantine)
-        checkpoint(batch.chunks[-1].head)
-    entries = checkpoint(None)
-    return LoadResult(
-        rows=rows,
-        quarantined_rows=_quarantined(entries) - _quarantined(ledger.values()),
-        manifests=len(pending),
-        seconds=time.monotonic() - began,
-        changes=tuple(changes),
-        left_out_manifests=len(selection.left_out),
-        left_out_rows=sum(chunk.rows for chunk in _chunks(selection.left_out)),
-    )
-
-
-def _what_it_lacks(
-    loading: Loading, state: RedshiftState, ledger: Mapping[ManifestId, LedgerEntry]
-) -> str | None:
-    """Why the watermark cannot be believed: the target is another one, or it has lost rows."""
-    if state.target not in (None, loading.place) and state.total_rows + state.quarantined_rows:
-        return f"the target is {loading.place} now, no longer {state.target}; loading what it lacks"
-    found = _rows(ledger.values()) + _quarantined(ledger.values())
-    if found < state.total_rows + state.quarantined_rows:
-        return "the target has lost what was loaded; loading it again"
-    return None
-
-
-def _refuse_doubling(loading: Loading, table: TableName, target: Target, rows: int) -> None:
-    """FloodmarkError if rows are there of which the ledger is lost, and no key tells them apart."""
-    chunks = list(loading.store.log.chunks(table))
-    if not chunks or chunks[-1].primary_key or chunks[-1].reload:
-        return
-    name = loading.target_name
-    held = target.count(target_table(name, chunks[-1])) or 0
-    if held > rows:
-        raise FloodmarkError(
-            f"{table}: {name} holds {held:,} rows, and the ledger tells of {rows:,};"
-            " without a primary key, what is loaded again would be there twice",
-            hint=f"empty {name} in the target, then 'floodmark watermark reset -t {table}"
-            " --load-only' and sync load it again",
-        )
-
-
-def _refuse_lost_table(
-    table: TableName, target: Target, wanted: TargetTable, pending: list[Manifest], rows: int
-) -> None:
-    """FloodmarkError if the ledger tells of rows in a table that is gone, or has another name."""
-    replaced = any(chunk.reload for chunk in _chunks(pending))
-    if rows and not replaced and not target.columns_held(wanted):
-        raise FloodmarkError(
-            f"the target has no table {wanted.name}, though the ledger says that {rows:,} rows of"
-            f" {table} were loaded",
-            hint=f"'floodmark watermark reset -t {table} --load-only', then sync, loads all again",
-        )
-
-
-def _refuse_other_keys(
-    store: WatermarkStore,
-    table: TableName,
-    wanted: TargetTable,
-    pending: list[Manifest],
-    ledger: Mapping[ManifestId, LedgerEntry],
-) -> None:
-    """SchemaConflict if rows that are there, or come before, have other keys.
-
-    By the new ones a row would not be found, and be there twice.
-    """
-    manifests = list(pending)
-    if ledger and not _chunks(pending)[0].reload:
-        manifests.append(store.log.read(table, max(ledger)))
-    if change := key_change(manifests):
-        raise SchemaConflict(
-            f"the primary key of {wanted.name} was {change[0]}, and is {change[1]} by the source's"
-            " schema",
-            hint=f"drop {wanted.name} in the target, then 'floodmark watermark reset -t {table}"
-            " --force' and sync read it again",
-        )
-
-
-def _refuse_late_rows(
-    table: TableName, selection: _Selection, ledger: Mapping[ManifestId, LedgerEntry]
-) -> None:
-    """FloodmarkError if a later manifest has given all rows a value that these would lack."""
-    if found := filled_since(selection.pending, selection.manifests, ledger):
-        later, columns = found
-        raise FloodmarkError(
-            f"{table}: manifest {selection.pending[0].head} would be loaded after {later.head},"
-            f" which gave all rows before it their value of {columns}",
-            hint=f"'floodmark watermark reset -t {table} --load-only --force', then sync, loads all"
-            " again in order",
-        )
-
-
-def _prepare(table: TableName, target: Target, wanted: TargetTable) -> list[str]:
-    """Prepare the target's table; SchemaConflict says how to load all of it from the lake."""
-    try:
-        return target.prepare(wanted)
-    except SchemaConflict as error:
-        error.hint = error.hint or (
-            f"drop {wanted.name} in the target, then 'floodmark watermark reset -t {table}"
-            " --load-only --force' and sync load all of it from the lake"
-        )
-        raise
-
-
-def _select(
-    loading: Loading,
-    table: TableName,
-    watermark: Watermark,
-    behind: list[Manifest],
-    ledger: Mapping[ManifestId, LedgerEntry],
-) -> _Selection:
-    after = watermark.manual_start if loading.load_only else None
-    if after is None:
-        return _Selection(manifests=behind, pending=pending_manifests(behind, ledger))
-    loading.report(
-        Notice(
-            "info",
-            f"{table}: Using manual watermark-based incremental Redshift loading:"
-            f" files after {plain(after)}",
-        )
-    )
-    # What a reset has left behind counts again if it was created after the manual timestamp.
-    manifests = list(loading.store.log.manifests(table))
-    pending, left_out = split_by_creation(
-        pending_manifests(manifests, ledger),
-        after,
-        eligible_from=watermark.redshift_state.eligible_from_epoch,
-    )
-    if left_out and not any(m.created_at > after for m in manifests if _chunks([m])):
-        raise nothing_after(table, after, left_out)
-    return _Selection(manifests=manifests, pending=pending, left_out=left_out)
-
-
-def nothing_after(table: TableName, after: datetime, found: list[Manifest]) -> FloodmarkError:
-    """There are files to load, and a manual watermark leaves none of them."""
-    files = sum(len(chunk.files) for chunk in _chunks(found))
-    newest = max(manifest.created_at for manifest in found)
-    return FloodmarkError(
-        f"{table}: Found {files:,} files, filtered to 0 files for loading: the newest was created"
-        f" at {plain(newest)}, not after the manual watermark {plain(after)}",
-        hint=f"set it to before the files: floodmark watermark set -t {table} --timestamp …",
-    )
-
-
-def _chunks(manifests: Iterable[Manifest]) -> list[Chunk]:
-    return [m.change for m in manifests if isinstance(m.change, Chunk)]
-
-
-def _rows(ledger: Iterable[LedgerEntry]) -> int:
-    return sum(entry.rows for entry in ledger)
-
-
-def _quarantined(ledger: Iterable[LedgerEntry]) -> int:
-    return sum(entry.quarantined_rows for entry in ledger)
-
-
-def _checkpoint(
-    store: WatermarkStore,
-    table: TableName,
-    *,
-    through: ManifestId,
-    ledger: Sequence[LedgerEntry],
-    session_rows: int,
-    complete: bool,
-    place: str | None,
-) -> None:
-    now = store.now()
-    store.update(
-        table,
-        lambda current: loaded(
-            current,
-            through=through,
-            total_rows=_rows(ledger),
-            quarantined_rows=_quarantined(ledger),
-            session_rows=session_rows,
-            now=now,
-            complete=complete,
-            target=place,
-        ),
-    )
