@@ -12,6 +12,7 @@ FloodmarkError                    exit 1: failed
 ├── AnotherCursor                 a position belongs to another cursor than the table has now
 ├── AnotherServer                 a connection reached another server than the one planned with
 ├── ServerBehind                  a server lacks what a table's position stands on
+├── SparkJobFailed                Spark could not run a job's tasks
 ├── StorageError                  the object store refused or failed
 │   ├── ObjectNotFound            no such object
 │   ├── WriteConflict             a conditional write met another object than it expected
@@ -119,6 +120,10 @@ class AnotherServer(FloodmarkError):
 
 class ServerBehind(FloodmarkError):
     """A server lacks transactions that a table's position stands on."""
+
+
+class SparkJobFailed(FloodmarkError):
+    """Spark could not run a job's tasks."""
 
 
 class WrongClock(FloodmarkError):

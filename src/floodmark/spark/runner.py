@@ -6,7 +6,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from floodmark.errors import FloodmarkError
+from floodmark.errors import FloodmarkError, SparkJobFailed
 
 Progress = Callable[[int], None]
 
@@ -81,7 +81,7 @@ def run_tasks(
 ) -> list[str]:
     """Run so many tasks, numbered from 0, and return their answers in order.
 
-    What a task raises makes Spark try it again, a few times; then it is a FloodmarkError.
+    What a task raises makes Spark try it again, a few times; then it is SparkJobFailed.
     """
 
     def task(number: int) -> str:
@@ -90,7 +90,7 @@ def run_tasks(
     try:
         return spark.run(title, task, tasks, progress)
     except SparkFailure as failure:
-        raise FloodmarkError(f"{title}: Spark could not run it: {failure}") from failure
+        raise SparkJobFailed(f"{title}: Spark could not run it: {failure}") from failure
 
 
 def _attempt() -> Attempt:

@@ -8,7 +8,7 @@ from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from floodmark.config.models import SparkSettings
-from floodmark.errors import FloodmarkError
+from floodmark.errors import FloodmarkError, SparkJobFailed
 from floodmark.model.extraction import Receipt, Window
 from floodmark.model.notice import Notice, Report
 from floodmark.model.verification import Comparison, WindowPair
@@ -88,11 +88,10 @@ class SparkEngine:
         except Exception as error:
             if self._stopped:  # then whatever Spark complains about is of our own making
                 raise FloodmarkError(_STOPPED) from error
-            if isinstance(error, FloodmarkError) and error.__cause__ is None:
-                raise  # a worker's refusal: nothing is wrong with Spark
-            self._failed = True
-            if isinstance(error, FloodmarkError):
+            if isinstance(error, FloodmarkError):  # another one is a worker's refusal
+                self._failed |= isinstance(error, SparkJobFailed)
                 raise
+            self._failed = True
             # Java has gone away, most likely: killed for want of memory, or by hand.
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise FloodmarkError(

@@ -17,6 +17,14 @@ STAGING = "floodmark_staging"
 NEWEST = "floodmark_newest"
 
 
+class ConstraintViolated(FloodmarkError):
+    """A statement would have broken a constraint of the target."""
+
+
+class DuplicateKey(ConstraintViolated):
+    """A key is in the target's table already, or comes twice."""
+
+
 class PassingConflict(FloodmarkError):
     """The target undid the transaction because of another one: worth another try, as a whole."""
 

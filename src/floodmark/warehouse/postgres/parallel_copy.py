@@ -23,7 +23,6 @@ from secrets import token_hex
 
 import msgspec
 from msgspec import Struct
-from psycopg import errors as postgres_errors
 
 from floodmark.config.models import (
     LakeSettings,
@@ -38,7 +37,7 @@ from floodmark.warehouse.lake_reader import LakeFiles
 from floodmark.warehouse.parallel import ParallelRun
 from floodmark.warehouse.postgres.target import NO_SETTINGS, PostgresTarget, staging_columns
 from floodmark.warehouse.postgres.types import staging_type
-from floodmark.warehouse.sql_dialect import NEWEST, STAGING, quote
+from floodmark.warehouse.sql_dialect import NEWEST, STAGING, DuplicateKey, quote
 from floodmark.warehouse.sql_target import unknown
 from floodmark.warehouse.target import Unrepresentable
 
@@ -100,12 +99,14 @@ class PartTarget(PostgresTarget):
                 f"INSERT INTO {self._name(staging.name + _PARTS)} VALUES ({part}, {rows})"  # noqa: S608
             )
             self._commit()
-        except BaseException as error:
+        except DuplicateKey:
             self._rollback()
-            if isinstance(error.__cause__, postgres_errors.UniqueViolation):
-                known = self._known(staging, part)  # another try was faster
-                if known is not None:
-                    return known
+            known = self._known(staging, part)
+            if known is None:
+                raise
+            return known  # another attempt was faster
+        except BaseException:
+            self._rollback()
             raise
         return rows
 

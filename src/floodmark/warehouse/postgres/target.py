@@ -30,6 +30,8 @@ from floodmark.warehouse.sql_dialect import (
     LEDGER,
     NEWEST,
     STAGING,
+    ConstraintViolated,
+    DuplicateKey,
     PassingConflict,
     check_written,
     quote,
@@ -182,9 +184,7 @@ class PostgresTarget(SqlTarget):
         self._execute("SAVEPOINT nothing_inserted")
         try:
             return self._copy(target, table, kinds, [path for c in chunks for path in c.paths])
-        except FloodmarkError as error:
-            if not isinstance(error.__cause__, psycopg.IntegrityError):
-                raise
+        except ConstraintViolated:
             # A key that comes twice, most likely: then the newest row is to be found after all.
             self._execute("ROLLBACK TO nothing_inserted")
             return None
@@ -399,7 +399,11 @@ class PostgresTarget(SqlTarget):
                 raise PassingConflict(message) from error
             if code.startswith(_REFUSED):
                 raise Unrepresentable(message) from error
-            raise FloodmarkError(message, hint=_HINTS.get(code)) from error
+            kind = FloodmarkError
+            if isinstance(error, psycopg.IntegrityError):
+                unique = isinstance(error, postgres_errors.UniqueViolation)
+                kind = DuplicateKey if unique else ConstraintViolated
+            raise kind(message, hint=_HINTS.get(code)) from error
 
 
 def _lock_number(name: str) -> int:
