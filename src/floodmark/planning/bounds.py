@@ -53,7 +53,9 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from floodmark.model.bound import Activity, Bound, Ceiling
 from floodmark.model.position import Position
 from floodmark.model.schema import SourceColumn
-from floodmark.planning.wall_clock import earliest_wall
+
+_HORIZON = timedelta(hours=26)
+_STEP = timedelta(minutes=15)
 
 GRACE = timedelta(seconds=5)
 REPLICA_LAG = timedelta(seconds=60)
@@ -202,3 +204,19 @@ def _ids_settled(ceiling: Ceiling, activity: Activity, lag: timedelta | None) ->
 def _holder(activity: Activity) -> str | None:
     """What is in flight and holds the bound back; a lag is no holder."""
     return None if activity.unseen else activity.undated or activity.holder
+
+
+def earliest_wall(moment: datetime, zone: tzinfo) -> datetime:
+    """Return the earliest wall-clock time in a zone at a moment or later, written as UTC.
+
+    An hour is repeated when clocks are set back. Until then, later rows may be stamped as early as
+    the start of that hour; so the hour is held back until its second pass.
+    """
+    quarter = moment.replace(minute=moment.minute // 15 * 15, second=0, microsecond=0)
+    # Clocks change at full quarters of an hour; in between they only move forward.
+    steps = range(1, _HORIZON // _STEP + 1)
+    return min(_wall(at, zone) for at in (moment, *(quarter + _STEP * step for step in steps)))
+
+
+def _wall(moment: datetime, zone: tzinfo) -> datetime:
+    return moment.astimezone(zone).replace(tzinfo=UTC)

@@ -6,8 +6,9 @@ A crash before a commit leaves files that nobody names; the next run starts at t
 """
 
 import time
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from msgspec import Struct, structs
 
@@ -49,7 +50,6 @@ from floodmark.sync.log_facts import known_of
 from floodmark.sync.machine_clock import check_against_source
 from floodmark.sync.new_columns import find_fills
 from floodmark.sync.plan import TablePlan, chunks_of, lake_columns, plan_table
-from floodmark.sync.prefetch import prefetch
 from floodmark.sync.receipt_check import check_receipts
 from floodmark.sync.result import TableResult
 from floodmark.sync.server_change import check_server_change
@@ -59,6 +59,8 @@ if TYPE_CHECKING:
     from floodmark.worker.compare_window import VerificationJob
     from floodmark.worker.job import ExtractionJob
 
+
+Item = TypeVar("Item")
 
 _ALMOST = 0.99
 
@@ -379,3 +381,15 @@ class _TableRun:
                 finished=finished,
             ),
         )
+
+
+def prefetch(items: Iterator[Item]) -> Iterator[Item]:
+    """Yield the same items, and fetch the next one in a thread while the caller uses the current.
+
+    An error is raised when its item is due. Closing the iterator waits for a fetch that is running.
+    """
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        coming = thread.submit(next, items, None)
+        while (item := coming.result()) is not None:
+            coming = thread.submit(next, items, None)
+            yield item

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
+from threading import Timer
 from typing import TypeVar, final
 
 import pyarrow as pa
@@ -17,13 +18,12 @@ from msgspec import structs
 from floodmark.errors import FloodmarkError
 from floodmark.model.load import AnotherLake, LedgerEntry, LoadBatch, LoadChunk, TargetTable
 from floodmark.model.log_state import ManifestId
-from floodmark.model.notice import Notice
+from floodmark.model.notice import Notice, Report
 from floodmark.model.timestamps import as_utc
 from floodmark.model.verification import Extent
 from floodmark.warehouse.conversion import ConvertingBackend, held_as
 from floodmark.warehouse.ledger import LedgerTable
 from floodmark.warehouse.range_predicates import within
-from floodmark.warehouse.slow_waits import reporting_slow_wait
 from floodmark.warehouse.sql_dialect import (
     LEDGER,
     NEWEST,
@@ -236,7 +236,7 @@ class SqlTarget(LedgerTable, ConvertingBackend):
             f" a session that has locked {LEDGER} in the target"
         )
         notice = Notice("info", message, "waiting", batch.table_name)
-        return reporting_slow_wait(self.report, notice, self.silent_seconds)
+        return _reporting_slow_wait(self.report, notice, self.silent_seconds)
 
     def _in_ledger(self, batch: LoadBatch) -> dict[ManifestId, LedgerEntry]:
         """What the ledger has of a batch's table."""
@@ -372,6 +372,18 @@ def unknown(batch: LoadBatch, known: Mapping[ManifestId, LedgerEntry]) -> list[L
                 f"manifest {chunk.head} of {batch.table_name} is not the one that was loaded",
             )
     return [chunk for chunk in batch.chunks if chunk.head not in known]
+
+
+@contextmanager
+def _reporting_slow_wait(report: Report, notice: Notice, seconds: float) -> Iterator[None]:
+    """Report a wait if it takes longer than `seconds`."""
+    timer = Timer(seconds, report, [notice])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 @contextmanager

@@ -15,11 +15,11 @@ from floodmark.model.schema import SourceColumn
 from floodmark.planning.bounds import (
     GRACE,
     REPLICA_LAG,
+    earliest_wall,
     id_bound,
     settled_before,
     timestamp_bound,
 )
-from floodmark.planning.wall_clock import earliest_wall
 
 NOON = datetime(2025, 8, 4, 12, 0, 0, tzinfo=UTC)
 SECOND = timedelta(seconds=1)

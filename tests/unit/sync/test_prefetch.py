@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from floodmark.sync.prefetch import prefetch
+from floodmark.sync.extract import prefetch
 
 
 def test_all_come_in_their_order() -> None:
