@@ -1,8 +1,8 @@
-"""Stage 1 of one table: from MySQL into the lake, chunk by chunk.
+"""Extract one table: from MySQL into the lake, chunk by chunk.
 
     lease → watermark → plan → for each chunk: read all windows, check the receipts, commit
 
-A crash before a commit leaves files that nobody names; the next run starts at the last commit.
+A crash before a commit leaves files that no manifest lists; the next run starts at the last commit.
 """
 
 import time
@@ -42,7 +42,7 @@ from floodmark.planning.next_position import position_after
 from floodmark.state.lease import Lease
 from floodmark.state.watermark_store import WatermarkStore
 from floodmark.sync.clock_change import check_clock_change
-from floodmark.sync.cursor_check import last_chunk, refuse_another_time
+from floodmark.sync.cursor_check import refuse_another_time, refuse_repetition
 from floodmark.sync.extraction_job import extraction_job
 from floodmark.sync.hash_warning import clear_text_left
 from floodmark.sync.history import Outside, remarks_on, rows_outside
@@ -66,9 +66,9 @@ _ALMOST = 0.99
 
 
 class Progress(Struct, frozen=True, kw_only=True):
-    """How far a table has come in this run. Rows and bytes are those of committed chunks.
+    """Progress of a table in this run. Rows and bytes are those of committed chunks.
 
-    Of the `chunk_rows` that a chunk under way will have, by its plan, some windows are done.
+    `chunk_rows` are planned for the current chunk, of whose windows some are done.
     """
 
     rows: int
@@ -82,18 +82,18 @@ class Progress(Struct, frozen=True, kw_only=True):
 
     @property
     def read_rows(self) -> int:
-        """The rows that are read, also in the chunk that is not committed yet."""
+        """Rows read so far, including the chunk that is not committed yet."""
         return self.rows + self.chunk_rows * self.windows_done // max(1, self.windows)
 
     @property
     def share(self) -> float:
-        """How much of the expected rows is read; all of it only once it is committed."""
+        """Share of the expected rows that is read; 1.0 only once all is committed."""
         read = self.read_rows / max(1, self.expected_rows)
         return 1.0 if self.finished else min(_ALMOST, read)
 
 
 class Engine(Protocol):
-    """Whatever reads windows into the lake."""
+    """Reads windows into the lake."""
 
     def extract(
         self, job: "ExtractionJob", windows: Sequence[Window], progress: Callable[[int], None]
@@ -105,9 +105,9 @@ class Engine(Protocol):
 
 
 class Extraction(Struct, frozen=True, kw_only=True):
-    """How tables are extracted in this run; `prepare` is called when there is something to read.
+    """How to extract tables in this run; `prepare` is called once there is something to read.
 
-    `reserved` tells which names of columns the target keeps for its own.
+    `reserved` returns the column names that the target reserves for itself.
     """
 
     store: WatermarkStore
@@ -126,8 +126,10 @@ class Extraction(Struct, frozen=True, kw_only=True):
     report: Report = lambda _notice: None
 
 
-def extract_table(extraction: Extraction, table: TableName, wanted: TableSettings) -> TableResult:
-    """Bring everything new of a table into the lake, and say how much that was."""
+def extract_table(
+    extraction: Extraction, table: TableName, table_settings: TableSettings
+) -> TableResult:
+    """Read everything new of a table into the lake, and return what was read."""
     store = extraction.store
     with store.lease(table) as lease:
         try:
@@ -137,12 +139,12 @@ def extract_table(extraction: Extraction, table: TableName, wanted: TableSetting
                 if watermark is not None:
                     watermark.refuse_moved()
                 run = _TableRun(extraction, table, lease, watermark)
-                if run.follow(session, wanted).walked and not run.is_full:
-                    # The walk may have taken long, or begun long ago: its bound is an old one.
-                    run.follow(session, wanted, since=time.monotonic())
+                if run.follow(session, table_settings).walked and not run.is_full:
+                    # A first load takes long, or began long ago: its bound is old by now.
+                    run.follow(session, table_settings, since=time.monotonic())
                 return run.finish()
         except FloodmarkError as error:
-            # The position stays; what went wrong is there for whoever looks next.
+            # Keep the position, and record the error in the watermark.
             if error.exit_code == ExitCode.FAILED and not isinstance(error, WrongClock):
                 message = error.message
                 store.update(table, lambda current: extract_failed(current, message))
@@ -150,7 +152,7 @@ def extract_table(extraction: Extraction, table: TableName, wanted: TableSetting
 
 
 class _TableRun:
-    """One table's chunks in this run, added up."""
+    """Extract one table: plan, check, then read and commit chunk by chunk."""
 
     def __init__(
         self,
@@ -165,14 +167,14 @@ class _TableRun:
         self._watermark = watermark
         self._began = time.monotonic()
         self._plan: TablePlan
-        self._asked: TablePlan | None = None
+        self._filled: TablePlan | None = None
         self._fills: dict[str, str | None] = {}
         self._outside = Outside()
         self._result = TableResult(table_name=str(table), status="success")
 
     @property
     def is_full(self) -> bool:
-        """Whether as many rows were read as may be."""
+        """Whether the limit of rows is reached."""
         limit = self._extraction.limit
         return limit is not None and self._result.rows >= limit
 
@@ -181,16 +183,40 @@ class _TableRun:
         return self._plan.choice.cursor.kind == "none"
 
     def follow(
-        self, session: MysqlSession, wanted: TableSettings, since: float = float("-inf")
+        self, session: MysqlSession, table_settings: TableSettings, since: float = float("-inf")
     ) -> TablePlan:
-        """Plan what is new behind the table's position, and read all of it."""
-        extraction, result = self._extraction, self._result
-        limit = None if extraction.limit is None else extraction.limit - result.rows
-        plan = self._plan = plan_table(
+        """Plan what is new after the table's position, and read all of it."""
+        limit = self._rows_left
+        self._plan = self._make_plan(session, table_settings, limit, since)
+        self._check_plan(session)
+        self._result = self._planned_result()
+        settings = self._extraction.settings
+        chunks = chunks_of(
+            session,
+            self._plan,
+            settings,
+            windows_per_chunk=settings.windows_at_once(self._extraction.strategy),
+            limit=limit,
+            found=self._extraction.prepare,
+        )
+        for chunk in prefetch(chunks):
+            self._read(chunk)
+        return self._plan
+
+    @property
+    def _rows_left(self) -> int | None:
+        limit = self._extraction.limit
+        return None if limit is None else limit - self._result.rows
+
+    def _make_plan(
+        self, session: MysqlSession, table_settings: TableSettings, limit: int | None, since: float
+    ) -> TablePlan:
+        extraction = self._extraction
+        return plan_table(
             extraction.source,
             session,
             self._table,
-            wanted,
+            table_settings,
             extraction.settings,
             position=self._watermark.position if self._watermark else START,
             known=known_of(extraction.store.log, self._table, self._watermark),
@@ -198,22 +224,25 @@ class _TableRun:
             limit=limit,
             since=since,
         )
+
+    def _check_plan(self, session: MysqlSession) -> None:
+        """Raise FloodmarkError if reading by this plan would miss or duplicate rows."""
+        extraction, plan, watermark = self._extraction, self._plan, self._watermark
+        store = extraction.store
         names = extraction.reserved(column.name for column in plan.columns)
         refuse_names(plan.source, plan.choice.cursor, names)
-        outside = rows_outside(
-            session, plan, self._watermark, extraction.start_by, extraction.store.now()
-        )
-        self._outside = outside = outside.after(self._outside)
-        self._refuse_repetition()
-        if self._watermark and self._watermark.mysql_state.cursor is None:
-            refuse_another_time(
-                extraction.store, plan.source, plan.choice.cursor, self._watermark.position
-            )
-        check_clock_change(extraction.source, extraction.settings, self._watermark, plan)
-        check_server_change(
-            extraction.store, extraction.source, session, self._watermark, plan, extraction.report
-        )
-        self._result = structs.replace(
+        outside = rows_outside(session, plan, watermark, extraction.start_by, store.now())
+        self._outside = outside.after(self._outside)
+        if watermark is not None:
+            refuse_repetition(store, plan.source, plan.choice.cursor, watermark.position)
+            if watermark.mysql_state.cursor is None:
+                refuse_another_time(store, plan.source, plan.choice.cursor, watermark.position)
+        check_clock_change(extraction.source, extraction.settings, watermark, plan)
+        check_server_change(store, extraction.source, session, watermark, plan, extraction.report)
+
+    def _planned_result(self) -> TableResult:
+        result, plan, outside = self._result, self._plan, self._outside
+        return structs.replace(
             result,
             start=result.start if result.chunks else plan.start,
             end=plan.start,
@@ -221,36 +250,6 @@ class _TableRun:
             future_rows=outside.future,
             warnings=tuple(dict.fromkeys((*result.warnings, *plan.warnings))),
         )
-        chunks = chunks_of(
-            session,
-            plan,
-            extraction.settings,
-            windows_per_chunk=extraction.settings.windows_at_once(extraction.strategy),
-            limit=limit,
-            found=extraction.prepare,
-        )
-        for chunk in prefetch(chunks):
-            self._read(chunk)
-        return plan
-
-    def _refuse_repetition(self) -> None:
-        """FloodmarkError if another cursor has read rows without a key: they would be there twice.
-
-        Where an operator moved the position meanwhile, that was asked for.
-        """
-        table, cursor, watermark = self._table, self._plan.choice.cursor, self._watermark
-        if watermark is None or self._plan.source.primary_key or self._reloads:
-            return
-        position = watermark.position
-        begun = position.timestamp if cursor.kind == "timestamp" else position.id
-        chunk = last_chunk(self._extraction.store, table) if begun is None else None
-        if chunk is not None and chunk.rows:
-            raise FloodmarkError(
-                f"{table} has no primary key, and was read before by another cursor: read by"
-                f" {cursor} from the start, its rows would be there twice",
-                hint=f"'floodmark watermark reset -t {table}', then sync, empties its table in the"
-                " target and reads it anew; or name the cursor that it had",
-            )
 
     def _read(self, plan: ChunkPlan) -> None:
         """Read a chunk's windows and commit them."""
@@ -268,20 +267,22 @@ class _TableRun:
         self._find_fills()
         sequence = self._watermark.standing.next_head.sequence if self._watermark else 1
         job = extraction_job(extraction, self._plan, self._table, sequence)
-        receipts = extraction.engine.extract(job, plan.windows, lambda done: self._tell(done, plan))
+        receipts = extraction.engine.extract(
+            job, plan.windows, lambda done: self._report(done, plan)
+        )
         check_receipts(plan, receipts)
         self._lease.check()
         self._watermark = extraction.store.commit(
             self._table, lambda current: self._chunk(current, plan, receipts, began)
         )
         self._add(plan, receipts)
-        self._tell(0, plan, finished=plan.final)
+        self._report(0, plan, finished=plan.final)
 
     def _find_fills(self) -> None:
-        """Ask once a plan for the values of columns that are new in it."""
+        """Find the values of new columns in rows read before, once for each plan."""
         extraction, self._fills = self._extraction, {}
-        if self._watermark is not None and self._plan is not self._asked:
-            self._asked = self._plan
+        if self._watermark is not None and self._plan is not self._filled:
+            self._filled = self._plan
             self._fills = find_fills(
                 extraction.source,
                 extraction.store.log,
@@ -292,12 +293,12 @@ class _TableRun:
             )
 
     def finish(self) -> TableResult:
-        """Say what was done, when there are no more chunks."""
+        """Record the end of the extraction, and return its result."""
         result, plan, outside = self._result, self._plan, self._outside
-        # What a table that began earlier left out then is shown by 'watermark list'.
+        # For a table that began earlier, 'watermark list' shows the rows before its start.
         news = outside if outside.begins else structs.replace(outside, before=None)
-        told = remarks_on(news, plan.source, plan.choice, synced=result.chunks > 0)
-        self._result = structs.replace(result, warnings=(*result.warnings, *map(str, told)))
+        remarks = remarks_on(news, plan.source, plan.choice, synced=result.chunks > 0)
+        self._result = structs.replace(result, warnings=(*result.warnings, *map(str, remarks)))
         store, server = self._extraction.store, self._extraction.source.server.identity
         held, before = plan.held_back, outside.before
         self._lease.note_held(self._plan.held_by)
@@ -307,7 +308,7 @@ class _TableRun:
         if held is not None:
             self._result = structs.replace(self._result, status="held_back", hint=held.hint)
         elif self._result.chunks == 0 and (before or self._watermark):
-            # What is left out is written down also for a table that has no other rows.
+            # Record the rows left out, even if the table has no others.
             store.update(
                 self._table, lambda current: nothing_new(history_counted(current, before), server)
             )
@@ -321,13 +322,13 @@ class _TableRun:
         position = self._watermark.position if self._watermark else START
         if current.position != position:
             raise LeaseLost(
-                f"{self._table} was moved from {position} to {current.position} meanwhile",
+                f"{self._table} was moved from {position} to {current.position} during this run",
                 hint="run the command again",
             )
         end = position_after(plan, receipts, before=position, by_key=self._plan.route.by == "key")
         return Chunk(
             start=position if plan.start.walk else plan.start,
-            # The whole table at some moment is no position of any cursor.
+            # A full reload has no cursor, and so no position.
             end=START if self._reloads else end,
             files=tuple(file for receipt in receipts for file in receipt.files),
             quarantine=tuple(file for receipt in receipts for file in receipt.quarantine),
@@ -367,7 +368,7 @@ class _TableRun:
             ),
         )
 
-    def _tell(self, windows_done: int, plan: ChunkPlan, *, finished: bool = False) -> None:
+    def _report(self, windows_done: int, plan: ChunkPlan, *, finished: bool = False) -> None:
         self._extraction.progress(
             self._table,
             Progress(
