@@ -136,7 +136,7 @@ def test_files_after_a_manual_watermark_are_adopted_once(
     assert (ended.table["adopted_files"], ended.table["adopted_rows"]) == (7, 7)
     assert (ended.table["loaded_rows"], ended.table["left_out_files"]) == (7, 1)
     assert f"files after {moment:%Y-%m-%d %H:%M:%S}" in ended.err
-    assert "1 files of an older system were created at another time" in ended.err
+    assert "1 files of an older system are outside the time window" in ended.err
     expected = values(*map(row, range(1, 8)))
     assert [plain(found) for found in loaded(warehouse)] == expected
     after = it.watermark()
@@ -211,7 +211,7 @@ def test_if_the_filter_leaves_none_that_is_a_failure(pipeline: New, *, manual: b
     assert it.watermark().metadata.manual_watermark == manual
 
 
-@pytest.mark.follows_hint("say after which time: floodmark watermark set -t …")
+@pytest.mark.follows_hint("set that time: floodmark watermark set -t …")
 def test_a_table_that_was_never_extracted_needs_a_time(pipeline: New) -> None:
     it = new(pipeline)
     put(it, "1.parquet", parquet([row(1)]))
@@ -219,7 +219,7 @@ def test_a_table_that_was_never_extracted_needs_a_time(pipeline: New) -> None:
     assert "1 Parquet files have no manifest; --adopt loads them" in mentioned.err
     ended = it.call(*LOAD)
     assert ended.code == 1
-    assert "Found 1 files, but nothing says which are wanted" in ended.out
+    assert "Found 1 files, but no time from which to adopt them" in ended.out
     assert it.call("sync", "-p", "main", "--adopt").code == 2
     set_by_hand(it, JUNE.replace(tzinfo=UTC))
     assert it.call(*LOAD, "--json").table["loaded_rows"] == 1
@@ -465,7 +465,7 @@ def test_after_a_reset_files_are_adopted_anew(pipeline: New) -> None:
     assert {file["state"] for file in cleaned.value} == {"loaded"}
 
 
-@pytest.mark.follows_hint("if that is right, 'loading: {adopt_mb: …}' lets it pass")
+@pytest.mark.follows_hint("to adopt it, raise 'loading: {adopt_mb: …}'")
 @pytest.mark.parametrize("as_it_is", [True, False], ids=["as it is", "unpacked"])
 def test_a_file_that_is_too_large_is_named_and_left(pipeline: New, *, as_it_is: bool) -> None:
     it = new(pipeline, settings="loading: {adopt_mb: 1}")
@@ -479,7 +479,7 @@ def test_a_file_that_is_too_large_is_named_and_left(pipeline: New, *, as_it_is: 
     assert ended.code == 1, ended
     assert f"{key} does not fit" in said
     assert ("it has 1 MB, more than 1 MB" if as_it_is else "30,000 rows take") in said
-    assert "lets it pass" in said
+    assert "to adopt it, raise" in said
     config = Path(it.config)
     config.write_text(config.read_text().replace("adopt_mb: 1", "adopt_mb: 5"))
     assert it.call(*LOAD).code == 0

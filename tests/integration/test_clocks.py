@@ -48,7 +48,7 @@ def follow_hint(it: Pipeline) -> None:
     """Sync, which must fail, and run the command that the hint names."""
     ended = it.sync("--json")
     assert (ended.code, ended.table["rows"]) == (1, 0)
-    assert "rows that are stamped meanwhile would not be seen" in ended.table["error"]
+    assert "rows stamped in between would be missed" in ended.table["error"]
     command = shlex.split(ended.table["hint"].partition("'floodmark ")[2].partition("' goes")[0])
     assert it.call(*command).code == 0
 

@@ -178,7 +178,7 @@ def test_another_cursor_of_a_keyless_table(pipeline: New) -> None:
     assert_equal(it)
 
 
-@pytest.mark.follows_hint("new rows come from id … on and are not seen")
+@pytest.mark.follows_hint("new rows get ids from … on and are not seen")
 def test_table_that_was_emptied(pipeline: New) -> None:
     it = make(pipeline, "{cursor: id}")
     add(it, 2)
@@ -191,7 +191,9 @@ def test_table_that_was_emptied(pipeline: New) -> None:
     assert sorted(target(it, "SELECT v FROM t WHERE id <= 2")) == [("a3",), ("b3",)]
 
 
-@pytest.mark.follows_hint("reads them anew; 'floodmark s3clean clean -t …' removes the older files")
+@pytest.mark.follows_hint(
+    "reads them again; 'floodmark s3clean clean -t …' removes the older files"
+)
 def test_column_that_is_hashed_by_now(pipeline: New) -> None:
     it = make(pipeline)
     text = Path(it.config).read_text()

@@ -118,8 +118,8 @@ def test_what_is_large_and_has_no_cursor_is_left_to_decide_on(init: Init) -> Non
     assert "      # init_b.large: {cursor: none}\n" in Path("floodmark.yml").read_text()
     text = Path("floodmark.yml").read_text()
     words = " ".join(text.replace("#", " ").split())
-    assert "it is left out because it would be read whole with each sync init_b.large:" in words
-    assert "      # a view, not a table: it is read whole with each sync if you" in text
+    assert "it is left out because every sync would read it in full init_b.large:" in words
+    assert "      # a view, not a table: if you include it, every sync reads it" in text
     assert "      # init_a.seen: {cursor: none}\n" in text
     assert "      # init_a.broken: {}\n" in text
     why = "1 cannot be read, 1 large without a cursor, 1 view"

@@ -155,7 +155,7 @@ def test_key_that_changed_within_a_walk_is_refused(pipeline: Callable[..., Pipel
     ask_once(it, "ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (b, a)")
     ended = it.call("sync", "-p", "main")
     assert ended.code == 1
-    assert "a first load along its key (a, b) is under way" in ended.out + ended.err
+    assert "a first load along its key (a, b) is in progress" in ended.out + ended.err
     assert it.call("watermark", "reset", "-t", f"PROD:{it.schema}.t", "--force").code == 0
     sync(it)
     assert target(it) == source(it)

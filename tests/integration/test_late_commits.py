@@ -307,7 +307,7 @@ def test_a_table_that_was_emptied_says_that_its_new_rows_are_not_seen(
     ask_once(it, f"CREATE TABLE t (id INT {counter} PRIMARY KEY, v INT) COMMENT 'AUTO_INCREMENT=9'")
     ask_once(it, f"INSERT INTO t SELECT seq, 0 FROM {numbers(1, 50)}")
     assert it.synced()["rows"] == 50
-    warned = "new rows come from id 1 on and are not seen"
+    warned = "new rows get ids from 1 on and are not seen"
     ask_once(it, "DELETE FROM t WHERE id = 50")
     if counter:  # the counter goes on, so new rows will be seen
         assert "are not seen: was" not in " ".join(it.synced()["warnings"])

@@ -138,7 +138,7 @@ def test_a_lost_target_is_noticed_though_nothing_is_new(warehouse: Warehouse) ->
     lose(warehouse, single)
     notices: list[Notice] = []
     load(warehouse, single, batch_bytes=TOGETHER, load_only=True, report=notices.append)
-    assert "has lost what was loaded" in notices[0].message
+    assert "has lost loaded rows" in notices[0].message
     check_loaded(warehouse, single)
 
 
@@ -150,7 +150,7 @@ def test_without_a_key_rows_of_which_the_ledger_is_lost_are_not_loaded_twice(
     load(warehouse, keyless, batch_bytes=TOGETHER)
     warehouse.query(f"DROP TABLE {{schema}}.{LEDGER}")
     for _ in range(2):
-        with pytest.raises(FloodmarkError, match=r"keyless holds 3 rows, .* tells of 0") as it:
+        with pytest.raises(FloodmarkError, match=r"keyless has 3 rows, .* lists 0") as it:
             load(warehouse, keyless, batch_bytes=TOGETHER, load_only=True)
         assert "empty keyless" in str(it.value.hint)
     warehouse.query('DELETE FROM {schema}."keyless"')

@@ -177,7 +177,7 @@ NO_EFFECT = [
     (BY_TIME, "{cursor: [update_at, id]}", ID, "an id alone is no position", "add --timestamp"),
     (BY_TIME, "{cursor: update_at}", ID, "an id alone is no position", "add --timestamp"),
     (BY_TIME, "{}", ID, "an id alone is no position", "add --timestamp"),
-    (BY_CODE, "{}", BOTH, "code is char(5) and no whole number", "leave out --id"),
+    (BY_CODE, "{}", BOTH, "code is char(5), not an integer", "leave out --id"),
     (KEYLESS, "{cursor: update_at}", BOTH, "(update_at) has no id", "leave out --id"),
     (WHOLE, "{}", ID, "is read whole each time", "name a 'cursor'"),
     (BY_TIME, "{cursor: none}", TIME, "is read whole each time", "name a 'cursor'"),

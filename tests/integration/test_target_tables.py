@@ -165,7 +165,7 @@ def test_another_target_gets_everything_though_nothing_is_new(
     edit(it, ("./warehouse.duckdb", "./other.duckdb"))
     ended = it.call("sync", "-p", "main")
     assert ended.code == 0, ended
-    assert "other.duckdb/t now, no longer duckdb:" in ended.err
+    assert "other.duckdb/t instead of duckdb:" in ended.err
     with duckdb.connect(str(it.folder / "other.duckdb")) as database:
         assert database.execute("SELECT COUNT(*) FROM t").fetchall() == [(20,)]
     for _ in range(2):  # another kind of target, and then another schema

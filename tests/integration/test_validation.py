@@ -254,7 +254,7 @@ def test_a_table_at_work_is_left_alone(warehouse: Warehouse) -> None:
     with open_store(warehouse.lake.open()).lease(table.name):
         found = look(warehouse, table)
         assert found.differences == ()
-        assert "is at work on it" in found.remarks[-1]
+        assert "is working on it" in found.remarks[-1]
         with pytest.raises(FloodmarkError, match="held by"):
             repair(warehouse, table)
 

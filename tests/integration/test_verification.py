@@ -355,7 +355,7 @@ def test_rows_in_quarantine_are_counted_apart(
     ended = verify(it)
     found = ended.table["verification"]
     assert (ended.code, ended.table["quarantined_rows"], found["quarantined"]) == (0, 2, 2)
-    assert "2 rows cannot be in the target: see quarantine" in ended.err
+    assert "2 rows are in quarantine, and so not in the target" in ended.err
     assert it.watermark().verified_state.position == it.watermark().position
     warehouse.query("DELETE FROM {schema}.t WHERE id = 4")
     found = compare_all(it)

@@ -123,7 +123,7 @@ def _find(session: MysqlSession, name: TableName) -> dict[str, Any]:
     if roles := _inactive_roles(session):
         hint = (
             f"the user has a role that is not active: SET DEFAULT ROLE {', '.join(roles)} FOR the"
-            " user (on MySQL: TO the user) makes it so"
+            " user (on MySQL: TO the user) activates it"
         )
     elif nearest:
         hint = f"did you mean {' or '.join(nearest)}?"

@@ -248,7 +248,7 @@ def _translate(error: pymysql.MySQLError, connection: MysqlConnection) -> Floodm
     origin = getattr(error, "original_exception", None)  # what PyMySQL could not connect for
     if code == CR.CR_SSL_CONNECTION_ERROR or isinstance(origin, SSLError):
         failure = tls_failure(f"MySQL at {place}", connection, str(origin or reason))
-        return failure or FloodmarkError(f"MySQL at {place} cannot be reached encrypted: {reason}")
+        return failure or FloodmarkError(f"MySQL at {place}: encryption failed: {reason}")
     if is_another_server(error):
         return AnotherServer(f"MySQL at {place}")
     if code == _SECURE_TRANSPORT_REQUIRED:
@@ -262,11 +262,11 @@ def _translate(error: pymysql.MySQLError, connection: MysqlConnection) -> Floodm
             hint += "; where encryption is required, add 'tls: {}'"
         return ConfigError(f"MySQL at {place} refuses user {connection.user!r}", hint=hint)
     if code in _NOT_ALLOWED:
-        return FloodmarkError(message, hint=f"grant user {connection.user!r} what is missing")
+        return FloodmarkError(message, hint=f"grant user {connection.user!r} the missing privilege")
     if code in _UNREACHABLE:
         return FloodmarkError(
             f"MySQL at {place} does not answer: {reason}",
-            hint="check 'host' and 'port' of the connection, and that the server runs",
+            hint="check 'host' and 'port' of the connection, and that the server is running",
         )
     if code in _HOST_REFUSED:
         return FloodmarkError(message, hint="allow this machine's address on the server")

@@ -110,7 +110,7 @@ def _next_end(session: MysqlSession, scan: Scan, start: Values, *, skip: int) ->
 def _too_many_together(values: Found, limit: int) -> UsageError:
     return UsageError(
         f"more than {limit} rows must be read together, up to {', '.join(map(str, values))}:"
-        " no key tells them apart, or they have no moment in time",
+        " they have the same cursor value, or one that is no valid time",
         hint="raise --limit; a primary key tells rows of one moment apart",
     )
 

@@ -237,6 +237,6 @@ def read_heartbeat(session: MysqlSession, table: str, column: str) -> datetime |
         return as_utc(value if isinstance(value, datetime) else datetime.fromisoformat(str(value)))
     except (ValueError, OverflowError):  # a zone can carry a date over the calendar's end
         raise FloodmarkError(
-            f"heartbeat table {table}: {column} holds {value!r}, which is no moment in time",
+            f"heartbeat table {table}: {column} holds {value!r}, which is not a time",
             hint="name a TIMESTAMP, a DATETIME or text in UTC as 'column' of 'heartbeat'",
         ) from None

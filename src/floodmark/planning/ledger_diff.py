@@ -38,9 +38,9 @@ def why_not_loaded(
     """Say why rows that the watermark calls loaded are not in the target; None if they are."""
     tracked = state.total_rows + state.quarantined_rows
     if state.target not in (None, place) and tracked:
-        return f"the target is {place} now, no longer {state.target}; loading what it lacks"
+        return f"the target is now {place} instead of {state.target}; loading what it lacks"
     if loaded_rows(ledger) + quarantined_rows(ledger) < tracked:
-        return "the target has lost what was loaded; loading it again"
+        return "the target has lost loaded rows; loading them again"
     return None
 
 

@@ -110,9 +110,9 @@ def find_files(adoption: Adoption, table: TableName, watermark: Watermark | None
         if not found:
             return ForeignFiles()
         raise FloodmarkError(
-            f"{table}: Found {len(found):,} files, but nothing says which are wanted: it was never"
-            " extracted",
-            hint=f"say after which time: floodmark watermark set -t {table} --timestamp …",
+            f"{table}: Found {len(found):,} files, but no time from which to adopt them: it was"
+            " never extracted",
+            hint=f"set that time: floodmark watermark set -t {table} --timestamp …",
         )
     files = sort_files(found, _known_files(adoption.store, table, watermark), window)
     adoption.report(Notice("info", f"{table}: {window}"))
@@ -167,18 +167,17 @@ def _read_shape(
     cursor = choice.cursor
     if wanted.hash:
         raise FloodmarkError(
-            f"{table} has columns to hash, and what would be adopted holds them as they were",
+            f"{table} has columns to hash, and the files to adopt have them in clear text",
             hint="load the files by other means",
         )
     if cursor.kind == "none":
         raise FloodmarkError(
-            f"{table} is read whole each time, and would replace what is adopted",
+            f"every sync reads {table} in full, which would replace the adopted rows",
             hint="sync it without --adopt",
         )
     if not source.primary_key:
         raise FloodmarkError(
-            f"{table} has no primary key: rows that are adopted could not be told from those that"
-            " are extracted, and might be there twice",
+            f"{table} has no primary key: adopted rows might be duplicates of extracted ones",
             hint="load the files by other means",
         )
     shown = lake_columns(source, columns)
@@ -222,7 +221,7 @@ def _refuse_large(info: ObjectInfo, most_bytes: int) -> None:
     if info.size > most_bytes:
         raise FloodmarkError(
             f"it has {info.size >> 20:,} MB, more than {most_bytes >> 20:,} MB",
-            hint="if that is right, 'loading: {adopt_mb: …}' lets it pass",
+            hint="to adopt it, raise 'loading: {adopt_mb: …}'",
         )
 
 
@@ -291,7 +290,7 @@ def _data_file(
         etag = objects.put(path, data)
     written = look_into(data, columns, shape.primary_key, adoption.most_file_bytes)
     if written.mismatches or not written.exact:
-        raise FloodmarkError(f"{file.info.key} was changed meanwhile", hint="run it again")
+        raise FloodmarkError(f"{file.info.key} changed during the adoption", hint="run it again")
     return DataFile(
         path=path,
         rows=written.rows,

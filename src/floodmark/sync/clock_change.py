@@ -42,7 +42,7 @@ def check_clock_change(
     wall = present.at + timedelta(seconds=present.offset_seconds)
     if moment > wall + _SKEW:
         raise _put_back(
-            f"{table}: its position {position.base} lies ahead of the clock that stamps its rows,"
+            f"{table}: its position {position.base} is ahead of the clock that stamps its rows,"
             f" {wall:%Y-%m-%d %H:%M:%S}",
             str(table),
             wall - _elapsed(watermark, present.at) - _SKEW,
@@ -57,9 +57,9 @@ def _elapsed(watermark: Watermark, now: datetime) -> timedelta:
 
 def _put_back(what: str, table: str, moment: datetime) -> FloodmarkError:
     return FloodmarkError(
-        f"{what}: rows that are stamped meanwhile would not be seen",
+        f"{what}: rows stamped in between would be missed",
         hint="if that clock is right, 'floodmark watermark set -t"
-        f' {table} --timestamp "{moment:%Y-%m-%d %H:%M:%S}"\' goes back to where it stands',
+        f' {table} --timestamp "{moment:%Y-%m-%d %H:%M:%S}"\' moves the position back to it',
     )
 
 

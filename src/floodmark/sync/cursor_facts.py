@@ -52,7 +52,7 @@ def _id_problem(table: SourceTable, cursor: Cursor) -> str | None:
     column = table.column(cursor.key[0])
     if key_kind(column) == "integer":
         return None
-    return f"in its cursor {cursor}, {column.name} is {column.column_type} and no whole number"
+    return f"in its cursor {cursor}, {column.name} is {column.column_type}, not an integer"
 
 
 def count_between(

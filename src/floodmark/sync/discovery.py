@@ -36,7 +36,7 @@ def propose(source: SourceTable, choice: CursorChoice) -> Proposal:
     large = choice.cursor.kind == "none" and source.estimated_rows >= LARGE_ROWS
     reasons = list(choice.reasons)
     if large:
-        reasons.append("it is left out because it would be read whole with each sync")
+        reasons.append("it is left out because every sync would read it in full")
     return Proposal(
         table=source.name.unscoped,
         schema=source.name.schema,
@@ -74,7 +74,7 @@ def _look(
     except FloodmarkError as error:
         return _left_out(table, error.message, "cannot be read")
     what = kind.lower()
-    why = f"a {what}, not a table: it is read whole with each sync if you include it"
+    why = f"a {what}, not a table: if you include it, every sync reads it in full"
     return structs.replace(_left_out(table, why, what), cursor=())
 
 

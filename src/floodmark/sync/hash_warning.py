@@ -25,10 +25,10 @@ def clear_text_left(
             return Notice(
                 "warning",
                 f"{table}: {', '.join(names)} will be hashed from now on; rows read before have it"
-                " in clear, in the lake and in the target",
+                " in clear text in the lake and in the target",
                 "clear_text",
                 str(table),
-                hint=f"'floodmark watermark reset -t {table}', then sync, reads them anew;"
+                hint=f"'floodmark watermark reset -t {table}', then sync, reads them again;"
                 f" 'floodmark s3clean clean -t {table}' removes the older files",
             )
     return None

@@ -28,8 +28,8 @@ def refuse_doubled_rows(
     held = target.count(target_table(name, chunks[-1])) or 0
     if held > rows:
         raise FloodmarkError(
-            f"{table}: {name} holds {held:,} rows, and the ledger tells of {rows:,};"
-            " without a primary key, what is loaded again would be there twice",
+            f"{table}: {name} has {held:,} rows, and the ledger lists {rows:,}; without a primary"
+            " key, loading again would duplicate rows",
             hint=f"empty {name} in the target, then 'floodmark watermark reset -t {table}"
             " --load-only' and sync load it again",
         )
@@ -42,8 +42,8 @@ def refuse_lost_table(
     replaced = any(chunk.reload for chunk in chunks_in(pending))
     if rows and not replaced and not target.columns_held(expected):
         raise FloodmarkError(
-            f"the target has no table {expected.name}, though the ledger says that {rows:,} rows of"
-            f" {table} were loaded",
+            f"the target has no table {expected.name}, but its ledger lists {rows:,} loaded rows of"
+            f" {table}",
             hint=f"'floodmark watermark reset -t {table} --load-only', then sync, loads all again",
         )
 
@@ -55,7 +55,7 @@ def refuse_other_keys(table: TableName, name: str, manifests: Sequence[Manifest]
     """
     if change := key_change(manifests):
         raise SchemaConflict(
-            f"the primary key of {name} was {change[0]}, and is {change[1]} by the source's schema",
+            f"the primary key of {name} changed from {change[0]} to {change[1]} in the source",
             hint=f"drop {name} in the target, then 'floodmark watermark reset -t {table}"
             " --force' and sync read it again",
         )
@@ -72,7 +72,7 @@ def refuse_late_rows(
         later, columns = found
         raise FloodmarkError(
             f"{table}: manifest {pending[0].head} would be loaded after {later.head},"
-            f" which gave all rows before it their value of {columns}",
+            f" which already filled {columns} in all earlier rows",
             hint=f"'floodmark watermark reset -t {table} --load-only --force', then sync, loads all"
             " again in order",
         )

@@ -35,7 +35,7 @@ def check_machine_clock(
     way = "ahead" if before > theirs else "behind"
     raise WrongClock(
         f"this machine's clock says {stamped(ours)} and {other} says {stamped(theirs)}: it is"
-        f" {apart // _SECOND * _SECOND} {way}, and at most {CLOCK_SKEW} are allowed for;"
+        f" {apart // _SECOND * _SECOND} {way}, and at most {CLOCK_SKEW} is allowed;"
         " nothing was committed",
         hint="set the clock that is wrong (NTP), then run the command again; 'floodmark doctor'"
         " compares all of them",

@@ -53,8 +53,8 @@ def find_fills(
         report(
             Notice(
                 "info",
-                f"{table}: {name} is no longer in the source; the target keeps the column, and rows"
-                " that come from now on have NULL there",
+                f"{table}: {name} is no longer in the source; the target keeps the column, and new"
+                " rows have NULL in it",
             )
         )
     # Files of an older system have columns in an order of their own.
@@ -174,8 +174,8 @@ class _Question:
             what = f"its column {name} has changed places with another {becomes} since {read} were"
             what += " read: their names may have been swapped"
         else:
-            what = f"its column {name} was {was} when {read} were read, and is {becomes}: their"
-            what += " values may be others by now"
+            what = f"its column {name} was {was} when {read} were read, and is now {becomes}: their"
+            what += " values may have changed"
         if self._is_key or (self._table.primary_key and not self._keyed):
             return FloodmarkError(f"{table}: {what}", hint=other_keys_hint(table))
         stage = " --extract-only" if self._table.primary_key else ""

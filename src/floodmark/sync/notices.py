@@ -27,7 +27,7 @@ def notices_of(result: TableResult) -> Iterator[Notice]:
         yield notice("info", change, "target_changed")
     if result.left_out_files:
         other = f"{result.left_out_files:,} files of an older system"
-        yield notice("warning", f"{other} were created at another time and not adopted")
+        yield notice("warning", f"{other} are outside the time window and were not adopted")
     if result.left_out_manifests:
         left_out = (
             f"left out {counted(result.left_out_manifests, 'manifest')} of"
@@ -40,7 +40,7 @@ def notices_of(result: TableResult) -> Iterator[Notice]:
     if result.quarantined_rows:
         quarantined = (
             f"{counted(result.quarantined_rows, 'row')} went to quarantine;"
-            " 'watermark get --show-files' names the files"
+            " 'watermark get --show-files' lists the files"
         )
         yield notice("warning", quarantined, "quarantined")
     for column, count in result.zero_dates.items():
@@ -57,13 +57,15 @@ def notices_of_verification(table_name: str, verified: VerificationResult) -> It
     for remark in verified.remarks:
         yield Notice("warning", f"{table_name}: {remark}", table=table_name)
     if verified.quarantined:
-        aside = f"{counted(verified.quarantined, 'row')} cannot be in the target: see quarantine"
+        aside = (
+            f"{counted(verified.quarantined, 'row')} are in quarantine, and so not in the target"
+        )
         yield Notice("info", f"{table_name}: {aside}", table=table_name)
     if verified.moved:
         moved = f"{counted(verified.moved, 'row')} changed in the source since the load"
         yield Notice(
             "info",
-            f"{table_name}: {moved}; the next sync has them, or quarantine",
+            f"{table_name}: {moved}; the next sync loads or quarantines them",
             table=table_name,
         )
 

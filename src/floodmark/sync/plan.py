@@ -173,8 +173,8 @@ def _refuse_other_key(source: SourceTable, before: tuple[str, ...] | None) -> No
     """FloodmarkError if a walk along the key is under way, and the key has changed since."""
     if before and before != source.primary_key:
         raise FloodmarkError(
-            f"{source.name}: a first load along its key ({', '.join(before)}) is under way, and the"
-            f" key is ({', '.join(source.primary_key)}) by now",
+            f"{source.name}: a first load along its key ({', '.join(before)}) is in progress, and"
+            f" the key is now ({', '.join(source.primary_key)})",
             hint=f"'floodmark watermark reset -t {source.name}', then sync, reads it again",
         )
 
@@ -189,10 +189,10 @@ def _beyond(
     if coming > start.id:
         return None
     return (
-        f"{source.name}: its position is {start}, but new rows come from id {coming} on and are not"
+        f"{source.name}: its position is {start}, but new rows get ids from {coming} on and are not"
         " seen: was the table emptied, or restored from a backup? Then 'floodmark watermark reset"
-        f" -t {source.name}' reads it anew, and 'watermark set -t {source.name} --id"
-        f" {coming - 1}' goes on from there"
+        f" -t {source.name}' reads it again, and 'watermark set -t {source.name} --id"
+        f" {coming - 1}' continues from there"
     )
 
 
@@ -312,6 +312,6 @@ def _reload_edges(
 def _refuse_limit(table: TableName, limit: int | None) -> None:
     if limit is not None:
         raise UsageError(
-            f"{table} is read whole each time: with --limit {limit} the rest of it would be lost",
-            hint="leave out --limit, or name a cursor for the table",
+            f"every sync reads {table} in full: with --limit {limit} the other rows would be lost",
+            hint="leave out --limit, or configure a cursor for the table",
         )

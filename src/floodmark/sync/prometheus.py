@@ -4,24 +4,27 @@ import re
 from collections.abc import Iterable
 from threading import Lock
 
-# A family's type and help; docs/metrics.md says more of each.
+# Type and help text of each metric; docs/metrics.md has the details.
 FAMILIES = {
-    "floodmark_lag_seconds": ("gauge", "How old the moment is up to which a stage has everything."),
-    "floodmark_fresh_timestamp_seconds": ("gauge", "Up to when a stage has everything."),
-    "floodmark_held_back_seconds": ("gauge", "For how long a table has been held back."),
-    "floodmark_last_success_timestamp_seconds": ("gauge", "When a table last went well."),
-    "floodmark_rows_total": ("counter", "Rows that went through a stage."),
+    "floodmark_lag_seconds": ("gauge", "Age of the moment up to which a stage is complete."),
+    "floodmark_fresh_timestamp_seconds": ("gauge", "Moment up to which a stage is complete."),
+    "floodmark_held_back_seconds": ("gauge", "How long a table has been held back."),
+    "floodmark_last_success_timestamp_seconds": ("gauge", "Time of the last success of a table."),
+    "floodmark_rows_total": ("counter", "Rows processed by a stage."),
     "floodmark_files_total": ("counter", "Data files in the lake."),
-    "floodmark_file_bytes_total": ("counter", "Their bytes."),
+    "floodmark_file_bytes_total": ("counter", "Bytes of data files in the lake."),
     "floodmark_quarantined_rows_total": ("counter", "Rows that the target cannot hold."),
-    "floodmark_work_seconds_total": ("counter", "Seconds that a stage was at work."),
-    "floodmark_recoveries_total": ("counter", "Watermarks that were damaged or lost, and mended."),
-    "floodmark_conflicts_total": ("counter", "Races lost to other writers, and tables they held."),
+    "floodmark_work_seconds_total": ("counter", "Time that a stage was running."),
+    "floodmark_recoveries_total": ("counter", "Damaged or lost watermarks that were repaired."),
+    "floodmark_conflicts_total": (
+        "counter",
+        "Lost races with other writers, and tables held by other runs.",
+    ),
     "floodmark_failures_total": ("counter", "Rounds in which a table failed."),
-    "floodmark_rounds_total": ("counter", "Rounds, also those that failed."),
-    "floodmark_last_round_timestamp_seconds": ("gauge", "When the last round ended."),
+    "floodmark_rounds_total": ("counter", "Rounds, including failed ones."),
+    "floodmark_last_round_timestamp_seconds": ("gauge", "End of the last round."),
 }
-# What neither the watermark nor the lake remembers. A metrics file does, from one run to the next.
+# Not in the watermark or the lake; kept from one run to the next in the metrics file.
 KEPT = {
     "floodmark_last_success_timestamp_seconds",
     "floodmark_work_seconds_total",
@@ -33,7 +36,7 @@ _SAMPLE = re.compile(r"(\w+)(?:\{(.*)\})? ([0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]{1,2
 
 
 class Metrics:
-    """The last value of each series. May be read and written by several threads."""
+    """The last value of each series. Thread-safe."""
 
     def __init__(self) -> None:
         self._values: dict[str, dict[str, float]] = {family: {} for family in FAMILIES}
@@ -45,13 +48,13 @@ class Metrics:
             self._values[family][_write_labels(labels)] = value
 
     def add(self, family: str, amount: float, **labels: str) -> None:
-        """Add to a value, which begins at zero."""
+        """Add to a value, initially zero."""
         with self._lock:
             series, key = self._values[family], _write_labels(labels)
             series[key] = series.get(key, 0.0) + amount
 
     def recall(self, text: str, tables: Iterable[str]) -> None:
-        """Take up what an earlier run wrote of these tables and only it could know."""
+        """Restore the values of these tables that only an earlier run's file has."""
         known = {"", *(_write_labels({"table": table}) for table in tables)}
         for line in text.splitlines():
             found = _SAMPLE.fullmatch(line)
@@ -61,7 +64,7 @@ class Metrics:
                     self._values[found[1]][labels] = float(found[3])
 
     def write(self, now: float) -> str:
-        """All that is known, with the lag as of now."""
+        """Return all values as text, with the lag as of now."""
         with self._lock:
             fresh = self._values["floodmark_fresh_timestamp_seconds"]
             lag = {labels: max(0.0, now - moment) for labels, moment in fresh.items()}

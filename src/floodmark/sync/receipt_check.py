@@ -12,7 +12,7 @@ def check_receipts(plan: ChunkPlan, receipts: Sequence[Receipt]) -> None:
         raise FloodmarkError("the receipts do not match the windows of the chunk")
     paths = [file.path for receipt in receipts for file in receipt.files]
     if len(set(paths)) != len(paths):
-        raise FloodmarkError("two tasks say that they wrote the same file")
+        raise FloodmarkError("two tasks reported the same file")
     for window, receipt in zip(plan.windows, receipts, strict=True):
         _check_range(window, receipt)
 
@@ -26,6 +26,6 @@ def _check_range(window: Window, receipt: Receipt) -> None:
         before_end = file.last.is_start or file.last.compare(window.end) in (-1, 0, None)
         if not (after_start and before_end):
             raise FloodmarkError(
-                f"{file.path} holds rows from {file.first} to {file.last}, outside its window"
+                f"{file.path} has rows from {file.first} to {file.last}, outside its window"
                 f" from {window.start} to {window.end}"
             )

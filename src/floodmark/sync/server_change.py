@@ -48,7 +48,7 @@ def check_server_change(
     if reason:
         flag = "--id" if plan.choice.cursor.kind == "id" else "--timestamp"
         raise ServerBehind(
-            f"{table}: its position was read from server {before}, and now there is"
+            f"{table}: its position was read from server {before}, and this is server"
             f" {source.server.identity}: {reason}",
             hint="if it is a replica that is catching up, try again later; if it was promoted"
             f" without them, 'floodmark watermark set -t {table} {flag} …' goes back to before"
@@ -57,7 +57,7 @@ def check_server_change(
     source.announce(
         Notice(
             "warning",
-            f"another server than before: {source.server.identity} instead of {before};"
+            f"the server is now {source.server.identity} instead of {before};"
             f" it has everything that was read there, by {how}",
             "server_changed",
         ),

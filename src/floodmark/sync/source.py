@@ -314,7 +314,7 @@ class _PrimaryWatch(_Watch):
         activity = read_activity(session, server)
         # A read-only server that replicates from nobody may be named as its own primary.
         if role.kind != "primary" and not (same and facts.channels == () and not facts.group):
-            why = f"the configured primary is none: {role.why}"
+            why = f"the configured primary is not a primary: {role.why}"
             return structs.replace(activity, held=why, hint=role.hint)
         if same or activity.held:
             return activity
@@ -339,15 +339,12 @@ class _PrimaryWatch(_Watch):
         if not gtids:
             return (
                 "the primary has no GTIDs to wait for (MySQL: gtid_mode=ON; MariaDB: log_bin), so"
-                " it cannot be seen what the replica has executed"
+                " it is not known what the replica has executed"
             )
         with self._source.session() as session:
             if wait_for_gtids(session, replica, gtids, settings.wait_seconds):
                 return None
-        return (
-            f"after {settings.wait_seconds:g} s the replica has not executed all that the primary"
-            " had committed"
-        )
+        return f"the replica did not catch up with the primary within {settings.wait_seconds:g} s"
 
 
 class Sources:

@@ -95,7 +95,7 @@ class SparkEngine:
             # Java has gone away, most likely: killed for want of memory, or by hand.
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise FloodmarkError(
-                f"Spark broke down: {reason}", hint="run the command again, with --debug to see why"
+                f"Spark failed: {reason}", hint="run the command again, with --debug to see why"
             ) from error
         finally:
             self._used = time.monotonic()
@@ -124,7 +124,7 @@ class SparkEngine:
         try:
             self._running.close()
         except Exception as error:  # noqa: BLE001 - a Spark that is gone cannot be stopped
-            self._report(Notice("debug", f"Spark did not stop in order: {error}"))
+            self._report(Notice("debug", f"Spark did not stop cleanly: {error}"))
 
     def _start_ahead(self) -> None:
         with suppress(Exception):  # whoever needs it tries again, and hears why it does not start
@@ -134,7 +134,7 @@ class SparkEngine:
         with self._lock:
             self.check()
             if self._session is not None and not self._session.is_alive():
-                self._report(Notice("warning", "Spark has gone away"))
+                self._report(Notice("warning", "Spark stopped unexpectedly; starting it again"))
                 self._close()
             if self._session is None:
                 self._began = time.monotonic()

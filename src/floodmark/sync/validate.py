@@ -43,7 +43,7 @@ def validate_table(store: WatermarkStore, table: TableName, loading: Loading | N
         return _remarked(findings, "it is in no pipeline, so there is no target to compare with")
     lease = read_lease(store.objects, table)
     if lease is not None and lease.held(store.now()):
-        return _remarked(findings, f"{lease.owner} is at work on it; the target was not looked at")
+        return _remarked(findings, f"{lease.owner} is working on it; the target was not checked")
     for _ in range(LOOKS):
         before = _stand(store, table)
         if before is None:

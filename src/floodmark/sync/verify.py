@@ -19,6 +19,7 @@ from floodmark.config.models import TableSettings
 from floodmark.errors import DifferenceFound, ExitCode, FloodmarkError
 from floodmark.model.cursor import Cursor
 from floodmark.model.extraction import Edge, Route
+from floodmark.model.formatting import counted
 from floodmark.model.load import TargetTable
 from floodmark.model.log_state import ManifestId
 from floodmark.model.manifest import Chunk, Column
@@ -197,7 +198,7 @@ def _plan(
         held, by_meaning = target.columns_held(asked), target.rewritten_json(asked)
     if not held:
         raise DifferenceFound(
-            f"the target has no table {verification.target_name}, though {table} was loaded",
+            f"the target has no table {verification.target_name}, but {table} was loaded",
             hint=f"'floodmark watermark reset -t {table} --load-only', then sync, loads it again",
         )
     by_key = choice.index is None and can_split_by_key(source)
@@ -308,8 +309,8 @@ class _Comparing:
             seconds=time.monotonic() - self._began,
         )
         if result.undated:
-            what = "row whose cursor is" if result.undated == 1 else "rows whose cursors are"
-            remark = f"{result.undated:,} {what} a zero or partial date, and not compared"
+            rows = counted(result.undated, "row")
+            remark = f"{rows} not compared: the cursor is a zero or partial date"
             result = structs.replace(result, remarks=(*result.remarks, remark))
         if result.differences:
             error = result.summary
