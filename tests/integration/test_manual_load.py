@@ -248,9 +248,9 @@ BOTH, ONE, NONE = ("code", "id"), ("id",), ()
 @pytest.mark.parametrize(
     ("before", "after", "shown"),
     [
-        (BOTH, ONE, r"was \(code, id\), and is \(id\)"),
-        (BOTH, NONE, r"was \(code, id\), and is nothing"),
-        (NONE, BOTH, r"was nothing, and is \(code, id\)"),
+        (BOTH, ONE, r"from \(code, id\) to \(id\)"),
+        (BOTH, NONE, r"from \(code, id\) to nothing"),
+        (NONE, BOTH, r"from nothing to \(code, id\)"),
     ],
 )
 def test_rows_of_another_key_are_refused(

@@ -249,7 +249,7 @@ def test_a_table_whose_cursor_was_changed(pipeline: New) -> None:
 @pytest.mark.parametrize(
     ("before", "after", "reason"),
     [
-        ("none", "update_at", "has no primary key, and was read before by another cursor"),
+        ("none", "update_at", "has no primary key, and was read by another cursor before"),
         ("update_at", "id", "its position was read by (update_at), and its cursor is (id) now"),
     ],
 )

@@ -1,10 +1,10 @@
-"""Adoption: Parquet files of older systems, which no manifest names, become part of a table.
+"""Adopt Parquet files of older systems into a table's log.
 
-    lease → watermark → which files? → do they all fit the source's schema? → manifests
+    lease → watermark → list the files → check them against the source's schema → manifests
 
 Nothing is committed unless every file fits. A crash before a manifest leaves at most files that
-nobody names; after it, the rest is found by the next run. No file is adopted twice: manifests name
-it, and of two runs only one can take the next number. After a reset it is adopted anew.
+no manifest lists; after it, the next run finds the rest. No file is adopted twice: its manifest
+lists it, and of two runs only one can take the next number. After a reset it is adopted again.
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,13 +32,13 @@ from floodmark.storage.objects import ObjectInfo, is_key
 from floodmark.sync.log_facts import Known, known_of
 from floodmark.sync.plan import lake_columns, read_shape
 
-MISFITS_SHOWN = 5
+MISMATCHES_SHOWN = 5
 
 
 class Adoption(Struct, frozen=True, kw_only=True):
-    """How files of older systems are adopted in this run.
+    """How to adopt files of older systems in this run.
 
-    They are looked for in `folder`, or else wherever older systems kept a table's files.
+    They are searched in `folder`, or else wherever older systems kept a table's files.
     """
 
     store: WatermarkStore
@@ -51,7 +51,7 @@ class Adoption(Struct, frozen=True, kw_only=True):
 
 
 class AdoptionResult(Struct, frozen=True, kw_only=True):
-    """What was adopted of a table, and what lay outside of the window."""
+    """Files and rows adopted, and the files outside of the time window."""
 
     files: int = 0
     rows: int = 0
@@ -59,7 +59,7 @@ class AdoptionResult(Struct, frozen=True, kw_only=True):
 
 
 class _Shape(Struct, frozen=True, kw_only=True):
-    """What the source says of a table."""
+    """A table's shape in the source."""
 
     columns: tuple[Column, ...]
     primary_key: tuple[str, ...]
@@ -67,7 +67,7 @@ class _Shape(Struct, frozen=True, kw_only=True):
 
 
 class _Fitting(Struct, frozen=True, kw_only=True):
-    """A file that fits; not `exact` if it must be written anew."""
+    """A file that fits; not `exact` if it must be rewritten."""
 
     info: ObjectInfo
     names: tuple[str, ...]
@@ -78,9 +78,9 @@ def adopt_files(
     adoption: Adoption,
     table: TableName,
     connection: MysqlConnection,
-    wanted: TableSettings,
+    table_settings: TableSettings,
 ) -> AdoptionResult:
-    """Adopt what an older system left of a table."""
+    """Adopt an older system's files of a table."""
     store = adoption.store
     with store.lease(table) as lease:
         watermark = store.get(table)
@@ -88,7 +88,9 @@ def adopt_files(
             files = find_files(adoption, table, watermark)
             if not files.chosen:
                 return AdoptionResult(left_out=len(files.left_out))
-            shape = _read_shape(table, connection, wanted, known_of(store.log, table, watermark))
+            shape = _read_shape(
+                table, connection, table_settings, known_of(store.log, table, watermark)
+            )
             fitting = _check_fit(adoption, table, shape, files.chosen)
             rows = 0
             for group in _groups(fitting, adoption.most_bytes):
@@ -103,7 +105,7 @@ def adopt_files(
 
 
 def find_files(adoption: Adoption, table: TableName, watermark: Watermark | None) -> ForeignFiles:
-    """Find an older system's files; FloodmarkError if there are some, and none is wanted."""
+    """Find an older system's files; FloodmarkError if there are some, and none is to be adopted."""
     found = foreign_files(adoption, table)
     window = adoption_window(watermark, adoption.hours) if watermark else None
     if watermark is None or window is None:
@@ -127,7 +129,7 @@ def find_files(adoption: Adoption, table: TableName, watermark: Watermark | None
 
 
 def foreign_files(adoption: Adoption, table: TableName) -> list[ObjectInfo]:
-    """Every file of an older system, adopted or not."""
+    """List every file of an older system, adopted or not."""
     return [info for info in _listed(adoption, table) if is_foreign(info.key)]
 
 
@@ -139,19 +141,19 @@ def _listed(adoption: Adoption, table: TableName) -> Iterator[ObjectInfo]:
     yield from objects.list_objects(lake_layout.data_files(table))
     for spelling in spellings(table):
         if "/" in spelling or not is_key(spelling):
-            continue  # no folder can be called so
+            continue  # not a valid folder name
         folder = lake_layout.older_data_files(spelling)
         for info in objects.list_objects(folder):
-            # A scope may be called like an older system's table, and have tables of its own.
+            # A scope can have the same name as an older system's table, and its own tables.
             if lake_layout.table_of_data_file(info.key) is None:
                 adoption.store.spellings.refuse_ambiguity(table, spelling, folder)
                 yield info
 
 
 def _known_files(store: WatermarkStore, table: TableName, watermark: Watermark) -> set[str]:
-    """Every file that a manifest which may be loaded names, or that one of its files was made of.
+    """Return the paths and origins of all files in manifests that may be loaded.
 
-    What a reset has left behind may not be, but by a manual watermark.
+    Manifests from before a reset count only with a manual watermark.
     """
     manual = watermark.manual_start is not None
     since = None if manual else ManifestId(watermark.redshift_state.eligible_from_epoch, 0)
@@ -160,12 +162,12 @@ def _known_files(store: WatermarkStore, table: TableName, watermark: Watermark) 
 
 
 def _read_shape(
-    table: TableName, connection: MysqlConnection, wanted: TableSettings, known: Known
+    table: TableName, connection: MysqlConnection, table_settings: TableSettings, known: Known
 ) -> _Shape:
     with connect(connection) as session:
-        source, choice, columns = read_shape(session, table, wanted, known)
+        source, choice, columns = read_shape(session, table, table_settings, known)
     cursor = choice.cursor
-    if wanted.hash:
+    if table_settings.hash:
         raise FloodmarkError(
             f"{table} has columns to hash, and the files to adopt have them in clear text",
             hint="load the files by other means",
@@ -189,7 +191,7 @@ def _read_shape(
 def _check_fit(
     adoption: Adoption, table: TableName, shape: _Shape, files: Sequence[ObjectInfo]
 ) -> list[_Fitting]:
-    """Look into every file; FloodmarkError with both sides if one does not fit."""
+    """Check every file; FloodmarkError with both sides if one does not fit."""
     from floodmark.worker.parquet_check import look_into
 
     fitting = []
@@ -206,8 +208,11 @@ def _check_fit(
                 f"{info.key} does not fit {table}: {error.message}", hint=error.hint
             ) from error
         if file.mismatches:
-            more = len(file.mismatches) - MISFITS_SHOWN
-            shown = [*file.mismatches[:MISFITS_SHOWN], *([f"and {more} more"] if more > 0 else [])]
+            more = len(file.mismatches) - MISMATCHES_SHOWN
+            shown = [
+                *file.mismatches[:MISMATCHES_SHOWN],
+                *([f"and {more} more"] if more > 0 else []),
+            ]
             raise FloodmarkError(
                 f"{info.key} does not fit {table}: {'; '.join(shown)}",
                 hint="move it elsewhere, or load it by other means; nothing was adopted",
@@ -217,7 +222,7 @@ def _check_fit(
 
 
 def _refuse_large(info: ObjectInfo, most_bytes: int) -> None:
-    """Before a file is fetched, which takes as much memory as it is large."""
+    """Check the size before a file is read into memory."""
     if info.size > most_bytes:
         raise FloodmarkError(
             f"it has {info.size >> 20:,} MB, more than {most_bytes >> 20:,} MB",
@@ -226,7 +231,7 @@ def _refuse_large(info: ObjectInfo, most_bytes: int) -> None:
 
 
 def _groups(files: Sequence[_Fitting], most_bytes: int) -> Iterator[list[_Fitting]]:
-    """Files that one manifest takes: columns in the same order, and not too much for one load."""
+    """Group files for one manifest each: same column order, and small enough for one load."""
     group: list[_Fitting] = []
     for file in files:
         size = sum(other.info.size for other in group) + file.info.size
@@ -239,7 +244,7 @@ def _groups(files: Sequence[_Fitting], most_bytes: int) -> Iterator[list[_Fittin
 
 
 def _order(file: _Fitting) -> tuple[str, ...] | None:
-    """The order of a file's columns; None for the source's own, if it is written anew."""
+    """Return the order of a file's columns; None if it is rewritten in the source's order."""
     return file.names if file.exact else None
 
 

@@ -1,4 +1,4 @@
-"""How far one table may be read in this round: facts from the server, and the bound they give."""
+"""Find how far one table may be read in this round, from facts of the server."""
 
 import time
 from datetime import timedelta, tzinfo
@@ -29,9 +29,9 @@ def find_bound(
     start: Position,
     since: float,
 ) -> tuple[Bound | None, Activity]:
-    """Fix how far it is safe to read, and what was in flight then; None if there is nothing.
+    """Return how far it is safe to read, and what was in flight; None if there is nothing to read.
 
-    A walk under way keeps the bound that it set out with.
+    A key scan in progress keeps its original bound.
     """
     activity, lag, cursor = server.activity(since), configured_lag(settings), choice.cursor
     if (walking := walk_bound(start)) is not None:
@@ -56,7 +56,7 @@ def _id_bound(
     lag: timedelta | None,
     since: float,
 ) -> tuple[Bound | None, Activity]:
-    """Fix how far ids may be read, by what was in flight after the greatest one was read."""
+    """Return how far ids may be read, given what was in flight after the greatest one was read."""
     find = partial(read_ceiling, table=source, column=column, above=start)
     innodb = source.engine.lower() == "innodb"
     activity, ceiling = server.ceiling(find, since, in_shared_snapshot=innodb)
@@ -84,7 +84,7 @@ def _id_bound(
 def cursor_clock(
     source: SourceTable, cursor: Cursor, activity: Activity, zone: tzinfo | None
 ) -> Clock | None:
-    """The clock that a time cursor shows: UTC, the configured zone's, or the server's."""
+    """Return the clock of a time cursor: UTC, the configured zone's, or the server's."""
     if cursor.timestamp is None:
         return None
     if source.column(cursor.timestamp).data_type == "timestamp":

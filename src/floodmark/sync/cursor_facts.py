@@ -1,4 +1,4 @@
-"""What a source says of a table's cursor when an operator sets a position: its clock, its rows."""
+"""Read facts about a table's cursor for an operator who sets a position: its clock, its rows."""
 
 from datetime import timedelta
 
@@ -15,7 +15,7 @@ from floodmark.sync.bound import configured_zone
 from floodmark.sync.source import Source
 
 COUNT_AT_MOST = 100_000
-"""More rows than these are estimated."""
+"""Above this, rows are estimated."""
 
 
 def read_facts(
@@ -25,7 +25,7 @@ def read_facts(
     cursor: Cursor,
     settings: ExtractionSettings,
 ) -> CursorFacts:
-    """What the source says."""
+    """Read the facts from the source."""
     if cursor.timestamp is None:
         return CursorFacts(kind=cursor.kind)
     now = repeatable(session, lambda: read_clock(session))
@@ -46,7 +46,7 @@ def read_facts(
 
 
 def _id_problem(table: SourceTable, cursor: Cursor) -> str | None:
-    """Why a whole number cannot stand behind the time of a cursor."""
+    """Say why a cursor's time cannot be followed by an integer id."""
     if not cursor.key:
         return f"its cursor {cursor} has no id"
     column = table.column(cursor.key[0])
@@ -58,7 +58,7 @@ def _id_problem(table: SourceTable, cursor: Cursor) -> str | None:
 def count_between(
     session: MysqlSession, table: SourceTable, choice: CursorChoice, start: Position, end: Position
 ) -> str:
-    """How many rows lie behind one position and up to another: counted if few, else estimated."""
+    """Say how many rows are in `(start, end]`: counted if few, else estimated."""
     if choice.index is None and table.estimated_rows > COUNT_AT_MOST:
         return f"of about {table.estimated_rows:,} rows those"
     few = count_some(

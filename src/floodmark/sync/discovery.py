@@ -1,4 +1,4 @@
-"""Find the tables of a server, and how each of them could be read."""
+"""Find the tables of a server, and propose how to read each of them."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from floodmark.mysql.predicates import relation
 from floodmark.mysql.select_list import plan_columns
 from floodmark.planning.cursor import choose_cursor
 
-# What is larger is not read whole with every sync unless somebody says so.
+# Larger tables without a cursor are not included by default.
 LARGE_ROWS = 100_000
 
 _TABLES = ("BASE TABLE", SYSTEM_VERSIONED)
@@ -26,7 +26,7 @@ _TABLES = ("BASE TABLE", SYSTEM_VERSIONED)
 def discover(
     session: MysqlSession, tables: Mapping[TableName, str], connection: MysqlConnection
 ) -> list[Proposal]:
-    """Look at each table, of which the kind is given, and propose how to read it."""
+    """Propose how to read each table, given its kind."""
     found = [_look(session, table, kind, connection) for table, kind in tables.items()]
     return with_target_names(found)
 
@@ -50,7 +50,7 @@ def propose(source: SourceTable, choice: CursorChoice) -> Proposal:
 
 
 def with_target_names(proposals: list[Proposal]) -> list[Proposal]:
-    """Tell tables of one name in different schemas apart in the warehouse."""
+    """Give tables of the same name in different schemas different target names."""
     names = Counter(_name(proposal) for proposal in proposals if proposal.included)
     return [
         structs.replace(proposal, target_name=_with_schema(proposal))

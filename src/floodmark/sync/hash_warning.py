@@ -1,4 +1,4 @@
-"""A column that begins to be hashed: the rows read before still have it as it was."""
+"""Warn if a column is now hashed, but rows read before have it in clear text."""
 
 from contextlib import suppress
 
@@ -16,10 +16,10 @@ from floodmark.sync.plan import TablePlan
 def clear_text_left(
     log: ManifestLog, table: TableName, watermark: Watermark, plan: TablePlan
 ) -> Notice | None:
-    """What to tell before the first chunk with hashes of columns that older ones have in clear."""
+    """Return a warning before the first chunk that hashes a column which older chunks do not."""
     if plan.choice.cursor.kind == "none" or not any(column.hashed for column in plan.columns):
         return None
-    with suppress(CorruptLog):  # what is wrong with the log is not for us to tell
+    with suppress(CorruptLog):  # others report a damaged log
         newest = _newest_chunk(log, table, watermark)
         if newest and (names := newly_hashed(plan.columns, newest.columns)):
             return Notice(
@@ -35,7 +35,7 @@ def clear_text_left(
 
 
 def _newest_chunk(log: ManifestLog, table: TableName, watermark: Watermark) -> Chunk | None:
-    """The last chunk that counts; that is nearly always the last manifest."""
+    """Return the last chunk that counts, which is nearly always the last manifest."""
     state = watermark.mysql_state
     if state.last_manifest is None:
         return None

@@ -1,4 +1,4 @@
-"""Count the rows that are not read: before where a table begins, and after the clock."""
+"""Count the rows that are not read: those before a table's start, and those in the future."""
 
 from datetime import datetime
 
@@ -21,7 +21,7 @@ from floodmark.sync.log_facts import Known
 from floodmark.sync.plan import TablePlan, read_shape
 from floodmark.sync.source import Source
 
-# Counting so many entries of an index takes a moment; without an index the plan reads all rows.
+# Counting this many index entries is fast; without an index the plan reads all rows anyway.
 _MOST_COUNTED = 1_000_000
 _MOST_LOOKED_AT = 100_000
 
@@ -29,7 +29,7 @@ _MOST_LOOKED_AT = 100_000
 class Outside(Struct, frozen=True, kw_only=True):
     """Rows that are not read.
 
-    `before` are those before where a table begins, which `begins` now or began earlier.
+    `before` are those before the table's start; `begins` if it starts in this run.
     """
 
     before: RowsBefore | None = None
@@ -44,7 +44,7 @@ class Outside(Struct, frozen=True, kw_only=True):
 
 
 class Remark(Struct, frozen=True):
-    """Something to report, and what to do about it."""
+    """A remark, and what to do about it."""
 
     text: str
     hint: str | None = None
@@ -56,7 +56,7 @@ class Remark(Struct, frozen=True):
 def remarks_on(
     outside: Outside, source: SourceTable, choice: CursorChoice, *, synced: bool
 ) -> list[Remark]:
-    """What to report about rows that are not read."""
+    """Return remarks on rows that are not read."""
     table, remarks = source.name, []
     if before := outside.before:
         how = how_to_read(table, before, synced=synced, keyed=bool(source.primary_key))
@@ -73,7 +73,7 @@ def rows_outside(
     start_by: StartedBy,
     now: datetime,
 ) -> Outside:
-    """Count what a plan leaves out; for a table that has begun, keep what was counted then."""
+    """Count the rows that a plan leaves out; keep the count of a table that began earlier."""
     first = begins(watermark, plan.start)
     most = _MOST_COUNTED if plan.choice.index else None
     up_to = plan.start if first else None
@@ -92,15 +92,15 @@ def foresee_outside(
     server: Source,
     session: MysqlSession,
     table: TableName,
-    wanted: TableSettings,
+    table_settings: TableSettings,
     settings: ExtractionSettings,
     watermark: Watermark | None,
     known: Known,
     default_start: tuple[Position, StartedBy],
     now: datetime,
 ) -> list[Remark]:
-    """What to report about rows that will not be read, by a look that takes a moment at most."""
-    source, choice, _ = read_shape(session, table, wanted, known)
+    """Return remarks on rows that will not be read, from a quick look."""
+    source, choice, _ = read_shape(session, table, table_settings, known)
     position = watermark.position if watermark else START
     first, start_by = default_start
     start = first_position(choice.cursor.kind, position, first)

@@ -1,12 +1,12 @@
-"""Stage 2 of one table: from the lake into the target, exactly once.
+"""Load one table: from the lake into the target, exactly once.
 
-    lease → what does the ledger lack? → for each batch: load in one transaction → watermark
+    lease → compare log and ledger → for each batch: load in one transaction → watermark
 
 A crash before the target's commit leaves nothing. A crash after it leaves the watermark behind the
-ledger, and the next run carries it forward: the ledger is asked, not the watermark.
+ledger; the next run reads the ledger and catches up.
 
-An operator's manual watermark, with `--redshift-only`, leaves out what was created before it. That
-stays pending: the watermark never calls it loaded, and the next sync without it loads it.
+With `--redshift-only`, a manual watermark leaves out files created before it. They stay pending,
+and the next sync without the flag loads them.
 """
 
 import time
@@ -61,12 +61,12 @@ if TYPE_CHECKING:
 
 
 class Loading(Struct, frozen=True, kw_only=True):
-    """How tables are loaded in this run.
+    """How to load tables in this run.
 
-    With `load_only` a manual watermark says which files are wanted, and the ledger is asked even
-    if nothing seems to be new. `place` tells the target's table from any other: the ledger is asked
-    as well if the watermark speaks of another. `target_missing` says whether the target is gone, if
-    it can tell without opening it. `check` raises once the run was stopped.
+    With `load_only`, a manual watermark limits the files to load, and the ledger is read even if
+    nothing seems new. `place` identifies the target table: if the watermark has another one, the
+    ledger is read as well. `target_missing` returns whether the target is gone, if that can be
+    known without opening it. `check` raises once the run was stopped.
     """
 
     store: WatermarkStore
@@ -83,7 +83,7 @@ class Loading(Struct, frozen=True, kw_only=True):
 
 
 class LoadResult(Struct, frozen=True, kw_only=True):
-    """What was loaded of a table, and what a manual watermark left out."""
+    """Result of loading one table; `left_out` counts what a manual watermark excluded."""
 
     rows: int = 0
     quarantined_rows: int = 0
@@ -95,7 +95,7 @@ class LoadResult(Struct, frozen=True, kw_only=True):
 
 
 class _Selection(Struct, frozen=True, kw_only=True):
-    """What is to be loaded: `pending` of the `manifests` looked at, and what is `left_out`."""
+    """The `pending` ones of all `manifests`, and those that a manual watermark leaves out."""
 
     manifests: list[Manifest]
     pending: list[Manifest]
@@ -103,7 +103,7 @@ class _Selection(Struct, frozen=True, kw_only=True):
 
 
 def load_after(extracted: TableResult, loading: Loading, table: TableName) -> TableResult:
-    """Load a table once its extraction is done; a failure does not hide what was extracted."""
+    """Load a table after its extraction; a failure keeps the extraction's result."""
     try:
         result = load_table(loading, table)
     except FloodmarkError as error:
@@ -121,7 +121,7 @@ def load_after(extracted: TableResult, loading: Loading, table: TableName) -> Ta
 
 
 def load_table(loading: Loading, table: TableName) -> LoadResult:
-    """Load everything of a table that its target does not have yet."""
+    """Load all data of a table that its target does not have yet."""
     store = loading.store
     with store.lease(table) as lease:
         watermark = store.get(table)
@@ -134,11 +134,11 @@ def load_table(loading: Loading, table: TableName) -> LoadResult:
             if not behind and _surely_loaded(loading, watermark):
                 return LoadResult()
             with loading.open_target() as target:
-                if loading.load_only:  # else it was compared with MySQL's
+                if loading.load_only:  # else the clock was compared with MySQL's
                     check_machine_clock("the target's", target.clock, store.now)
                 return _TableLoad(loading, table, lease, target, watermark, behind).run()
         except FloodmarkError as error:
-            if isinstance(error, NameTooLong):  # it is in the lake, under that name
+            if isinstance(error, NameTooLong):  # the column is in the lake under that name
                 error.hint = (
                     f"leave it out with 'exclude: [{error.column}]' for the table, or rename it in"
                     f" the source; then 'floodmark watermark reset -t {table} --force' and sync"
@@ -151,9 +151,9 @@ def load_table(loading: Loading, table: TableName) -> LoadResult:
 
 
 def check_target(loading: Loading, table: TableName) -> None:
-    """TargetTaken or UnknownGrantee, before rows are read, if they could not be loaded.
+    """Raise TargetTaken or UnknownGrantee before rows are read that could not be loaded.
 
-    A target that cannot be reached now is no reason not to read: the load will find out.
+    A target that cannot be reached now does not keep us from reading; the load reports it.
     """
     if loading.target_missing():
         return
@@ -170,7 +170,7 @@ def check_target(loading: Loading, table: TableName) -> None:
 
 
 def _surely_loaded(loading: Loading, watermark: Watermark) -> bool:
-    """Whether the target need not be asked: to import its driver would double a run's time."""
+    """Whether we can skip opening the target: importing its driver doubles a short run's time."""
     state = watermark.redshift_state
     if state.status != "success" or state.target != loading.place or loading.load_only:
         return False
@@ -180,7 +180,7 @@ def _surely_loaded(loading: Loading, watermark: Watermark) -> bool:
 def manifests_behind(
     store: WatermarkStore, table: TableName, watermark: Watermark
 ) -> list[Manifest]:
-    """The manifests that the watermark does not call loaded; the ledger may know more."""
+    """Return the manifests after the watermark's loaded one; the ledger may have some of them."""
     first = ManifestId(watermark.redshift_state.eligible_from_epoch, 0)
     since = max(first, watermark.loaded_head)
     return list(store.log.manifests(table, after=since))
@@ -189,7 +189,7 @@ def manifests_behind(
 def foresee(
     loading: Loading, table: TableName, watermark: Watermark
 ) -> tuple[list[Chunk], list[Chunk]]:
-    """What a load would take and leave out by the watermark alone; the ledger may know more."""
+    """Return the chunks that a load would take and leave out, by the watermark alone."""
     behind = manifests_behind(loading.store, table, watermark)
     after = watermark.manual_start if loading.load_only else None
     if after is None:
@@ -207,9 +207,9 @@ def carry_back(
     watermark: Watermark,
     ledger: Mapping[ManifestId, LedgerEntry],
 ) -> Watermark:
-    """Let the watermark forget what the target has lost, so that it is loaded again.
+    """Move the watermark back over manifests that the target has lost, so they are loaded again.
 
-    Saved before anything is loaded: whoever dies on the way leaves it pending.
+    It is saved before anything is loaded, so they stay pending after a crash.
     """
     first = ManifestId(watermark.redshift_state.eligible_from_epoch, 0)
     manifests = list(store.log.manifests(table, since=first))

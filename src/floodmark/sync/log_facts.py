@@ -1,4 +1,4 @@
-"""By which cursor a table was read so far, and by which key it was loaded."""
+"""Find the cursor that a table was read by, and the key that it was loaded by."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -15,14 +15,14 @@ from floodmark.state.manifest_log import ManifestLog
 
 
 class Known(Struct, frozen=True, kw_only=True):
-    """What a table keeps as long as it can: the cursor of its position, and the key of its rows."""
+    """The cursor of a table's position and the key of its rows, kept as long as possible."""
 
     cursor: Sequence[CursorColumn] | None = None
     key: KnownKey = free_choice
 
 
 def known_of(log: ManifestLog, table: TableName, watermark: Watermark | None) -> Known:
-    """What is known of a table; the log is read only if the key is asked for."""
+    """Return what is known of a table; the log is read only if the key is needed."""
     return Known(
         cursor=watermark.mysql_state.cursor if watermark else None,
         key=partial(find_known_key, log, table, watermark),
@@ -32,9 +32,9 @@ def known_of(log: ManifestLog, table: TableName, watermark: Watermark | None) ->
 def find_known_key(
     log: ManifestLog, table: TableName, watermark: Watermark | None
 ) -> tuple[str, ...] | None:
-    """The key of the last chunk; `()` if its rows were appended, None if any key may be chosen.
+    """Return the key of the last chunk; `()` if rows were appended, None if any key may be chosen.
 
-    What was appended is read again after a reset, and a reload replaces it.
+    After a reset, appended rows are read again; a reload replaces them.
     """
     if watermark is None or watermark.mysql_state.last_manifest is None:
         return None

@@ -1,8 +1,8 @@
-"""Compare this machine's clock with another one before anything is committed by it.
+"""Compare this machine's clock with another one before anything is committed.
 
-A document that is written by a clock days ahead lies in the future for all other runs, which then
-cannot tell it from a damaged one. Two machines that may both write are each at most `CLOCK_SKEW`
-off the server's clock, so only what lies twice as far ahead counts as of the future.
+A document written by a clock that is days ahead is in the future for all other runs, which cannot
+tell it from a damaged one. Each machine that writes is at most `CLOCK_SKEW` off the server's clock,
+so only documents more than twice that ahead count as from the future.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ def check_against_source(session: MysqlSession, clock: Callable[[], datetime]) -
 def check_machine_clock(
     other: str, read: Callable[[], datetime], clock: Callable[[], datetime]
 ) -> None:
-    """Raise WrongClock if this machine's clock and another, `read` meanwhile, are too far apart."""
+    """Raise WrongClock if this machine's clock and another one, by `read`, are too far apart."""
     before = clock()
     theirs = as_utc(read())
     apart = max(before - theirs, theirs - clock())

@@ -1,21 +1,21 @@
-"""Give a table another name: its log, its position and its ledger go on under the new one.
+"""Rename a table: its log, position and ledger continue under the new name.
 
-    both leases → the ledger does not know both names → 1. new name: "being moved"
+    both leases → check that the ledger has only one name → 1. new name: "being moved"
     → 2. old name: "moved" → 3. copy the log → 4. ledger, in one transaction
     → 5. the watermark under the new name
 
-Data files stay where they are: manifests name them by their paths. Each step can be repeated, so
-the same command completes a move that was interrupted. What a crash leaves:
+Data files stay where they are: manifests have their paths. Each step can be repeated, so running
+the command again completes an interrupted move. State after a crash:
 
-after 1   The new name is refused. The old one works as before; its log may grow meanwhile.
-after 2   Both names are refused, so the log ends here.
-in 3      Likewise. Copies are the same whoever makes them, and are put only if absent.
-after 4   Likewise. The ledger, and with it the target's table, belongs to the new name.
-after 5   The new name goes on where the old one stood. The old one is refused for good.
+after 1   The new name is refused. The old one works as before, and its log may still grow.
+after 2   Both names are refused, so the log no longer grows.
+in 3      Likewise. Copies are always the same, and are written only if absent.
+after 4   Likewise. The ledger, and so the target table, belongs to the new name.
+after 5   The new name continues from the old one's position. The old one is refused for good.
 
-A run that still had the old name's lease from before can at most append to the old log, which
-nobody reads any more: the new name reads the same rows. It cannot load: by the ledger the table
-in the target is the new name's.
+A run that still had the old name's lease can at most append to the old log, which is no longer
+read: the new name reads the same rows. It cannot load: in the ledger, the target table belongs to
+the new name.
 """
 
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ from floodmark.warehouse.target import Target
 
 
 def check_move(store: WatermarkStore, old: TableName, new: TableName) -> bool:
-    """Whether there is anything to move; UsageError if it cannot be, before anything is touched."""
+    """Whether there is anything to move; UsageError, before any change, if that is not possible."""
     if old == new:
         raise UsageError(f"{old} has that name already")
     before, there = store.saved(old), store.saved(new)
@@ -46,7 +46,7 @@ def check_move(store: WatermarkStore, old: TableName, new: TableName) -> bool:
         raise UsageError(f"{old} was moved to {before.moved_to}")
     if there is not None and there.moving_from not in (None, str(old)):
         raise UsageError(f"{new} is being moved from {there.moving_from}")
-    # Back to a name that it had, of which the log is a copy so far.
+    # Moving back to a former name, whose log is a copy of this one.
     begun = there is not None and str(old) in (there.moving_from, there.moved_to)
     if not begun and not store.log.is_empty(new):
         if before is not None and before.moved_to == str(new):
@@ -59,9 +59,9 @@ def check_move(store: WatermarkStore, old: TableName, new: TableName) -> bool:
 
 
 def move_table(store: WatermarkStore, old: TableName, new: TableName, loading: Loading) -> bool:
-    """Move a table to another name, or complete that; False if it was done before.
+    """Rename a table, or complete an interrupted move; False if that is already done.
 
-    `loading` is how the new name is loaded.
+    `loading` is for the new name.
     """
     with store.lease(old), store.lease(new):
         if not check_move(store, old, new):
@@ -85,12 +85,12 @@ def move_table(store: WatermarkStore, old: TableName, new: TableName, loading: L
 
 
 def _target(loading: Loading) -> AbstractContextManager[Target | None]:
-    """The target; None if there is nothing yet."""
+    """Open the target; None if it does not exist yet."""
     return nullcontext() if loading.target_missing() else loading.open_target()
 
 
 def _copy_log(store: WatermarkStore, old: TableName, new: TableName) -> Iterator[RenamedManifest]:
-    """Copy every manifest, and say what the ledger is to call it."""
+    """Copy every manifest, and yield its new name for the ledger."""
     for manifest in store.log.manifests(old):
         head = manifest.head
         copy = structs.replace(manifest, table_name=str(new))
@@ -116,7 +116,7 @@ def _sealed(manifest: Manifest) -> Manifest:
 
 
 def _copy_quarantine(store: WatermarkStore, old: TableName, new: TableName) -> None:
-    """Copy the rows that the target could not hold to where the new name's are looked for."""
+    """Copy the quarantined rows to the new name's folder."""
     folder = lake_layout.quarantine_of(old)
     for info in store.objects.list_objects(folder):
         key = lake_layout.quarantine_of(new) + info.key.removeprefix(folder)
