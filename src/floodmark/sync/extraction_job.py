@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def extraction_job(
     extraction: "Extraction", plan: TablePlan, table: TableName, sequence: int
 ) -> "ExtractionJob":
-    """What the workers need to know to read a chunk of a table."""
+    """Return the job that tells workers how to read a chunk of a table."""
     from floodmark.worker.job import MEBIBYTE, ExtractionJob, batch_rows, most_ahead_bytes
 
     settings, cursor = extraction.settings, plan.choice.cursor

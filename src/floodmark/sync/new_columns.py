@@ -1,8 +1,8 @@
-"""Columns that rows read before lack, or whose values a change of type may have changed.
+"""Handle columns that earlier rows lack, or whose values a change of type may have changed.
 
-A row that gets a new column is not stamped, so no cursor leads back to it. Where all rows up to the
-position hold one value, that value is noted with the next chunk, and the target's rows get it.
-Otherwise they must be read again.
+A row that gets a new column is not stamped, so no cursor finds it again. If all rows up to the
+position have the same value, the next chunk records it, and the target's rows get it. Otherwise
+they must be read again.
 """
 
 from collections.abc import Sequence
@@ -36,9 +36,9 @@ def find_fills(
     zero_dates: ZeroDates,
     report: Report,
 ) -> Fills:
-    """The values of new columns in rows that were read before.
+    """Return the values of new columns in rows that were read before.
 
-    FloodmarkError, before anything is read, if these rows must be read again.
+    Raise FloodmarkError, before anything is read, if these rows must be read again.
     """
     if watermark.position.is_start or plan.choice.cursor.kind == "none":
         return {}
@@ -57,28 +57,28 @@ def find_fills(
                 " rows have NULL in it",
             )
         )
-    # Files of an older system have columns in an order of their own.
+    # Files of an older system have their own column order.
     moved = {n for c in chunks if not c.adopted for n in exchanged(c.columns, lake)}
     keyed = all(chunk.primary_key for chunk in chunks)
     fills: Fills = {}
     for column in plan.columns:
         name = column.name.lower()
         before = known.get(name, [None])
-        if column.hashed:  # rows that have it in clear are reported already
+        if column.hashed:  # rows with clear text are reported already
             before = [one for one in before if one is None or one.source is not None]
         changes = {value_change(one, now[name]) for one in before}
         if not before:
             continue
         if changes != {"same"} or name in moved:
             with source.session() as session:
-                question = _Question(session, watermark, plan, column, zero_dates, keyed=keyed)
+                rows = _EarlierRows(session, watermark, plan, column, zero_dates, keyed=keyed)
                 only_cut = "unknown" not in changes and name not in moved
-                fills |= question.answer(before[-1], now[name], only_cut=only_cut)
+                fills |= rows.find_fill(before[-1], now[name], only_cut=only_cut)
     return fills
 
 
 def _columns_before(chunks: Sequence[Chunk]) -> dict[str, list[Column | None]]:
-    """How each column was read by these chunks; what only some of them had is None."""
+    """Return how these chunks read each column; None is among them if some lacked it."""
     by_name: dict[str, list[Column | None]] = {}
     for chunk in chunks:
         for column in chunk.columns:
@@ -92,10 +92,10 @@ def _columns_before(chunks: Sequence[Chunk]) -> dict[str, list[Column | None]]:
 
 
 def _chunks_before(log: ManifestLog, table: TableName, watermark: Watermark) -> list[Chunk]:
-    """The chunks that rows up to the position may be from.
+    """Return the chunks that rows up to the position may be from.
 
-    That is the last one, as it answers for those before it. Where an operator moved the position,
-    it may be any.
+    That is the last one, which was checked against those before it. If an operator moved the
+    position, it may be any.
     """
     state = watermark.mysql_state
     if state.last_manifest is None:
@@ -110,8 +110,8 @@ def _chunks_before(log: ManifestLog, table: TableName, watermark: Watermark) -> 
     return chunks if moved else chunks[-1:]
 
 
-class _Question:
-    """What rows up to the position hold in one column."""
+class _EarlierRows:
+    """The values of one column in the rows up to the position."""
 
     def __init__(
         self,
@@ -130,12 +130,12 @@ class _Question:
         self._column = column
         self._zero_dates = zero_dates
         self._keyed = keyed
-        # A walk has read some of the rows up to its bound; the others hold the same by now.
+        # A key scan has read only some rows up to its bound; the others count as well.
         end = position.walk.bound if position.walk else position
         self._where = cursor_predicate(plan.source, plan.choice.cursor, START, end)
 
-    def answer(self, before: Column | None, now: Column, *, only_cut: bool) -> Fills:
-        """The value that all rows hold; nothing if what the target has is right."""
+    def find_fill(self, before: Column | None, now: Column, *, only_cut: bool) -> Fills:
+        """Return the value that all rows have; nothing if the target has the right values."""
         session, table, where = self._session, self._table, self._where
         name = self._column.name
         if only_cut and not may_be_cut(session, table, table.column(name), where):
@@ -156,7 +156,7 @@ class _Question:
 
     @property
     def _is_key(self) -> bool:
-        """Whether rows in the target would not be found by their new value."""
+        """Whether the column is part of the key, so rows could not be found by a new value."""
         return self._column.name in self._table.primary_key
 
     def _is_zero_date(self, value: str) -> bool:

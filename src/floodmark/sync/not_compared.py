@@ -19,7 +19,7 @@ from floodmark.sync.source import Source
 def count_not_compared(
     session: MysqlSession, source: SourceTable, choice: CursorChoice, ranges: list[SyncedRange]
 ) -> tuple[NotCompared, ...]:
-    """Count the rows that lie in no range that is compared."""
+    """Count the rows outside of all compared ranges."""
     cursor = choice.cursor
     if cursor.kind == "none" and ranges:
         return ()
@@ -28,21 +28,21 @@ def count_not_compared(
         for gap in gaps_between(ranges)
     ]
     unusable = NotCompared(kind="no_cursor", rows=count_unusable(session, source, cursor))
-    # Of what lies before the start, the target may have rows that the source has lost.
+    # Before the start, the target may have rows that the source no longer has.
     return tuple(gap for gap in (*gaps, unusable) if gap.rows or gap.kind == "before_start")
 
 
 def nothing_compared(
     server: Source, table: TableName, settings: TableSettings, known: Known
 ) -> tuple[NotCompared, ...]:
-    """Count all rows of a table of which none was loaded."""
+    """Count all rows of a table that was never loaded."""
     with server.session() as session:
         source, choice, _ = read_shape(session, table, settings, known)
         return count_not_compared(session, source, choice, [])
 
 
 def known_not_compared(watermark: Watermark | None) -> tuple[NotCompared, ...]:
-    """What was left out when the table began, as it was counted then."""
+    """Return the rows before the table's start, as counted when it began."""
     before = watermark.mysql_state.before_start if watermark else None
     if before is None:
         return ()
@@ -51,6 +51,6 @@ def known_not_compared(watermark: Watermark | None) -> tuple[NotCompared, ...]:
 
 
 def quarantined(result: VerificationResult) -> tuple[NotCompared, ...]:
-    """The rows that a comparison found to be in quarantine."""
+    """Return the rows that a comparison found in quarantine."""
     found = NotCompared(kind="quarantined", rows=result.quarantined)
     return (found,) if found.rows else ()

@@ -1,4 +1,4 @@
-"""What there is to know about a table's result, beyond its numbers."""
+"""Turn a table's result into notices."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ HELD_BACK = "held_back"
 
 
 def notices_of(result: TableResult) -> Iterator[Notice]:
-    """What there is to know about a table, except its failure."""
+    """Yield the notices about a table, except its failure."""
     table = result.table_name
 
     def notice(level: Level, text: str, event: str | None = None) -> Notice:
@@ -51,7 +51,7 @@ def notices_of(result: TableResult) -> Iterator[Notice]:
 
 
 def notices_of_verification(table_name: str, verified: VerificationResult) -> Iterator[Notice]:
-    """What there is to know about a comparison, except the differences."""
+    """Yield the notices about a comparison, except its differences."""
     if verified.differences and (left := describe_not_compared(verified)):
         yield Notice("info", f"{table_name}: {left}", table=table_name)
     for remark in verified.remarks:
@@ -71,13 +71,13 @@ def notices_of_verification(table_name: str, verified: VerificationResult) -> It
 
 
 def describe_not_compared(verified: VerificationResult) -> str:
-    """What was left out of a comparison; empty if it was complete."""
+    """Describe the rows left out of a comparison; empty if it was complete."""
     left = ", ".join(map(str, verified.not_compared))
     return f"not compared: {left}" if left else ""
 
 
 def failure_of(result: TableResult) -> Notice:
-    """A table's failure; a table that another run holds has not failed, it is running there."""
+    """Return the notice of a failure; a warning if another run holds the table."""
     busy = result.exit_code == ExitCode.BUSY
     return Notice(
         "warning" if busy else "error",
@@ -90,6 +90,6 @@ def failure_of(result: TableResult) -> Notice:
 
 
 def reason_of(result: TableResult) -> str:
-    """Why a table failed, without its name."""
+    """Return the reason of a failure, without the table's name."""
     name = result.table_name
     return str(result.error).removeprefix(f"{name}: ").removeprefix(f"{name} ")

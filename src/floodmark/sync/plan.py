@@ -1,4 +1,4 @@
-"""The plan of one table's extraction: what will be read, how far, and along which index."""
+"""Plan one table's extraction: what to read, how far, and along which index."""
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
@@ -36,16 +36,16 @@ from floodmark.sync.bound import configured_lag, configured_zone, cursor_clock, 
 from floodmark.sync.log_facts import Known
 from floodmark.sync.source import Source
 
-# For estimates that fall short: a chunk of one window would keep all others waiting.
+# Headroom for low estimates: a last chunk of one window would leave the other workers idle.
 _MARGIN = 9 / 8
 
 
 class TablePlan(Struct, frozen=True, kw_only=True):
-    """What will be read of a table.
+    """What to read of a table.
 
-    `bound` is None if there is nothing that could be read; `position` of it, if nothing may be.
-    It was `now` by the server's clock, and `gtids` were executed, before any row was read. Once the
-    plan is carried out, rows are complete up to `fresh`.
+    `bound` is None if there is nothing to read; its `position` is None if nothing may be read.
+    `now` is the server's time and `gtids` are those executed before any row was read. Once the plan
+    is carried out, rows are complete up to `fresh`.
     """
 
     source: SourceTable
@@ -63,7 +63,7 @@ class TablePlan(Struct, frozen=True, kw_only=True):
 
     @property
     def end(self) -> Position | None:
-        """How far it may be read; None if there is nothing to read, or nothing may be read."""
+        """Position up to which to read; None if nothing can or may be read."""
         return self.bound.position if self.bound else None
 
     @property
@@ -73,7 +73,7 @@ class TablePlan(Struct, frozen=True, kw_only=True):
 
     @property
     def held_by(self) -> str | None:
-        """What keeps newer rows from being read, for longer than a moment."""
+        """Reason why newer rows are held back, if for longer than a moment."""
         bound = self.bound
         if bound is None or bound.held_by is None:
             return None
@@ -82,7 +82,7 @@ class TablePlan(Struct, frozen=True, kw_only=True):
 
     @property
     def walked(self) -> bool:
-        """Whether it is a first load along the primary key, which may take long."""
+        """Whether this is a first load along the primary key, which may take long."""
         return self.end is not None and self.route.by == "key" and self.route.chunked
 
 
@@ -90,7 +90,7 @@ def plan_table(
     server: Source,
     session: MysqlSession,
     table: TableName,
-    wanted: TableSettings,
+    table_settings: TableSettings,
     settings: ExtractionSettings,
     *,
     position: Position,
@@ -99,13 +99,13 @@ def plan_table(
     limit: int | None,
     since: float = float("-inf"),
 ) -> TablePlan:
-    """Look at a table and decide how to read what is new behind its position.
+    """Read a table's facts and decide how to read what is new after its position.
 
-    The position is one of the `known` cursor; AnotherCursor if the table has another one now. One
-    with a time cursor and no position yet begins at `default_start`, with rows of that very moment,
-    or with all rows. What is in flight must have been read after `since`.
+    The position belongs to the `known` cursor; AnotherCursor if the table has another one now. A
+    table with a time cursor and no position begins at `default_start`, inclusive, or with all rows.
+    What is in flight must have been read after `since`.
     """
-    source, choice, columns = read_shape(session, table, wanted, known)
+    source, choice, columns = read_shape(session, table, table_settings, known)
     cursor = choice.cursor
     refuse_another_cursor(known.cursor, source, cursor, position)
     if position.walk:
@@ -158,19 +158,19 @@ def plan_table(
 
 
 def read_shape(
-    session: MysqlSession, table: TableName, wanted: TableSettings, known: Known
+    session: MysqlSession, table: TableName, table_settings: TableSettings, known: Known
 ) -> tuple[SourceTable, CursorChoice, tuple[ColumnPlan, ...]]:
-    """Describe a table: what the catalog says, its cursor, and how its columns are read."""
-    choices = wanted.choices
+    """Describe a table: its schema, its cursor, and how to read its columns."""
+    choices = table_settings.choices
     changed = (*choices.exclude, *choices.hash, *choices.booleans)
     source = read_table(session, table, changed=changed, known_key=known.key)
-    choice = choose_cursor(source, wanted.cursor_columns, known.cursor)
+    choice = choose_cursor(source, table_settings.cursor_columns, known.cursor)
     choices = check_choices(source, choice.cursor, choices)
     return source, choice, plan_columns(source, choices)
 
 
 def _refuse_other_key(source: SourceTable, before: tuple[str, ...] | None) -> None:
-    """FloodmarkError if a walk along the key is under way, and the key has changed since."""
+    """Raise FloodmarkError if the key has changed since a key scan began."""
     if before and before != source.primary_key:
         raise FloodmarkError(
             f"{source.name}: a first load along its key ({', '.join(before)}) is in progress, and"
@@ -182,7 +182,7 @@ def _refuse_other_key(source: SourceTable, before: tuple[str, ...] | None) -> No
 def _beyond(
     session: MysqlSession, source: SourceTable, cursor: Cursor, start: Position, bound: Bound | None
 ) -> str | None:
-    """Say so if new rows will get ids that lie behind the position, and so are never seen."""
+    """Return a warning if new rows will get ids up to the position, and so never be read."""
     if cursor.kind != "id" or bound is not None or not isinstance(start.id, int):
         return None
     coming = read_next_id(session, source, cursor.key[0])
@@ -197,7 +197,7 @@ def _beyond(
 
 
 def lake_columns(source: SourceTable, planned: Sequence[ColumnPlan]) -> tuple[Column, ...]:
-    """A table's columns, and the types under which they lie in the lake."""
+    """Return a table's columns with their types in the lake."""
     found = ((plan, source.column(plan.name)) for plan in planned)
     return tuple(
         Column(
@@ -220,9 +220,9 @@ def chunks_of(
     limit: int | None,
     found: Callable[[], None] = lambda: None,
 ) -> Iterator[ChunkPlan]:
-    """Cut what a plan reads into chunks of windows, found one after another as they are needed.
+    """Divide a plan into chunks of windows, found one after another as needed.
 
-    `found` is called as soon as it is certain that there will be one.
+    `found` is called as soon as there is one.
     """
     if plan.end is None:
         return iter(())
@@ -230,14 +230,14 @@ def chunks_of(
     share = partial(even_rows, most_rows=most_rows, windows_per_chunk=windows_per_chunk)
     return plan_chunks(
         plan.start,
-        _telling(_edges(session, plan, share, limit), found),
+        _announced(_edges(session, plan, share, limit), found),
         windows_per_chunk=windows_per_chunk if plan.route.chunked else None,
         most_rows=most_rows,
         predicate=partial(window_predicate, plan.source, plan.choice.cursor),
     )
 
 
-def _telling(edges: Iterator[Edge], found: Callable[[], None]) -> Iterator[Edge]:
+def _announced(edges: Iterator[Edge], found: Callable[[], None]) -> Iterator[Edge]:
     for number, edge in enumerate(edges):
         if number == 0:
             found()
@@ -245,7 +245,7 @@ def _telling(edges: Iterator[Edge], found: Callable[[], None]) -> Iterator[Edge]
 
 
 def window_rows(source: SourceTable, settings: ExtractionSettings) -> int:
-    """How many rows a window may have: a task may hold it whole, so wide rows need short ones."""
+    """Return the rows per window; fewer if they are wide, as a task may hold a window in memory."""
     fitting = settings.window_mb * 1_000_000 // max(1, source.average_row_bytes)
     return max(1, min(settings.window_rows, fitting))
 
@@ -286,7 +286,7 @@ def _edges(
 
 
 def _numbers(session: MysqlSession, plan: TablePlan, bound: Position) -> range | None:
-    """The keys to walk along, if they are whole numbers and there is something to read."""
+    """Return the range of integer keys to scan, if there is something to read."""
     source, start, choice = plan.source, plan.start, plan.choice
     if choice.cursor.kind == "none":
         return read_numbers(session, source)
@@ -300,7 +300,7 @@ def _numbers(session: MysqlSession, plan: TablePlan, bound: Position) -> range |
 def _reload_edges(
     session: MysqlSession, plan: TablePlan, bound: Position, stride: int
 ) -> Iterator[Edge]:
-    """Cut a whole table along its key; what has no key, or no rows, is one window."""
+    """Divide a whole table along its key; one window if it has no key or no rows."""
     if plan.route.by != "key":
         yield Edge(bound, plan.source.estimated_rows, counted=False)
         return

@@ -1,4 +1,4 @@
-"""What tasks say they wrote, held against what they were asked for."""
+"""Compare the tasks' receipts with the plan of their chunk."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from floodmark.model.extraction import ChunkPlan, Receipt, Window
 
 
 def check_receipts(plan: ChunkPlan, receipts: Sequence[Receipt]) -> None:
-    """FloodmarkError unless there is one receipt a window and each stays within its window."""
+    """Raise FloodmarkError unless each window has one receipt, with rows of this window only."""
     if [receipt.part for receipt in receipts] != [window.part for window in plan.windows]:
         raise FloodmarkError("the receipts do not match the windows of the chunk")
     paths = [file.path for receipt in receipts for file in receipt.files]
@@ -19,9 +19,9 @@ def check_receipts(plan: ChunkPlan, receipts: Sequence[Receipt]) -> None:
 
 def _check_range(window: Window, receipt: Receipt) -> None:
     if window.start.walk or window.end.walk:
-        return  # a walk's rows lie in ranges of the key, which positions do not show
+        return  # a key scan's rows are in ranges of the key, not of positions
     for file in receipt.files:
-        # None means that only the database can compare them.
+        # None: only the database can compare them.
         after_start = file.first.is_start or file.first.compare(window.start) in (1, None)
         before_end = file.last.is_start or file.last.compare(window.end) in (-1, 0, None)
         if not (after_start and before_end):

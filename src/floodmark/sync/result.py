@@ -1,4 +1,4 @@
-"""What a run did to each table."""
+"""The result of a run for each table."""
 
 from datetime import datetime
 from typing import Self
@@ -12,7 +12,7 @@ from floodmark.model.verification import VerificationResult
 
 
 class TableResult(Struct, frozen=True, kw_only=True):
-    """What a run did to one table, also when it failed on the way."""
+    """Result of a run for one table, complete or failed."""
 
     table_name: str
     status: str = "success"
@@ -46,7 +46,7 @@ class TableResult(Struct, frozen=True, kw_only=True):
     exit_code: int = 0
 
     def with_failure(self, error: FloodmarkError) -> Self:
-        """What was done, and what went wrong then."""
+        """Return this result with an error added."""
         return structs.replace(
             self,
             status="failed",
@@ -57,5 +57,5 @@ class TableResult(Struct, frozen=True, kw_only=True):
 
     @property
     def failed(self) -> bool:
-        """Whether the table needs somebody's attention."""
+        """Whether the table needs attention."""
         return self.error is not None

@@ -1,4 +1,4 @@
-"""Strategies over tables: one after another, or several at once."""
+"""Run work for many tables, one after another or in parallel."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,10 +18,10 @@ def run_tables(
     stop: Callable[[], None] = lambda: None,
     failed: Callable[[Exception], None] = lambda _error: None,
 ) -> list[TableResult]:
-    """Do the work for each table; one that fails leaves the others alone, and `failed` hears why.
+    """Run the work for each table; a failure is passed to `failed` and does not stop the others.
 
-    The work is done in threads, so that an interruption comes while nothing is done here but wait:
-    then `stop` ends what is running, and what waits does not begin.
+    Work runs in threads, so that this one only waits and can be interrupted: then `stop` ends what
+    is running, and the other tables are not started.
     """
     with ThreadPoolExecutor(max_workers=at_once) as pool:
         try:
@@ -33,11 +33,11 @@ def run_tables(
 
 
 def exit_code(results: Sequence[TableResult]) -> int:
-    """What the run as a whole tells the shell."""
+    """Return the exit code of the run."""
     failures = {result.exit_code for result in results if result.failed}
     if not failures:
         return ExitCode.DONE
-    if failures == {ExitCode.DIFFERENCE}:  # all that was asked for is done, and this was found
+    if failures == {ExitCode.DIFFERENCE}:  # everything ran, and differences were found
         return ExitCode.DIFFERENCE
     if any(not result.failed for result in results):
         return ExitCode.PARTIAL
@@ -50,7 +50,7 @@ def _guarded(table: TableName, work: Work, failed: Callable[[Exception], None]) 
     except FloodmarkError as error:
         failed(error)
         return TableResult(table_name=str(table)).with_failure(error)
-    except Exception as error:  # noqa: BLE001 - a bug in one table's way must not stop the others
+    except Exception as error:  # noqa: BLE001 - a bug with one table must not stop the others
         failed(error)
         message = f"unexpected {type(error).__name__}: {error}"
         unexpected = FloodmarkError(message, hint="run it with --debug to see where")

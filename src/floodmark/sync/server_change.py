@@ -1,8 +1,8 @@
-"""Check after a failover that the new server has what a table's position stands on.
+"""Check after a failover that the new server has everything up to a table's position.
 
-A position says that all rows up to it were read, on the server that they were read from. On another
-server that only holds if that one has executed the same transactions. If it lacks some, it is
-behind or has gone another way, and rows could come to lie behind the position, unseen.
+A position means that all rows up to it were read from one server. On another server that is true
+only if it has executed the same transactions. If it lacks some, it lags behind or has diverged, and
+rows could appear before the position and never be read.
 """
 
 from floodmark.errors import ServerBehind
@@ -27,9 +27,9 @@ def check_server_change(
     plan: TablePlan,
     report: Report,
 ) -> None:
-    """Raise ServerBehind if the server is another one than before, and lacks what was read there.
+    """Raise ServerBehind if the server has changed, and the new one lacks what was read before.
 
-    By GTIDs where both servers have them; else by the position and by the rows of the last chunk.
+    Compare GTIDs if both servers have them; else the position and the rows of the last chunk.
     """
     before = watermark.mysql_state.server if watermark else None
     if watermark is None or before is None or before == source.server.identity or plan.held_back:
@@ -66,7 +66,7 @@ def check_server_change(
 
 
 def _chunk_before(store: WatermarkStore, watermark: Watermark, table: TableName) -> Chunk | None:
-    """The chunk that left the table at its position, which need not be the last after a restore."""
+    """Return the chunk that ends at the position; after a restore, that need not be the last."""
     for chunk in store.log.chunks(table, newest_first=True):
         if not chunk.adopted and chunk.end == watermark.position:
             return chunk
@@ -76,7 +76,7 @@ def _chunk_before(store: WatermarkStore, watermark: Watermark, table: TableName)
 def _compare_rows(
     session: MysqlSession, plan: TablePlan, chunk: Chunk | None, position: Position
 ) -> str | None:
-    """Say what shows that the server lacks something; None if nothing does."""
+    """Return evidence that the server lacks rows; None if there is none."""
     source, cursor = plan.source, plan.choice.cursor
     if cursor.kind == "none" or position.is_start:
         return None

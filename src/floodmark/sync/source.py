@@ -1,7 +1,7 @@
 """A source server in one round: its sessions, its identity, and what is in flight there.
 
-All sessions of a round reach one server. What is in flight is read once and serves all tables,
-as long as it is fresh: the argument is in `floodmark.planning.bounds`.
+All sessions of a round reach the same server. What is in flight is read once for all tables, while
+it is fresh; see `floodmark.planning.bounds` for why that is safe.
 """
 
 import time
@@ -41,7 +41,7 @@ from floodmark.tunnels.tunnel import Tunnels
 KEEP_SECONDS = 60.0
 _CATCH_UP_SECONDS = 5.0
 _POLL_SECONDS = 0.25
-_READ_SECONDS = 120.0  # no question takes that long, but one whose server has gone silent
+_READ_SECONDS = 120.0  # no query takes longer, unless the server is gone
 
 
 class Connect(Protocol):
@@ -50,11 +50,11 @@ class Connect(Protocol):
     def __call__(
         self, connection: MysqlConnection, *, server: Server | None = None
     ) -> AbstractContextManager[MysqlSession]:
-        """Open a session, which must reach `server` if one is named."""
+        """Open a session, which must reach `server` if one is given."""
 
 
 class Source:
-    """A server to read from, in one round. May be used by several threads."""
+    """A server to read from, in one round. Thread-safe."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Source:
 
     @property
     def server(self) -> Server:
-        """The server that is read from, as it was when the round began."""
+        """The server, as it was when the round began."""
         if self._server is None:
             with self.session():
                 pass
@@ -93,7 +93,7 @@ class Source:
 
     @contextmanager
     def session(self) -> Iterator[MysqlSession]:
-        """A session with the server for planning, of its own while it is used."""
+        """Borrow a session with the server, for exclusive use."""
         with self._lock:
             session = self._idle.pop() if self._idle else None
             if session is None:
@@ -108,16 +108,16 @@ class Source:
         self._idle.append(session)
 
     def activity(self, since: float = float("-inf")) -> Activity:
-        """What is in flight, as of `since` (of `time.monotonic`) or later.
+        """Return what is in flight, as of `since` (of `time.monotonic`) or later.
 
-        All callers share one reading. A caller that comes while one is under way waits for it, and
-        takes it if it began late enough. A reading that failed has failed for all.
+        All callers share one reading. A caller waits for one in progress, and uses it if it began
+        late enough. A failed reading fails for all.
         """
         with self._reading:
             return self._current(since)
 
     def look(self) -> Activity:
-        """What is in flight from now on."""
+        """Read what is in flight now."""
         return self.activity(time.monotonic())
 
     def ceiling(
@@ -127,10 +127,10 @@ class Source:
         *,
         in_shared_snapshot: bool = True,
     ) -> tuple[Activity, Ceiling | None]:
-        """What is in flight, and a greatest id as it was right before that was read.
+        """Return what is in flight, and the greatest id right before that was read.
 
-        It is read in a snapshot, so that one reading serves all tables with an id cursor too. What
-        knows no snapshots needs a reading of its own.
+        The id is read in a snapshot, so that all tables with an id cursor share one reading too.
+        A storage engine without snapshots needs its own reading.
         """
         with self._reading, translated(self.connection):
             if not in_shared_snapshot:
@@ -148,7 +148,7 @@ class Source:
             return activity, None if found is None else Ceiling(found, self._snapshot_at)
 
     def offset_at(self, moment: datetime) -> timedelta:
-        """How far the clock that stamps rows was ahead of UTC, by the zone that it has now."""
+        """Return the offset from UTC of the clock that stamps rows, by its present zone."""
         with self._reading:
             offset: timedelta = self._watcher().repeated(
                 lambda session: read_offset(session, moment)
@@ -156,7 +156,7 @@ class Source:
             return offset
 
     def announce(self, notice: Notice, report: Report) -> None:
-        """Report something that concerns many tables once."""
+        """Report a notice that concerns many tables only once."""
         if notice.message not in self._announced:
             self._announced.add(notice.message)
             report(notice)
@@ -171,7 +171,7 @@ class Source:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # Whatever a session has to say about its end is of no interest any more.
+        # Errors while closing do not matter any more.
         with suppress(FloodmarkError):
             self.close()
 
@@ -214,7 +214,7 @@ class Source:
         return self._snapshot
 
     def _end_snapshot(self) -> None:
-        """A snapshot makes the server keep old versions of rows, so it must not last."""
+        """End the snapshot, for which the server keeps old row versions."""
         with self._reading:
             if self._snapshot is not None and time.monotonic() >= self._began + self._keep_seconds:
                 end_snapshot(self._snapshot)
@@ -225,7 +225,7 @@ class Source:
 
 
 class _Watch:
-    """Reads what is in flight on the server itself, over a session of its own."""
+    """Reads what is in flight on the server itself, in its own session."""
 
     def __init__(self, source: Source, connection: MysqlConnection, server: Server) -> None:
         self._source = source
@@ -235,15 +235,15 @@ class _Watch:
         self._session.limit_reads(_READ_SECONDS)
 
     def clock(self) -> Any:
-        """The clock that stamps rows."""
+        """Read the clock that stamps rows."""
         return self.repeated(read_clock)
 
     def read(self) -> Activity:
-        """Read what is in flight, and judge what can be seen."""
+        """Read what is in flight, and judge whether all of it is visible."""
         deadline = time.monotonic() + _CATCH_UP_SECONDS
         while True:
             activity: Activity = self.repeated(self._judged)
-            # What a replica or cluster node has received is usually applied within a moment.
+            # A replica or cluster node usually applies what it has received within a moment.
             if not activity.held or time.monotonic() > deadline or not self._is_catching_up():
                 return activity
             time.sleep(_POLL_SECONDS)
@@ -255,7 +255,7 @@ class _Watch:
         return running and (waits or any(not c.caught_up for c in server.channels or ()))
 
     def _judged(self, session: MysqlSession) -> Activity:
-        # The order matters: the clock comes before delays, and both before anything is read.
+        # The order matters: first the clock, then the replication delay, then the activity.
         now = read_clock(session)
         self._server = server = structs.replace(
             read_server(session), identity=self._server.identity
@@ -280,13 +280,13 @@ class _Watch:
         )
 
     def repeated(self, read: Callable[[MysqlSession], Any]) -> Any:
-        """Read over this session; once more if the server was away for a moment."""
+        """Read in this session; once more if the connection was lost."""
         with translated(self._connection):
             return repeatable(self._session, lambda: read(self._session))
 
 
 class _PrimaryWatch(_Watch):
-    """Reads what is in flight on the primary, and waits for the replica to execute that."""
+    """Reads what is in flight on the primary, and waits for the replica to catch up."""
 
     def __init__(self, source: Source, primary: MysqlConnection, replica: Server) -> None:
         try:
@@ -312,7 +312,7 @@ class _PrimaryWatch(_Watch):
         facts = read_server(session)
         role = role_of(facts)
         activity = read_activity(session, server)
-        # A read-only server that replicates from nobody may be named as its own primary.
+        # A read-only server that is no replica may be configured as its own primary.
         if role.kind != "primary" and not (same and facts.channels == () and not facts.group):
             why = f"the configured primary is not a primary: {role.why}"
             return structs.replace(activity, held=why, hint=role.hint)
@@ -327,13 +327,13 @@ class _PrimaryWatch(_Watch):
         return structs.replace(activity, held=why_not or self._wait(before, activity.gtids))
 
     def _read_replica(self) -> tuple[Server, str | None]:
-        """What the replica is, and what it has executed, before the primary is asked."""
+        """Read the replica's state and executed GTIDs, before those of the primary."""
         with self._source.session() as session:
             server = read_server(session)
             return server, read_gtids(session, server)
 
     def _wait(self, replica: Server, gtids: str | None) -> str | None:
-        """Wait until the replica has executed what the primary had; say why it has not."""
+        """Wait until the replica has executed these GTIDs; return why if it has not."""
         settings = self._source.connection.primary
         assert settings is not None
         if not gtids:
@@ -348,7 +348,7 @@ class _PrimaryWatch(_Watch):
 
 
 class Sources:
-    """The sources of a round, one for each connection. May be used by several threads."""
+    """The sources of a round, one for each connection. Thread-safe."""
 
     def __init__(self, tunnels: Tunnels, connect: Connect = connect_once) -> None:
         self._tunnels = tunnels
@@ -359,7 +359,7 @@ class Sources:
 
     @contextmanager
     def of(self, connection: MysqlConnection) -> Iterator[Source]:
-        """The source of a connection; errors that are a tunnel's fault say so."""
+        """Return the source of a connection; errors name the tunnel if it has failed."""
         with self._tunnels.through(connection) as local, ExitStack() as through:
             primary = connection.to_primary
             if primary is not None:

@@ -1,4 +1,4 @@
-"""Spark as the engine of a run: one session for all tables, started when it is first needed."""
+"""Run jobs on Spark: one session for all tables, started when first needed."""
 
 import os
 import time
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 
 _STOPPED = "the run was stopped"
-IDLE_SECONDS = 1800.0  # a Spark Connect server forgets a session after an hour
+IDLE_SECONDS = 1800.0  # a Spark Connect server drops a session after an hour
 OLDEST_SECONDS = 86_400.0
 
 
 class SparkEngine:
     """Starts Spark when the first table has something to read, and stops it with the run.
 
-    Over many rounds the session stays warm. One that has died is replaced when it is next needed.
-    A session of the caller's (`attached`) is used as it is, and goes on running.
+    The session is kept between rounds. A dead one is replaced when next needed. The caller's own
+    session (`attached`) is used as it is, and not stopped.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class SparkEngine:
         return self._stopped
 
     def prepare(self) -> None:
-        """Begin to start Spark: it will be needed soon."""
+        """Start Spark in the background: it will be needed soon."""
         if self._session is None and self._attached is None:
             Thread(target=self._start_ahead, daemon=True).start()
 
@@ -76,7 +76,7 @@ class SparkEngine:
         return self._run(lambda session: compare(session, job, pairs))
 
     def spread(self, name: str, work: Callable[[int], bytes], parts: int) -> list[str]:
-        """Do any work in parts, one task each."""
+        """Run any work in parts, one task each."""
         from floodmark.spark.runner import run_tasks
 
         return self._run(lambda session: run_tasks(session, name, lambda n, _: work(n), parts))
@@ -86,13 +86,14 @@ class SparkEngine:
         try:
             return work(session)
         except Exception as error:
-            if self._stopped:  # then whatever Spark complains about is of our own making
+            if self._stopped:  # our own stop causes any error of Spark
                 raise FloodmarkError(_STOPPED) from error
-            if isinstance(error, FloodmarkError):  # another one is a worker's refusal
+            if isinstance(error, FloodmarkError):
+                # Any other error is a worker's refusal: Spark itself works.
                 self._failed |= isinstance(error, SparkJobFailed)
                 raise
             self._failed = True
-            # Java has gone away, most likely: killed for want of memory, or by hand.
+            # Most likely the JVM is gone: out of memory, or killed.
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise FloodmarkError(
                 f"Spark failed: {reason}", hint="run the command again, with --debug to see why"
@@ -101,12 +102,12 @@ class SparkEngine:
             self._used = time.monotonic()
 
     def check(self) -> None:
-        """Raise FloodmarkError once the run was stopped; to be called before each step."""
+        """Raise FloodmarkError once the run was stopped; call it before each step."""
         if self._stopped:
             raise FloodmarkError(_STOPPED)
 
     def rest(self) -> None:
-        """Between two rounds: end a session that failed, that is not needed, or that is old."""
+        """End a session that failed, is idle or is old; call it between rounds."""
         with self._lock:
             now = time.monotonic()
             idle, age = now - self._used, now - self._began
@@ -114,7 +115,7 @@ class SparkEngine:
                 self._close()
 
     def stop(self) -> None:
-        """End the session and whatever still runs in it, for good."""
+        """End the session and all its jobs, for good."""
         with self._lock:
             self._stopped = True
             self._close()
@@ -123,11 +124,11 @@ class SparkEngine:
         self._session, self._failed = None, False
         try:
             self._running.close()
-        except Exception as error:  # noqa: BLE001 - a Spark that is gone cannot be stopped
+        except Exception as error:  # noqa: BLE001 - Spark may be gone already
             self._report(Notice("debug", f"Spark did not stop cleanly: {error}"))
 
     def _start_ahead(self) -> None:
-        with suppress(Exception):  # whoever needs it tries again, and hears why it does not start
+        with suppress(Exception):  # the first job starts it again, and raises the error
             self._started()
 
     def _started(self) -> Any:
@@ -155,7 +156,7 @@ class SparkEngine:
             remote=settings.remote,
             memory=settings.memory,
             options=settings.options,
-            # Java and the workers write a lot; what matters of it comes back as errors.
+            # The JVM and the workers log a lot; errors are raised anyway.
             log_file=None if self._verbose else os.devnull,
             allow_insecure=settings.allow_insecure,
             fast_start=settings.fast_start == "auto",

@@ -1,4 +1,4 @@
-"""The SSH tunnels of a run, opened before any table is touched."""
+"""Open the SSH tunnels of a run before any table is read."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -16,10 +16,10 @@ def open_tunnels(
     *,
     folder: str,
 ) -> Iterator[Tunnels]:
-    """Open the tunnels that the connections name, and close them after the run.
+    """Open the tunnels of the connections, and close them after the run.
 
-    ConfigError if Spark's workers could not reach what is for them. `folder` is where relative
-    paths begin.
+    Raise ConfigError if Spark's workers could not reach those `for_workers`. Relative paths are
+    relative to `folder`.
     """
     with Tunnels(folder) as tunnels:
         open_for_workers(tunnels, for_workers, spark)
@@ -32,7 +32,7 @@ def open_tunnels(
 def open_for_workers(
     tunnels: Tunnels, connections: Iterable[Connection], spark: SparkSettings
 ) -> None:
-    """Open tunnels for Spark's workers; ConfigError if those could not reach them."""
+    """Open tunnels for Spark's workers; ConfigError if they could not reach them."""
     tunnelled = [c for c in connections if isinstance(c, Tunnelled) and c.tunnel]
     if tunnelled and (place := _other_machines(spark)):
         raise ConfigError(
@@ -45,9 +45,9 @@ def open_for_workers(
 
 
 def _other_machines(spark: SparkSettings) -> str | None:
-    """Where Spark runs, if that may be somewhere else."""
+    """Return where Spark runs, if that may be on other machines."""
     options = spark.options
     if options.get("spark.remote", spark.remote):
-        return "Spark Connect"  # not the address: there may be a token in it
+        return "Spark Connect"  # not the address, which may contain a token
     master = options.get("spark.master", spark.master)
     return None if master.startswith("local") else master

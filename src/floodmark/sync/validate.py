@@ -1,4 +1,4 @@
-"""Hold what is tracked about a table against the lake and the target, and mend the tracking."""
+"""Compare a table's watermark with the lake and the target, and repair it."""
 
 from contextlib import suppress
 
@@ -6,7 +6,7 @@ from msgspec import structs
 
 from floodmark.errors import FloodmarkError, StateError
 from floodmark.model.load import AnotherLake, LedgerEntry
-from floodmark.model.manifest import Chunk, Manifest
+from floodmark.model.manifest import Manifest, chunks_in
 from floodmark.model.table import TableName
 from floodmark.model.timestamps import as_utc
 from floodmark.model.transitions import loaded, unloaded
@@ -30,14 +30,14 @@ LOOKS = 3
 
 
 def validate_table(store: WatermarkStore, table: TableName, loading: Loading | None) -> Findings:
-    """Compare a table's watermark, manifests, data files, ledger and target; changes nothing.
+    """Compare a table's watermark, manifests, data files, ledger and target; change nothing.
 
-    Without `loading` the table has no target. One that cannot be reached is no difference, but
-    neither is it agreement: `unchecked` says why.
+    Without `loading` the table has no target. If the target cannot be reached, `unchecked` says
+    why; that is not a difference.
     """
     findings = validate(store, table)
-    stands = _stand(store, table)
-    if stands is not None and (stands.moved_to or stands.moving_from):
+    current = _read(store, table)
+    if current is not None and (current.moved_to or current.moving_from):
         return findings
     if loading is None:
         return _remarked(findings, "it is in no pipeline, so there is no target to compare with")
@@ -45,14 +45,14 @@ def validate_table(store: WatermarkStore, table: TableName, loading: Loading | N
     if lease is not None and lease.held(store.now()):
         return _remarked(findings, f"{lease.owner} is working on it; the target was not checked")
     for _ in range(LOOKS):
-        before = _stand(store, table)
+        before = _read(store, table)
         if before is None:
             return findings
         try:
             seen = _compare(findings, store, table, loading, before)
         except FloodmarkError as error:
             return structs.replace(findings, unchecked=error.message)
-        after = _stand(store, table)
+        after = _read(store, table)
         if after is not None and after.redshift_state == before.redshift_state:
             return seen
     return _remarked(findings, "it is being loaded; the target was not compared")
@@ -62,7 +62,7 @@ def compare_cursor(
     findings: Findings, store: WatermarkStore, table: TableName, configured: tuple[str, ...] | None
 ) -> Findings:
     """Add the difference between the configured cursor and that of the table's position."""
-    watermark = _stand(store, table)
+    watermark = _read(store, table)
     known = watermark.mysql_state.cursor if watermark else None
     if watermark is None or known is None or not configured or keeps(known, configured):
         return findings
@@ -83,16 +83,16 @@ def compare_cursor(
 
 
 def repair_table(store: WatermarkStore, table: TableName, loading: Loading | None) -> None:
-    """Write the watermark anew from the manifests, and what is loaded from the ledger.
+    """Rebuild the watermark from the manifests, and its load state from the ledger.
 
-    Never touches data. What cannot be mended is found again, above all a ledger that does not
-    belong to this lake.
+    Never change data. A later validation reports what cannot be repaired, above all a ledger that
+    does not belong to this lake.
     """
     with store.lease(table):
         with suppress(StateError):
             if validate(store, table).differences:
                 store.repair(table)
-        watermark = _stand(store, table)
+        watermark = _read(store, table)
         if watermark is not None:
             watermark.refuse_moved()
         if loading is None or watermark is None:
@@ -102,13 +102,13 @@ def repair_table(store: WatermarkStore, table: TableName, loading: Loading | Non
             ledger, _, _ = _look(loading, table, watermark, manifests)
             wrong = ledger_errors(manifests, ledger)
             if not wrong and ledger_differences(watermark, manifests, ledger):
-                _carry(store, table, manifests, ledger)
+                _set_loaded(store, table, manifests, ledger)
 
 
-def _carry(
+def _set_loaded(
     store: WatermarkStore, table: TableName, manifests: list[Manifest], ledger: list[LedgerEntry]
 ) -> None:
-    """Carry the ledger into the watermark, forward or back."""
+    """Set the watermark's load state from the ledger, forward or back."""
     now = store.now()
     times = [as_utc(entry.loaded_at) for entry in ledger if entry.loaded_at]
     time = min(now, max(times, default=now))
@@ -174,10 +174,10 @@ def _compare(
 def _look(
     loading: Loading, table: TableName, watermark: Watermark, manifests: list[Manifest]
 ) -> tuple[list[LedgerEntry], int | None, TargetTaken | None]:
-    """The ledger, how many rows the target's table holds, and why it may not be loaded into."""
+    """Return the ledger, the number of rows in the target table, and why loads are refused."""
     if loading.target_missing():
-        return [], None, None  # to open it would make it
-    chunks = [m.change for m in manifests if isinstance(m.change, Chunk)]
+        return [], None, None  # opening it would create it
+    chunks = chunks_in(manifests)
     with loading.open_target() as target:
         load_epoch, name = watermark.redshift_state.load_epoch, loading.target_name
         ledger = target.ledger(str(table), load_epoch)
@@ -189,8 +189,8 @@ def _look(
         return ledger, held, None
 
 
-def _stand(store: WatermarkStore, table: TableName) -> Watermark | None:
-    """Where a table stands; None if nothing is known, or what is there cannot be read."""
+def _read(store: WatermarkStore, table: TableName) -> Watermark | None:
+    """Read a table's watermark; None if there is none, or it cannot be read."""
     with suppress(StateError):
         return store.get(table, mend=False)
     return None

@@ -1,10 +1,10 @@
-"""The comparison of one table's source and target, window by window.
+"""Verify one table: compare source and target, window by window.
 
-    lease → what was loaded and is not verified? → windows → compare → watermark
+    lease → loaded and unverified chunks → windows → compare → watermark
 
-Only rows whose cursor lies in a range that was synced are compared. What is verified moves up to
-the first window that differs, and never beyond what is loaded; the windows behind it are compared
-all the same, so that everything is found at once.
+Only rows with a cursor value in a synced range are compared. The verified position moves up to the
+first window that differs, and never beyond what is loaded; later windows are compared as well, so
+that one run finds every difference.
 """
 
 import time
@@ -69,7 +69,7 @@ MOST_SHOWN = 20
 
 
 class Verification(Struct, frozen=True, kw_only=True):
-    """How tables are compared in this run: what is new since the last time, or everything."""
+    """How to compare tables in this run: what is new since the last time, or everything."""
 
     extraction: Extraction
     open_target: Callable[[], Target]
@@ -78,7 +78,7 @@ class Verification(Struct, frozen=True, kw_only=True):
 
 
 def load_again(table: str) -> str:
-    """How to get rows loaded that differ."""
+    """Return a hint on how to load rows that differ."""
     return (
         f"'floodmark watermark set -t {table} --timestamp …' (or --id …) to before the rows, then"
         " sync, loads them again; rows that are in the target only must be removed there by hand"
@@ -91,7 +91,7 @@ def verify_after(
     table: TableName,
     settings: TableSettings,
 ) -> TableResult:
-    """Compare a table once it is loaded; a failure does not hide what was done before."""
+    """Compare a table after its load; a failure keeps the result so far."""
     try:
         result = verify_table(verification, table, settings)
     except FloodmarkError as error:
@@ -111,7 +111,7 @@ def verify_after(
 def verify_table(
     verification: Verification, table: TableName, settings: TableSettings
 ) -> VerificationResult:
-    """Compare everything of a table that was loaded and is not verified yet."""
+    """Compare all rows of a table that are loaded and not verified yet."""
     extraction = verification.extraction
     store = extraction.store
     with store.lease(table) as lease:
@@ -183,19 +183,19 @@ def _plan(
     settings: TableSettings,
     watermark: Watermark,
 ) -> tuple[TablePlan, tuple[str, ...], tuple[str, ...]]:
-    """How the source is read: as by an extraction, but only columns that the target has.
+    """Plan how to read the source: like an extraction, but only columns that the target has.
 
-    With the columns that are compared by what their JSON means, and remarks on what is compared.
+    Also return the JSON columns to compare by meaning, and remarks on what is compared.
     """
     known = known_of(verification.extraction.store.log, table, watermark)
     source, choice, columns = read_shape(session, table, settings, known)
     refuse_another_cursor(known.cursor, source, choice.cursor, watermark.position)
     with verification.open_target() as target:
-        wanted = tuple(Column(c.name, c.type, c.nullable, c.arrow) for c in columns)
-        asked = TargetTable(
-            name=verification.target_name, columns=wanted, primary_key=(), version=None
+        expected = tuple(Column(c.name, c.type, c.nullable, c.arrow) for c in columns)
+        shape = TargetTable(
+            name=verification.target_name, columns=expected, primary_key=(), version=None
         )
-        held, by_meaning = target.columns_held(asked), target.rewritten_json(asked)
+        held, by_meaning = target.columns_held(shape), target.rewritten_json(shape)
     if not held:
         raise DifferenceFound(
             f"the target has no table {verification.target_name}, but {table} was loaded",
@@ -230,7 +230,7 @@ def _plan(
 
 
 def _same_cursor(chunk: Chunk, cursor: Cursor) -> bool:
-    """Whether a chunk's range is one of this cursor; older versions kept the time column alone."""
+    """Whether a chunk was read by this cursor; older versions recorded only the time column."""
     if chunk.cursor is None:
         return chunk.version == cursor.timestamp
     names = tuple(column.name for column in chunk.cursor)
@@ -238,7 +238,7 @@ def _same_cursor(chunk: Chunk, cursor: Cursor) -> bool:
 
 
 class _Comparing:
-    """One table's windows in this run, added up."""
+    """Compare one table's windows, and add up the results."""
 
     def __init__(
         self,
@@ -266,13 +266,13 @@ class _Comparing:
         self._job = self._describe()
 
     def compare_all(self, session: MysqlSession) -> None:
-        """Compare the whole of a table that has no cursor."""
-        end = Position(self._extraction.store.now())  # it divides nothing, but a way must end
+        """Compare a whole table that has no cursor."""
+        end = Position(self._extraction.store.now())  # not a real bound, but windows need an end
         edges = self._key_edges(session, START, end) if self._plan.route.by == "key" else ()
         self._compare(START, _to_the_end(edges, end))
 
     def compare_ranges(self, session: MysqlSession) -> None:
-        """Compare what was synced."""
+        """Compare the synced ranges."""
         for synced in self._ranges:
             self._compare_range(session, synced)
 
@@ -299,7 +299,7 @@ class _Comparing:
         self._compare(start, _to_the_end(edges, end))
 
     def finish(self, loaded: ManifestId) -> VerificationResult:
-        """Write down how far both sides agree, and say what was found."""
+        """Record how far both sides agree, and return the result."""
         store = self._extraction.store
         now, position, since = store.now(), self._position, self._since
         result = structs.replace(
@@ -341,7 +341,7 @@ class _Comparing:
 
     def _advance(self, reached: Position) -> None:
         if reached.compare(self._position) in (-1, 0):
-            return  # a moment that is compared once more
+            return  # this position was verified before
         self._position = reached
         if not self._verification.everything:
             store = self._extraction.store
@@ -362,7 +362,7 @@ class _Comparing:
             quarantined=result.quarantined + sum(c.quarantined for c in comparisons),
             undated=result.undated + sum(c.undated for c in comparisons),
             shown=shown[:MOST_SHOWN],
-            # Of what all windows say, one is enough: they are read in the same way.
+            # One remark is enough: all windows are read in the same way.
             remarks=result.remarks or tuple(remarks[:1]),
         )
 
@@ -396,7 +396,7 @@ class _Comparing:
 
 
 def _to_the_end(edges: Iterable[Edge], end: Position) -> Iterator[Edge]:
-    """Let the last window reach to the very end: the target may have rows behind the last one."""
+    """Extend the last window to `end`: the target may have rows after the source's last one."""
     last = Edge(end, 0, counted=False)
     for edge in edges:
         if last.counted:
