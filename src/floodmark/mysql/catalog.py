@@ -1,4 +1,4 @@
-"""What the server says about its tables."""
+"""Read table definitions from the server's catalog."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -16,11 +16,11 @@ from floodmark.mysql.connection import MysqlSession, query_dicts
 from floodmark.mysql.keys import KnownKey, Parts, choose_key, free_choice, is_usable, read_indexes
 from floodmark.mysql.select_list import quote_name
 
-# MariaDB knows JSON only as text with this check.
+# On MariaDB, JSON is text with this check constraint.
 _JSON_CHECK = re.compile(r"json_valid\(`((?:[^`]|``)+)`\)", re.IGNORECASE)
 
 SYSTEM_VERSIONED = "SYSTEM VERSIONED"
-"""The kind of a table of MariaDB that keeps earlier versions of its rows; none of those is read."""
+"""Type of a MariaDB table that keeps earlier versions of its rows, which are not read."""
 
 _OURS = "t.table_schema NOT IN ('information_schema', 'mysql', 'performance_schema', 'sys')"
 
@@ -32,14 +32,14 @@ def read_table(
     changed: Collection[str] = (),
     known_key: KnownKey = free_choice,
 ) -> SourceTable:
-    """Describe a table; UsageError if there is none, with the names that come near.
+    """Describe a table; UsageError, with similar names, if there is none.
 
-    `changed` are columns that do not arrive as they are; see `choose_key`.
+    `changed` are columns whose values are changed on the way; see `choose_key`.
     """
     facts = _find(session, name)
     stored = facts["name"]
     json_columns = _json_columns(session, name.schema, stored)
-    # Servers find a table by its name, and names are compared byte by byte.
+    # The server uses an index on the name; the binary comparison makes it exact.
     columns = query_dicts(
         session,
         "SELECT c.column_name AS name, c.data_type AS data_type, c.column_type AS column_type,"
@@ -92,7 +92,7 @@ def read_table(
 
 
 def list_tables(session: MysqlSession, scope: str) -> dict[TableName, str]:
-    """Everything with rows that the user may see, in order, and what the server calls its kind."""
+    """List all tables and views that the user may see, in order, with their type."""
     rows = query_dicts(
         session,
         "SELECT t.table_schema AS table_schema, t.table_name AS name, t.table_type AS kind"  # noqa: S608
@@ -133,7 +133,7 @@ def _find(session: MysqlSession, name: TableName) -> dict[str, Any]:
 
 
 def _inactive_roles(session: MysqlSession) -> list[str]:
-    """The roles that the user has, but not in this session."""
+    """Return the user's roles that are not active in this session."""
     with suppress(pymysql.MySQLError):  # before MySQL 8.0.19 there are no such tables
         rows = query_dicts(
             session,
@@ -146,7 +146,7 @@ def _inactive_roles(session: MysqlSession) -> list[str]:
 
 
 def _is_partial(session: MysqlSession, schema: str, table: str) -> bool:
-    """Whether there are columns that the user may not read: the catalog does not show them."""
+    """Whether there are columns that the user may not read, which the catalog does not show."""
     try:
         query_dicts(session, f"SELECT * FROM {quote_name(schema)}.{quote_name(table)} LIMIT 0")  # noqa: S608
     except pymysql.MySQLError as error:
@@ -174,7 +174,7 @@ def _column(row: dict[str, Any], json_columns: set[str]) -> SourceColumn:
 
 
 def _json_columns(session: MysqlSession, schema: str, table: str) -> set[str]:
-    """The text columns that MariaDB checks to be JSON; MySQL has a type for it."""
+    """Return the text columns that MariaDB checks to be JSON; MySQL has a type for it."""
     if not query_dicts(session, "SELECT 1 AS one FROM DUAL WHERE VERSION() LIKE '%%MariaDB%%'"):
         return set()
     rows = query_dicts(
@@ -191,7 +191,7 @@ def _json_columns(session: MysqlSession, schema: str, table: str) -> set[str]:
 def _of_current_rows(
     session: MysqlSession, schema: str, table: str, indexes: Mapping[str, Parts]
 ) -> dict[str, Parts]:
-    """Leave out the end of a row's validity: current rows, the only ones read, share it."""
+    """Remove the ROW END column, which is the same in all current rows, from the indexes."""
     rows = query_dicts(
         session,
         "SELECT c.column_name AS name FROM information_schema.columns c WHERE c.table_schema = %s"

@@ -1,4 +1,4 @@
-"""Text that a collation takes for the same, and a warehouse does not."""
+"""Find texts that are equal in a collation, but not in a warehouse."""
 
 from floodmark.model.schema import SourceColumn
 from floodmark.mysql.connection import MysqlSession, query_dicts
@@ -11,9 +11,9 @@ _PAIRS = {
 
 
 def not_told_apart(session: MysqlSession, column: SourceColumn) -> list[str]:
-    """In what two values of a text column may differ and be the same key; the server is asked.
+    """Return the differences that a text column's collation ignores, by asking the server.
 
-    Names of collations do not tell: even `_bin` may ignore trailing blanks.
+    The collation's name is not enough: even `_bin` may ignore trailing blanks.
     """
     if column.data_type not in ("char", "varchar") or not column.collation:
         return []
@@ -24,7 +24,7 @@ def not_told_apart(session: MysqlSession, column: SourceColumn) -> list[str]:
         for number, (one, other) in enumerate(_PAIRS.values())
     )
     answers = query_dicts(session, f"SELECT {questions}")[0]
-    # A CHAR is read without its trailing blanks, so none can come or go.
+    # A CHAR is read without trailing blanks, so they cannot differ.
     return [
         what
         for (what, (_, other)), same in zip(_PAIRS.items(), answers.values(), strict=True)

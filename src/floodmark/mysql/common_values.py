@@ -1,4 +1,4 @@
-"""Whether all rows of a range hold one and the same value in a column."""
+"""Find whether all rows of a range have the same value in a column."""
 
 from floodmark.model.extraction import ColumnPlan
 from floodmark.model.schema import SourceColumn, SourceTable
@@ -10,7 +10,7 @@ _INTEGER_BYTES = {"tinyint": 1, "smallint": 2, "mediumint": 3, "int": 4, "bigint
 
 
 class Different(Exception):
-    """Rows hold different values."""
+    """Rows have different values."""
 
 
 class NoRows(Exception):
@@ -20,10 +20,10 @@ class NoRows(Exception):
 def common_value(
     session: MysqlSession, table: SourceTable, column: ColumnPlan, where: str
 ) -> str | None:
-    """The value that all rows hold, byte for byte, as text; bytes as hexadecimal digits.
+    """Return the value that all rows have, byte for byte, as text; bytes as hexadecimal digits.
 
-    Different if they hold more than one, NoRows if there are none. What is compared is what a chunk
-    would bring, so a hash is compared as such.
+    Raise Different if they have more than one, NoRows if there are none. Values are compared as a
+    chunk would have them, so for a hashed column the hashes.
     """
     text = f"CONVERT(CONCAT({column.expression}) USING utf8mb4)"
     digits = f"HEX({column.expression if column.arrow == 'binary' else text})"
@@ -41,7 +41,7 @@ def common_value(
 
 
 def may_be_cut(session: MysqlSession, table: SourceTable, column: SourceColumn, where: str) -> bool:
-    """Whether a row holds a value that a narrower type may have made of a greater one."""
+    """Whether a row has a value that may have been truncated by a narrower type."""
     name = quote_name(column.name)
     if size := _INTEGER_BYTES.get(column.data_type):
         least, most = (
@@ -51,7 +51,7 @@ def may_be_cut(session: MysqlSession, table: SourceTable, column: SourceColumn, 
         )
         limit = f"{name} IN ({least}, {most - 1})"
     elif column.length and column.data_type.endswith("text"):
-        limit = f"LENGTH({name}) >= {column.length - 3}"  # no character is cut into
+        limit = f"LENGTH({name}) >= {column.length - 3}"  # a character is not split
     elif column.length:
         limit = f"LENGTH({name}) >= {column.length} OR CHAR_LENGTH({name}) >= {column.length}"
     else:

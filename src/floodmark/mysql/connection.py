@@ -58,9 +58,9 @@ else:
 
 
 class MysqlSession(_Connection):
-    """A session that is opened again if the server was away for a moment.
+    """A session that reconnects if the connection was lost.
 
-    With a `server`, it is an error if that reaches another one. `ended` sessions stay closed.
+    With a `server`, it is an error to reach another one. `ended` sessions stay closed.
     """
 
     server: Server | None = None
@@ -71,16 +71,16 @@ class MysqlSession(_Connection):
 
     @property
     def encryption(self) -> Encryption:
-        """What protects the connection as it is now."""
+        """The encryption of the current connection."""
         return encryption_of(self._sock)
 
     def limit_reads(self, seconds: float) -> None:
-        """Lose the connection if an answer takes longer than that."""
+        """Drop the connection if an answer takes longer than this."""
         self._most_seconds = self._read_timeout = seconds
 
     def connect(self, sock: Any = None) -> None:
         """Open the connection, and check which server it reached."""
-        # PyMySQL waits without end for a server that accepts a connection and says nothing.
+        # PyMySQL waits forever for a server that accepts a connection and sends nothing.
         self._read_timeout = self.connect_timeout
         super().connect(sock)
         try:
@@ -94,7 +94,7 @@ class MysqlSession(_Connection):
         self._read_timeout = self._most_seconds
 
     def reopen(self) -> None:
-        """Open the connection again, with patience; raise the last error if that does not help."""
+        """Reconnect, with retries; raise the last error if that fails."""
         deadline = time.monotonic() + _REOPEN_SECONDS
         while True:
             try:
@@ -113,7 +113,7 @@ def query(session: MysqlSession, sql: str) -> list[tuple[Any, ...]]:
 
 
 def query_once(session: MysqlSession, sql: str) -> list[tuple[Any, ...]]:
-    """Run a statement and return all its rows; a lost connection stays lost."""
+    """Run a statement and return all its rows; do not reconnect."""
     with session.cursor() as reader:
         reader.execute(sql)
         return list(reader.fetchall())
@@ -133,9 +133,9 @@ def query_dicts(
 
 
 def is_lost(error: Exception) -> bool:
-    """Whether a connection was lost, or cannot be opened just now."""
+    """Whether a connection was lost, or cannot be opened at the moment."""
     if isinstance(error, pymysql.err.InterfaceError):
-        return True  # PyMySQL's word for a connection that it has closed
+        return True  # PyMySQL raises it for a closed connection
     return isinstance(error, pymysql.err.OperationalError) and error.args[0] in _REOPENABLE
 
 
@@ -150,14 +150,14 @@ def check_server(session: MysqlSession, server: Server) -> None:
 
 
 def is_another_server(error: Exception) -> bool:
-    """Whether a statement failed because of a server's guard."""
+    """Whether a statement failed because it reached another server than its guard expects."""
     code, message = (*error.args, "", "")[:2]
     other_product = code == ER.UNKNOWN_SYSTEM_VARIABLE and "server_uuid" in str(message)
     return code == _OUT_OF_RANGE or other_product
 
 
 def repeatable(session: MysqlSession, run: Callable[[], Rows]) -> Rows:
-    """Run something that can be repeated; once more if the server was away for a moment."""
+    """Run something that can be repeated; once more if the connection was lost."""
     try:
         return run()
     except pymysql.MySQLError as error:
@@ -171,7 +171,7 @@ def repeatable(session: MysqlSession, run: Callable[[], Rows]) -> Rows:
 def connect(
     connection: MysqlConnection, *, server: Server | None = None, timeout_seconds: int = 10
 ) -> Iterator[MysqlSession]:
-    """Open a session in UTC and autocommit, and close it; MySQL's errors become ours.
+    """Open a session in UTC and autocommit, and close it; translate MySQL's errors.
 
     With a `server`, AnotherServer if the session reached another one.
     """
@@ -180,7 +180,7 @@ def connect(
             with LOGINS.once(connection, _is_refusal):
                 options = pymysql_options(connection)
                 opened = MysqlSession(**options, connect_timeout=timeout_seconds)
-        except RuntimeError as error:  # PyMySQL's way to say that 'cryptography' is missing
+        except RuntimeError as error:  # PyMySQL raises it if 'cryptography' is missing
             raise ConfigError(
                 f"MySQL at {_place(connection)}: {error}", hint="pip install 'pymysql[rsa]'"
             ) from error
@@ -199,7 +199,7 @@ def _is_refusal(error: Exception) -> bool:
 
 
 class Sessions:
-    """The connections of a run: whoever stops it ends what they are waiting for."""
+    """The connections of a run, so that stopping it also ends their queries."""
 
     def __init__(self) -> None:
         self._open: dict[MysqlSession, MysqlConnection] = {}
@@ -209,7 +209,7 @@ class Sessions:
     def connect(
         self, connection: MysqlConnection, *, server: Server | None = None
     ) -> Iterator[MysqlSession]:
-        """Open a connection that `end` knows of."""
+        """Open a connection that `end` closes."""
         try:
             with connect(connection, server=server) as session:
                 self._open[session] = connection
@@ -223,7 +223,7 @@ class Sessions:
             raise
 
     def end(self) -> None:
-        """Have the server end them all, also those in the middle of a long query."""
+        """Kill all of them on the server, even in the middle of a long query."""
         self._ended = True
         for session, connection in list(self._open.items()):
             session.ended = True
@@ -245,7 +245,7 @@ def _translate(error: pymysql.MySQLError, connection: MysqlConnection) -> Floodm
     reason = str(rest[0]) if rest else type(error).__name__
     place = _place(connection)
     message = f"MySQL at {place}: {reason}"
-    origin = getattr(error, "original_exception", None)  # what PyMySQL could not connect for
+    origin = getattr(error, "original_exception", None)  # why PyMySQL could not connect
     if code == CR.CR_SSL_CONNECTION_ERROR or isinstance(origin, SSLError):
         failure = tls_failure(f"MySQL at {place}", connection, str(origin or reason))
         return failure or FloodmarkError(f"MySQL at {place}: encryption failed: {reason}")

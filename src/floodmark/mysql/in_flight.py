@@ -1,6 +1,6 @@
-"""What is in flight on a server: statements, transactions, and the ids that they may hold.
+"""Read what is in flight on a server: statements, transactions, and ids that they may use.
 
-The order of the reads, and why it is that one: `floodmark.planning.bounds`.
+See `floodmark.planning.bounds` for the order of the reads and its reasons.
 """
 
 import re
@@ -32,9 +32,9 @@ from floodmark.mysql.select_list import quote_name
 
 Answer = TypeVar("Answer")
 
-# InnoDB answers from a cache that it refreshes only if nobody read it for a tenth of a second. So
-# we ask in a transaction of our own, with a word of our own, until the answer shows us asking; and
-# one process at a time, or several would keep the cache stale for each other.
+# InnoDB refreshes the cache of this table only if nobody read it for a tenth of a second. So we
+# read it in our own transaction, with a unique comment, until the result shows that very query; and
+# in one process at a time, or several would keep the cache stale for each other.
 _STALE_SECONDS = 0.12
 _GIVE_UP_SECONDS = 10.0
 _LOCK_NAME = "floodmark.in_flight"
@@ -58,8 +58,8 @@ _SNAPSHOT_ENDED = {ER.TABLE_DEF_CHANGED, ER.SP_DOES_NOT_EXIST}
 
 _IDLE = "'Sleep', 'Daemon', 'Binlog Dump', 'Binlog Dump GTID'"
 
-# NOW() is the start of this very statement, so what began is never taken for younger than it is.
-# The threads of replication belong to 'system user'; what they apply is judged by their channel.
+# NOW() is the start of this very statement, so no start is ever computed too late.
+# Replication threads belong to 'system user'; they are judged by their channel.
 _STATEMENTS = """
 SELECT ID, USER, UTC_TIMESTAMP(6) - INTERVAL {age} MICROSECOND
 FROM information_schema.PROCESSLIST
@@ -69,9 +69,9 @@ WHERE ID <> CONNECTION_ID() AND COMMAND NOT IN ({idle})
 _AGE_MARIADB = "CEIL(TIME_MS * 1000)"
 _AGE_MYSQL = "(TIME + 1) * 1000000"
 
-# InnoDB writes the operating system's local time. In the hour that is shown twice, the earlier.
+# InnoDB uses the operating system's local time. In a repeated hour, take the earlier one.
 _TRANSACTIONS = """
-SELECT /* {word} */ trx_mysql_thread_id, trx_is_read_only, COALESCE(trx_query, ''),
+SELECT /* {comment} */ trx_mysql_thread_id, trx_is_read_only, COALESCE(trx_query, ''),
     IF(CONVERT_TZ(began - INTERVAL 1 HOUR, '+00:00', 'SYSTEM') = trx_started,
        began - INTERVAL 1 HOUR, began)
 FROM (SELECT *, CONVERT_TZ(trx_started, 'SYSTEM', '+00:00') AS began
@@ -80,8 +80,8 @@ WHERE {guard}
 """
 
 
-class _Found(Struct, frozen=True):
-    """A statement or a transaction in flight."""
+class _InFlight(Struct, frozen=True):
+    """A statement or transaction in flight."""
 
     thread: int
     began: datetime
@@ -89,7 +89,7 @@ class _Found(Struct, frozen=True):
 
 
 def read_activity(session: MysqlSession, server: Server) -> Activity:
-    """Read what is in flight on a server; ends a transaction that the session may have open."""
+    """Read what is in flight on a server; end any open transaction of the session."""
     settings = dict(
         query_once(
             session,
@@ -128,11 +128,11 @@ def read_clock(session: MysqlSession) -> datetime:
 
 
 class SnapshotLost(Exception):
-    """A snapshot cannot be read any more."""
+    """The snapshot has ended."""
 
 
 def begin_snapshot(session: MysqlSession) -> None:
-    """Begin to see the server as it is now."""
+    """Begin a consistent snapshot."""
 
     def begin() -> None:
         query_once(session, "ROLLBACK")
@@ -142,15 +142,15 @@ def begin_snapshot(session: MysqlSession) -> None:
 
 
 def end_snapshot(session: MysqlSession) -> None:
-    """Let the server forget what it kept for a snapshot."""
-    with suppress(pymysql.MySQLError):  # then the server has ended it
+    """End the snapshot, so that the server can purge old row versions."""
+    with suppress(pymysql.MySQLError):  # the server has ended it already
         query_once(session, "ROLLBACK")
 
 
 def in_snapshot(session: MysqlSession, read: Callable[[MysqlSession], Answer]) -> Answer:
-    """Read within a snapshot; SnapshotLost if it has ended, or the table was changed since.
+    """Read in a snapshot; SnapshotLost if it has ended, or the table was altered since.
 
-    The savepoint gives back the lock on the table's definition, which others may want to change.
+    The savepoint releases the metadata lock, so that others can alter the table.
     """
     try:
         query_once(session, "SAVEPOINT before_reading")
@@ -166,7 +166,7 @@ def in_snapshot(session: MysqlSession, read: Callable[[MysqlSession], Answer]) -
 def read_ceiling(
     session: MysqlSession, table: SourceTable, column: str, above: Position
 ) -> int | None:
-    """The greatest id above a position; None if there is none."""
+    """Return the greatest id above a position; None if there is none."""
     name = quote_name(column)
     found = query_once(
         session,
@@ -178,7 +178,7 @@ def read_ceiling(
 
 
 def read_next_id(session: MysqlSession, table: SourceTable, column: str) -> int:
-    """The least id that a new row may get; the counter is told by SHOW CREATE TABLE, uncached."""
+    """Return the least id that a new row may get; SHOW CREATE TABLE has the uncached counter."""
     if table.column(column).auto_increment:
         ((_, text, *_),) = query(session, f"SHOW CREATE TABLE {relation(table)}")
         found = _COUNTER.search(text)
@@ -196,7 +196,7 @@ def read_first_gap(
     *,
     stride: int = 65_536,
 ) -> int | None:
-    """The first id missing between a position and the ceiling; None if none is."""
+    """Return the first missing id between a position and the ceiling; None if there is none."""
     name = quote_name(column)
     full = _lowest(above)  # nothing is missing up to here
     while full < ceiling.id:
@@ -216,7 +216,7 @@ def read_first_gap(
 
 
 def _lowest(position: Position) -> int:
-    """The id of a position; at the start 0, since AUTO_INCREMENT counts from 1."""
+    """Return the id of a position; 0 at the start, as AUTO_INCREMENT counts from 1."""
     return position.id if isinstance(position.id, int) else 0
 
 
@@ -224,17 +224,17 @@ def _guard(session: MysqlSession) -> str:
     return session.server.guard if session.server else "TRUE"
 
 
-def _read_statements(session: MysqlSession, server: Server) -> list[_Found]:
-    """What is running."""
+def _read_statements(session: MysqlSession, server: Server) -> list[_InFlight]:
+    """Read the running statements."""
     age = _AGE_MARIADB if server.product == "mariadb" else _AGE_MYSQL
     rows = query_once(session, _STATEMENTS.format(age=age, idle=_IDLE, guard=server.guard))
-    return [_Found(int(thread), _utc(began), str(user)) for thread, user, began in rows]
+    return [_InFlight(int(thread), _utc(began), str(user)) for thread, user, began in rows]
 
 
 def _read_transactions(
     session: MysqlSession, server: Server
-) -> tuple[list[_Found], set[int], str | None]:
-    """Transactions that may write, threads that may not, and why they cannot be seen if so."""
+) -> tuple[list[_InFlight], set[int], str | None]:
+    """Return transactions that may write, read-only threads, and why they cannot be seen, if so."""
     own = query_once(session, "SELECT CONNECTION_ID()")[0][0]
     with _one_at_a_time(session):
         query_once(session, "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
@@ -248,29 +248,29 @@ def _read_transactions(
             query_once(session, "ROLLBACK")
     if rows is None:
         return [], set(), NEVER_FRESH
-    writers = [_Found(int(row[0]), _utc(row[3])) for row in rows if not row[1]]
+    writers = [_InFlight(int(row[0]), _utc(row[3])) for row in rows if not row[1]]
     return writers, {int(row[0]) for row in rows if row[1]}, None
 
 
 def _read_fresh(session: MysqlSession, server: Server, own: int) -> list[tuple[Any, ...]] | None:
-    """Read until the answer is up to date; None if others keep it from being so."""
+    """Read until the result is up to date; None if other clients keep it stale."""
     deadline = time.monotonic() + _GIVE_UP_SECONDS
     while True:
-        word = f"floodmark {secrets.token_hex(8)}"
-        rows = query_once(session, _TRANSACTIONS.format(word=word, guard=server.guard))
-        if any(row[0] == own and word in row[2] for row in rows):
+        comment = f"floodmark {secrets.token_hex(8)}"
+        rows = query_once(session, _TRANSACTIONS.format(comment=comment, guard=server.guard))
+        if any(row[0] == own and comment in row[2] for row in rows):
             return rows
         if time.monotonic() > deadline:
             return None
-        # Of varying length, to get in between others who ask at regular intervals.
+        # Vary the pause, to get between clients that read at regular intervals.
         time.sleep(_STALE_SECONDS + secrets.randbelow(100) / 1000)
 
 
 @contextmanager
 def _one_at_a_time(session: MysqlSession) -> Iterator[None]:
-    """Hold a lock of the server, so that no two processes of ours read at the same time.
+    """Hold a named lock on the server, so that only one of our processes reads at a time.
 
-    Where it cannot be had (some clusters refuse it) the reading goes on without it.
+    Some clusters do not support it; then read without it.
     """
     try:
         query_once(session, f"SELECT GET_LOCK('{_LOCK_NAME}', {_LOCK_SECONDS})")
@@ -286,7 +286,7 @@ def _one_at_a_time(session: MysqlSession) -> Iterator[None]:
 
 
 def _read_prepared(session: MysqlSession, server: Server) -> list[str] | None:
-    """The ids of prepared XA transactions, as SQL writes them; None if they cannot be seen."""
+    """Return the ids of prepared XA transactions in SQL syntax; None if they cannot be seen."""
     spelled = "FORMAT='SQL'" if server.product == "mariadb" else "CONVERT XID"
     try:
         rows = query_once(session, f"XA RECOVER {spelled}")
@@ -298,7 +298,7 @@ def _read_prepared(session: MysqlSession, server: Server) -> list[str] | None:
 
 
 def _xid(kind: int, length: int, _: int, digits: str) -> str:
-    """Write an XA id as SQL, given what MySQL lists: the hexadecimal digits of both its parts."""
+    """Return an XA id in SQL syntax, given the hexadecimal digits of both parts."""
     data = bytes.fromhex(digits.removeprefix("0x"))
     name, branch = data[:length], data[length:]
     if (kind, branch) == (1, b"") and _PLAIN.fullmatch(name):
@@ -307,7 +307,7 @@ def _xid(kind: int, length: int, _: int, digits: str) -> str:
 
 
 def _ends_prepared(prepared: list[str] | None) -> str:
-    """Say what ends prepared transactions; it is not listed which of them is which."""
+    """Say what ends prepared transactions; MySQL does not tell which of them is in the way."""
     if not prepared:
         return "XA RECOVER lists it, XA COMMIT or XA ROLLBACK ends it"
     *others, last = (f"XA ROLLBACK {xid}" for xid in prepared[:_MOST_NAMED])
@@ -316,7 +316,7 @@ def _ends_prepared(prepared: list[str] | None) -> str:
 
 
 def read_offset(session: MysqlSession, moment: datetime) -> timedelta:
-    """The offset from UTC that the server's clock had at a moment, by the zone that it has now."""
+    """Return the UTC offset of the server's clock at a moment, by its present zone."""
     zone = query_once(session, "SELECT @@GLOBAL.time_zone")[0][0]
     return _offsets(session, zone, moment, moment)[0]
 
@@ -324,7 +324,7 @@ def read_offset(session: MysqlSession, moment: datetime) -> timedelta:
 def _offsets(
     session: MysqlSession, zone: str, oldest: datetime, now: datetime
 ) -> tuple[timedelta, timedelta]:
-    """The offset from UTC that the server's clock has, and the least since then or soon."""
+    """Return the present UTC offset of the server's clock, and the least since then or soon."""
     moments = [now, oldest, *(now + timedelta(hours=hours) for hours in (1, 2, 3))]
     shown = ", ".join(
         f"CONVERT_TZ('{moment:%Y-%m-%d %H:%M:%S}', '+00:00', '{zone}')" for moment in moments
@@ -337,21 +337,21 @@ def _offsets(
     return offsets[0], min(offsets)
 
 
-def _oldest(found: Sequence[_Found]) -> _Found | None:
+def _oldest(found: Sequence[_InFlight]) -> _InFlight | None:
     return min(found, key=lambda one: one.began, default=None)
 
 
-def _describe(session: MysqlSession, found: _Found, prepared: list[str] | None) -> str:
-    """Say whose it is, since when, and what ends it."""
+def _describe(session: MysqlSession, found: _InFlight, prepared: list[str] | None) -> str:
+    """Say who runs it, since when, and how to end it."""
     if found.thread == 0:
         return f"a prepared XA transaction ({_ends_prepared(prepared)})"
-    # A transaction that waits for its application has no statement, but its session is listed.
+    # An idle transaction has no statement, but its session is listed.
     sql = f"SELECT USER, HOST FROM information_schema.PROCESSLIST WHERE ID = {found.thread}"  # noqa: S608
     owner = "".join(f" of {user}@{host}" for user, host in query_once(session, sql))
     what = "a statement" if found.user else "a transaction"
     began = f"{found.began:%Y-%m-%d %H:%M:%S} UTC"
     end = f"KILL {found.thread} ends it"
-    if prepared and not found.user:  # MariaDB keeps it with its session, and beyond that
+    if prepared and not found.user:  # on MariaDB it is listed with its session, and outlives it
         end += f"; if it is a prepared XA transaction, {_ends_prepared(prepared)}"
     return f"{what}{owner}, thread {found.thread}, begun {began} ({end})"
 

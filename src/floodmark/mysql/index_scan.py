@@ -1,8 +1,8 @@
-"""Walking an index in strides of so many rows.
+"""Scan an index in strides of a fixed number of rows.
 
-A DATETIME may hold what is no moment: `2025-06-00 10:00:00`, or the 31st of February. Such a row
-has its place in the order, but no position: a stride moves on to the next row that has one. Its
-value is never written as a literal, which MySQL would refuse.
+A DATETIME may have an invalid value: `2025-06-00 10:00:00`, or the 31st of February. Such a row has
+its place in the order, but no position: a stride extends to the next row that has one. Its value is
+never written as a literal, which MySQL would refuse.
 """
 
 from collections.abc import Iterator
@@ -20,9 +20,9 @@ Found = tuple[int | str, ...]
 
 
 class Scan(Struct, frozen=True, kw_only=True):
-    """Rows to walk over and the columns that order them; `unique` if no two rows tie in those.
+    """Rows to scan and the columns that order them; `unique` if no two rows are equal in those.
 
-    With `by_time`, a stride ends only at a row whose first column is a real moment.
+    With `by_time`, a stride ends only at a row whose first column is a valid time.
     """
 
     relation: str
@@ -48,26 +48,26 @@ class Scan(Struct, frozen=True, kw_only=True):
 def strides(
     session: MysqlSession, scan: Scan, start: Values, *, size: int, limit: int | None
 ) -> Iterator[tuple[Found, int]]:
-    """Yield the values that end each stride and how many rows it covers.
+    """Yield the last values of each stride and its number of rows.
 
-    The last stride may be shorter. Where rows tie, a stride covers all that equal its last, and
-    where they have no moment, all up to the next that has one; if that breaks the limit it ends
-    before them, and UsageError says if there is nothing before them. Rows without a moment behind
-    the last that has one are left over.
+    The last stride may be shorter. A stride includes all rows that equal its last one, and rows
+    with an invalid time up to the next valid one; if that exceeds the limit, it ends before them,
+    or UsageError is raised if there is nothing before them. Rows with an invalid time after the
+    last valid one are left over.
     """
     left = limit
     while left is None or left > 0:
-        wanted = size if left is None else min(size, left)
-        end = find_row(session, scan, start, skip=wanted - 1)
+        target = size if left is None else min(size, left)
+        end = find_row(session, scan, start, skip=target - 1)
         exact = scan.unique
         if end is not None and not scan.ends_at(end):
-            end, exact = _next_end(session, scan, start, skip=wanted), False
+            end, exact = _next_end(session, scan, start, skip=target), False
         if end is None:
             end = find_row(session, scan, start, also=scan.can_end, last=True)
             if end is not None:
                 yield end, count(session, scan, start, end)
             return
-        rows = wanted if exact else count(session, scan, start, end)
+        rows = target if exact else count(session, scan, start, end)
         if left is not None and rows > left:
             earlier = f"{below(scan.columns, end)} AND {scan.can_end}"
             before = find_row(session, scan, start, also=earlier, last=True)
@@ -82,14 +82,14 @@ def strides(
 
 
 def count(session: MysqlSession, scan: Scan, start: Values = (), end: Values = ()) -> int:
-    """How many rows lie in `(start, end]`."""
+    """Count the rows in `(start, end]`."""
     where = f"{between(scan.columns, start, end)} AND ({scan.where})"
     found = query(session, f"SELECT COUNT(*) FROM {scan.relation} WHERE {where}")  # noqa: S608
     return int(found[0][0])
 
 
 def read_moment(value: int | str) -> datetime | None:
-    """A moment in UTC from the server's text; None if there is no such moment."""
+    """Parse a time in UTC from the server's text; None if it is invalid."""
     try:
         return datetime.fromisoformat(str(value)).replace(tzinfo=UTC)
     except ValueError:
@@ -97,7 +97,7 @@ def read_moment(value: int | str) -> datetime | None:
 
 
 def _next_end(session: MysqlSession, scan: Scan, start: Values, *, skip: int) -> Found | None:
-    """Find the first row behind so many at which a stride can end."""
+    """Find the first row after `skip` rows at which a stride can end."""
     skipped = (
         f"SELECT {scan.can_end} AS can_end FROM {scan.relation}"  # noqa: S608
         f" WHERE {between(scan.columns, start, ())} AND ({scan.where})"
@@ -124,7 +124,7 @@ def find_row(
     also: str = "TRUE",
     last: bool = False,
 ) -> Found | None:
-    """The first row behind `start` after so many, or the last one; None if there is none."""
+    """Return the first row after `start` and `skip` rows, or the last one; None if none."""
     where = f"{between(scan.columns, start, ())} AND ({scan.where}) AND {also}"
     found = query(
         session,

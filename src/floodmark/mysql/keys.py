@@ -1,4 +1,4 @@
-"""The indexes of a table, and which of them is its key."""
+"""Read the indexes of a table, and choose its key."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
@@ -13,15 +13,15 @@ from floodmark.mysql.select_list import quote_name
 
 Parts = Sequence[Mapping[str, Any]]
 KnownKey = Callable[[], tuple[str, ...] | None]
-"""The key by which a table was loaded so far: `()` if without one, None if it may be chosen."""
+"""Returns the key that a table was loaded by: `()` if without one, None if any may be chosen."""
 
 
 def free_choice() -> None:
-    """Nothing was loaded yet by any key."""
+    """Return None: nothing was loaded yet by any key."""
 
 
 class Key(Struct, frozen=True):
-    """The index that tells rows apart, its columns, and those of a key that is left unused."""
+    """The index that identifies rows, its columns, and those of a key that is not used."""
 
     index: str = PRIMARY
     columns: tuple[str, ...] = ()
@@ -29,7 +29,7 @@ class Key(Struct, frozen=True):
 
 
 def read_indexes(session: MysqlSession, schema: str, table: str) -> dict[str, Parts]:
-    """Return the parts of every index, in their order, by the name of the index."""
+    """Return the parts of every index, in order, by index name."""
     rows = query_dicts(
         session,
         "SELECT * FROM information_schema.statistics i"
@@ -52,12 +52,12 @@ def choose_key(
     changed: Collection[str],
     known: KnownKey,
 ) -> Key:
-    """Choose the key that tells a table's rows apart.
+    """Choose the key that identifies a table's rows.
 
-    That is its primary key, or else the first unique key over columns that are never NULL, as in
-    InnoDB. A key by which rows were loaded stays as long as it is one: by another key they would
-    not be found again. Rows that were loaded without any key stay so until a reset. A unique key
-    does not count if one of its columns is `changed` on the way, by a hash for instance.
+    That is the primary key, or else the first unique key over NOT NULL columns, as in InnoDB. A key
+    that rows were loaded by is kept while it exists: by another key they would not be found. Rows
+    loaded without a key stay so until a reset. A unique key does not count if one of its columns is
+    `changed` on the way, for example by a hash.
     """
     primary = indexes.get(PRIMARY, ())
     if hidden := [row["COLUMN_NAME"] for row in primary if row["COLUMN_NAME"] not in readable]:
@@ -81,7 +81,7 @@ def choose_key(
     free = {
         index: key
         for index, key in keys.items()
-        if not set(key) & set(changed) and all(map(_is_seen, indexes[index]))
+        if not set(key) & set(changed) and all(map(_is_visible, indexes[index]))
     }
     if not free:
         return Key()
@@ -90,18 +90,18 @@ def choose_key(
 
 
 def is_usable(row: Mapping[str, Any]) -> bool:
-    """Whether this part of an index can serve a range over whole values, in ascending order."""
+    """Whether this part of an index supports a range over whole values, in ascending order."""
     return (
         row["INDEX_TYPE"] == "BTREE"
-        and row["SUB_PART"] is None  # else it orders only the beginnings of values
+        and row["SUB_PART"] is None  # else it indexes only a prefix
         and row["COLUMN_NAME"] is not None  # else it is over an expression
         and row["COLLATION"] != "D"  # descending
-        and _is_seen(row)
+        and _is_visible(row)
     )
 
 
-def _is_seen(row: Mapping[str, Any]) -> bool:
-    """Whether the optimizer looks at an index: it may be INVISIBLE on MySQL, IGNORED on MariaDB."""
+def _is_visible(row: Mapping[str, Any]) -> bool:
+    """Whether the optimizer uses an index: it may be INVISIBLE on MySQL, IGNORED on MariaDB."""
     return row.get("IS_VISIBLE") != "NO" and row.get("IGNORED") != "YES"
 
 
@@ -124,7 +124,7 @@ def _columns(parts: Parts) -> tuple[str, ...]:
 def _first_defined(
     session: MysqlSession, name: TableName, keys: Mapping[str, tuple[str, ...]]
 ) -> str:
-    """The index that was defined first; information_schema does not tell."""
+    """Return the index that was defined first, which information_schema does not show."""
     names: list[str] = list(keys)
     if len(names) > 1:
         relation = f"{quote_name(name.schema)}.{quote_name(name.table)}"

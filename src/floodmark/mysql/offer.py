@@ -1,4 +1,4 @@
-"""What encryption a MySQL server offers, found without logging in."""
+"""Find which encryption a MySQL server offers, without logging in."""
 
 import socket
 import ssl
@@ -16,7 +16,7 @@ _SALT_AND_THREAD = 4 + 8 + 1
 
 
 class Offer(Struct, frozen=True):
-    """The most that works, and why it is not more."""
+    """The strongest TLS settings that work, and why stronger ones do not."""
 
     tls: Tls
     reason: str = ""
@@ -49,10 +49,10 @@ def _begin(plain: socket.socket) -> bool:
     abilities = int.from_bytes(rest[_SALT_AND_THREAD:][:2], "little")
     if greeting[:1] != b"\x0a" or not abilities & _SSL:
         return False
-    wish = (
+    request = (
         _ABILITIES.to_bytes(4, "little") + _MOST_BYTES.to_bytes(4, "little") + b"\x2d" + bytes(23)
     )
-    plain.sendall(len(wish).to_bytes(3, "little") + b"\1" + wish)
+    plain.sendall(len(request).to_bytes(3, "little") + b"\1" + request)
     return True
 
 

@@ -1,6 +1,6 @@
-"""SQL for reading a table in order: conditions, literals, names.
+"""Build SQL for reading a table in order: conditions, literals, names.
 
-Conditions travel to the workers as text, so literals must mean the same on every connection: they
+Conditions are sent to the workers as text, so literals must mean the same on every connection: they
 are plain ASCII whatever the character set, and times are those of a session in UTC.
 
 `(a, b) > (x, y)` makes MySQL and MariaDB read the whole table; spelled out as
@@ -24,27 +24,27 @@ Values = tuple[Value, ...]
 
 _SAFE = re.compile(r"[A-Za-z0-9 _.:+@/-]*")
 
-# Before these there are only zero dates and dates with a part missing.
+# Only zero and partial dates are before these.
 _FIRST_TIMES = {"timestamp": "'1970-01-01 00:00:01'", "datetime": "'0001-01-01 00:00:00'"}
 
 
 def relation(table: SourceTable, index: str | None = None) -> str:
-    """What stands behind FROM: the table, held to an index if one is named.
+    """Return the FROM clause: the table, with FORCE INDEX if an index is given.
 
-    Left alone, the optimizer reads the whole table for a window of a tenth of it.
+    Otherwise the optimizer reads the whole table for a window of a tenth of it.
     """
     name = f"{quote_name(table.name.schema)}.{quote_name(table.name.table)}"
     return f"{name} FORCE INDEX ({quote_name(index)})" if index else name
 
 
 def order_by(columns: Sequence[SourceColumn], *, descending: bool = False) -> str:
-    """What stands behind ORDER BY."""
+    """Return the ORDER BY clause."""
     direction = " DESC" if descending else ""
     return ", ".join(quote_name(column.name) + direction for column in columns)
 
 
 def selection(columns: Sequence[SourceColumn]) -> str:
-    """What to select so that `read_values` gets the values back exactly."""
+    """Return the SELECT list from which `read_values` gets exact values."""
     return ", ".join(map(_select, columns))
 
 
@@ -60,7 +60,7 @@ def _select(column: SourceColumn) -> str:
 
 
 def read_values(columns: Sequence[SourceColumn], row: Sequence[int | str]) -> tuple[int | str, ...]:
-    """The values of a row that was asked for with `selection`."""
+    """Return the values of a row that was selected with `selection`."""
     return tuple(
         int(value) if key_kind(column) == "integer" else str(value)
         for column, value in zip(columns, row, strict=True)
@@ -68,7 +68,7 @@ def read_values(columns: Sequence[SourceColumn], row: Sequence[int | str]) -> tu
 
 
 def literal(column: SourceColumn, value: Value) -> str:
-    """A value as it is compared with a column."""
+    """Return a value as a literal to compare with a column."""
     if isinstance(value, datetime):
         return f"'{plain(value)}'"
     match key_kind(column):
@@ -80,22 +80,22 @@ def literal(column: SourceColumn, value: Value) -> str:
             return f"X'{bytes.fromhex(str(value).removeprefix('0x')).hex()}'"
         case _:
             text = str(value)
-            # Hexadecimal: nothing to escape, whatever the session takes for an escape.
+            # Hexadecimal needs no escaping, whatever the session's SQL mode.
             return f"'{text}'" if _SAFE.fullmatch(text) else f"_utf8mb4 X'{text.encode().hex()}'"
 
 
 def above(columns: Sequence[SourceColumn], values: Values) -> str:
-    """Rows behind these values; fewer values than columns stand behind all that begin so."""
+    """Select rows after these values; a prefix is after all rows that begin with it."""
     return _beyond(columns, values, ">", ">")
 
 
 def up_to(columns: Sequence[SourceColumn], values: Values) -> str:
-    """Rows up to and with these values; fewer values than columns take in all that begin so."""
+    """Select rows up to these values, inclusive; a prefix includes all that begin with it."""
     return _beyond(columns, values, "<", "<=")
 
 
 def below(columns: Sequence[SourceColumn], values: Values) -> str:
-    """Rows before these values."""
+    """Select rows before these values."""
     return _beyond(columns, values, "<", "<")
 
 
@@ -108,7 +108,7 @@ def _beyond(columns: Sequence[SourceColumn], values: Values, strict: str, last: 
 
 
 def between(columns: Sequence[SourceColumn], start: Values, end: Values) -> str:
-    """Rows in `(start, end]`; no values at all leave that side open."""
+    """Select rows in `(start, end]`; a side without values is open."""
     conditions = []
     while len(start) > 1 and len(end) > 1 and start[0] == end[0]:
         conditions.append(f"{quote_name(columns[0].name)} = {literal(columns[0], start[0])}")
@@ -121,7 +121,7 @@ def between(columns: Sequence[SourceColumn], start: Values, end: Values) -> str:
 
 
 def window_predicate(table: SourceTable, cursor: Cursor, start: Position, end: Position) -> str:
-    """The condition that selects exactly the rows in `(start, end]`, on a walk or not."""
+    """Select exactly the rows in `(start, end]`, in a key scan or not."""
     if start.walk is None and end.walk is None:
         return cursor_predicate(table, cursor, start, end)
     key = between(
@@ -134,7 +134,7 @@ def window_predicate(table: SourceTable, cursor: Cursor, start: Position, end: P
 
 
 def cursor_predicate(table: SourceTable, cursor: Cursor, start: Position, end: Position) -> str:
-    """The condition that selects the rows whose cursor lies in `(start, end]`."""
+    """Select the rows whose cursor is in `(start, end]`."""
     values, last = (cursor_values(table, cursor, position) for position in (start, end))
     condition = between(cursor_columns(table, cursor), values, last)
     if cursor.timestamp is None or values:
@@ -144,7 +144,7 @@ def cursor_predicate(table: SourceTable, cursor: Cursor, start: Position, end: P
 
 
 def keys_predicate(table: SourceTable, keys: Sequence[tuple[int | str, ...]]) -> str:
-    """The condition that selects the rows with these primary keys."""
+    """Select the rows with these primary keys."""
     columns = key_columns(table)
     names = [quote_name(column.name) for column in columns]
     rows = [[literal(c, value) for c, value in zip(columns, key, strict=True)] for key in keys]
@@ -157,7 +157,7 @@ def keys_predicate(table: SourceTable, keys: Sequence[tuple[int | str, ...]]) ->
 
 
 def unusable_predicate(table: SourceTable, cursor: Cursor) -> str | None:
-    """The condition that selects the rows which no position reaches, if there can be any."""
+    """Select the rows that no position reaches; None if there cannot be any."""
     conditions = [
         f"{quote_name(column.name)} IS NULL"
         for column in cursor_columns(table, cursor)
@@ -170,12 +170,12 @@ def unusable_predicate(table: SourceTable, cursor: Cursor) -> str | None:
 
 
 def cursor_columns(table: SourceTable, cursor: Cursor) -> tuple[SourceColumn, ...]:
-    """The columns of the cursor."""
+    """Return the columns of the cursor."""
     return tuple(table.column(name) for name in cursor.columns)
 
 
 def cursor_values(table: SourceTable, cursor: Cursor, position: Position) -> Values:
-    """A position as values of the cursor's columns, fewer if it stands behind many rows."""
+    """Return a position as values of the cursor's columns, or of a prefix of them."""
     key = () if position.id is None else identity_values(position.id)
     if len(key) > len(cursor.key) and cursor.kind != "none":
         raise UsageError(
@@ -198,10 +198,10 @@ def cursor_values(table: SourceTable, cursor: Cursor, position: Position) -> Val
 
 
 def identity_values(identity: Identity) -> tuple[int | str, ...]:
-    """The parts of an id."""
+    """Return the parts of an id."""
     return identity if isinstance(identity, tuple) else (identity,)
 
 
 def key_columns(table: SourceTable) -> tuple[SourceColumn, ...]:
-    """The columns of the primary key."""
+    """Return the columns of the primary key."""
     return tuple(table.column(name) for name in table.primary_key)

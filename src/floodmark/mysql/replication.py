@@ -1,4 +1,4 @@
-"""GTIDs: what a server has executed, and waiting until another one has executed it too."""
+"""Read and compare GTIDs, and wait until a replica has executed them."""
 
 import re
 
@@ -9,14 +9,14 @@ _WRITTEN: dict[Product, re.Pattern[str]] = {
     "mariadb": re.compile(r"[\d,-]+"),
     "mysql": re.compile(r"[\w:, -]*:[\w:, -]*"),
 }
-_MOST_CHARACTERS = 100_000  # of a set to keep: more would weigh on every manifest
+_MOST_CHARACTERS = 100_000  # a longer set would bloat every manifest
 
 
 def read_gtids(session: MysqlSession, server: Server) -> str | None:
-    """Read the GTIDs of everything that a session can see now; None if the server has none.
+    """Read the GTIDs of everything visible to a session now; None if the server has none.
 
-    MySQL makes a transaction visible an instant before its GTID counts as executed. Until then it
-    is owned, so owned GTIDs are read first, and count. MariaDB writes the GTID to its binary log
+    MySQL makes a transaction visible an instant before its GTID is executed. Until then the GTID is
+    owned, so owned GTIDs are read first and included. MariaDB writes the GTID to its binary log
     before it makes the transaction visible.
     """
     if server.product == "mariadb":
@@ -30,7 +30,7 @@ def read_gtids(session: MysqlSession, server: Server) -> str | None:
 
 
 def owned_gtids(text: str) -> list[str]:
-    """The GTIDs in what MySQL says of owned ones: `UUID:12#32:11#33,UUID:TAG:5#40`."""
+    """Parse the GTIDs in MySQL's `gtid_owned`: `UUID:12#32:11#33,UUID:TAG:5#40`."""
     found = []
     for group in filter(None, (part.strip() for part in text.split(","))):
         source, *parts = group.split(":")
@@ -59,8 +59,8 @@ def has_executed(session: MysqlSession, server: Server, gtids: str) -> bool | No
     if server.product == "mysql":
         sql = f"SELECT GTID_SUBSET('{gtids}', @@GLOBAL.gtid_executed)"
         return bool(query_once(session, sql)[0][0])
-    # A position names the last transaction of each domain, whichever server it comes from. The
-    # state of the binary log has the last one of each server that was logged there.
+    # A position has the last transaction of each domain, from whichever server. The state of the
+    # binary log has the last one of each server.
     sql = "SELECT @@GLOBAL.gtid_current_pos, @@GLOBAL.gtid_binlog_state"
     position, state = map(_numbers, query_once(session, sql)[0])
     reached = {domain: number for (domain, _), number in position.items()}
@@ -72,7 +72,7 @@ def has_executed(session: MysqlSession, server: Server, gtids: str) -> bool | No
         elif logged >= 0 or reached.get(domain, -1) < number:
             answers.append(False)
         else:
-            answers.append(None)  # it has gone on with another server's, and logged none of these
+            answers.append(None)  # it has later ones of another server, and logged none of these
     if all(answers):
         return True
     return False if False in answers else None
@@ -81,9 +81,9 @@ def has_executed(session: MysqlSession, server: Server, gtids: str) -> bool | No
 def lacks_of_replica(
     session: MysqlSession, primary: Server, replica: Server, executed: str | None
 ) -> bool:
-    """Whether a replica has executed transactions that the server called its primary has not.
+    """Whether a replica has executed transactions that its configured primary has not.
 
-    `executed` is what the replica had executed, read before. Its own transactions do not count.
+    `executed` is the replica's set, read before. Its own transactions do not count.
     """
     if not executed:
         return False
@@ -97,16 +97,16 @@ def lacks_of_replica(
 
 
 def worth_keeping(gtids: str | None) -> str | None:
-    """Leave out a set that is too long to be kept with every manifest."""
+    """Return None for a set that is too long to store in every manifest."""
     return gtids if gtids and len(gtids) <= _MOST_CHARACTERS else None
 
 
 def is_of(product: Product, gtids: str) -> bool:
-    """Whether GTIDs are written the way that a product writes them."""
+    """Whether GTIDs are in a product's format."""
     return bool(_WRITTEN[product].fullmatch(gtids))
 
 
 def _numbers(text: str) -> dict[tuple[str, str], int]:
-    """The number reached by each domain and server, of MariaDB's `DOMAIN-SERVER-NUMBER,…`."""
+    """Parse MariaDB's `DOMAIN-SERVER-NUMBER,…` into the number of each domain and server."""
     parts = (gtid.split("-") for gtid in text.split(",") if gtid)
     return {(domain, server): int(number) for domain, server, number in parts}

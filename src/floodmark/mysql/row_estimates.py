@@ -1,4 +1,4 @@
-"""Numbers that a plan is made from."""
+"""Count and estimate rows for a plan."""
 
 from floodmark.model.cursor import Cursor
 from floodmark.model.extraction import Route
@@ -21,15 +21,15 @@ from floodmark.mysql.predicates import (
 )
 from floodmark.mysql.select_list import quote_name
 
-# InnoDB's cap is half of the rows, by statistics that may be a little older than the table's.
+# InnoDB caps estimates at half of the rows, by statistics that may be slightly out of date.
 _NEAR_THE_CAP = 0.4
-# A row this little ahead of the clock is read by the next sync, and worth no word.
+# The next sync reads rows that are so little ahead of the clock; no need to report them.
 _AHEAD_SECONDS = 60
 _NONE = "FALSE"
 
 
 def count_unusable(session: MysqlSession, table: SourceTable, cursor: Cursor) -> int:
-    """How many rows no position reaches, because their cursor is NULL or a zero date."""
+    """Count the rows that no position reaches: their cursor is NULL or a zero date."""
     where = unusable_predicate(table, cursor)
     if where is None:
         return 0
@@ -45,14 +45,14 @@ def count_waiting(
     bound: Position | None,
     route: Route,
 ) -> int:
-    """How many rows up to the bound wait for a later row: their time is no moment.
+    """Count the rows up to the bound that wait for a later row, as their time is invalid.
 
-    Along the primary key none does.
+    A key scan has none.
     """
     if bound is None or route.by == "key" or cursor.timestamp is None:
         return 0
     if table.column(cursor.timestamp).data_type != "datetime":
-        return 0  # a TIMESTAMP is a moment, or zero
+        return 0  # a TIMESTAMP is valid, or zero
     scan = Scan(
         relation=relation(table, route.index),
         columns=cursor_columns(table, cursor),
@@ -76,10 +76,10 @@ def count_outside(
     clock: Clock | None,
     most: int | None,
 ) -> tuple[RowCount, RowCount]:
-    """How many rows lie up to a position, and how many after the clock that the cursor shows.
+    """Count the rows up to a position, and those after the clock of the cursor.
 
-    At most so many entries of the index are read, or the first so many rows of the table: if there
-    are more, so are perhaps the rows that are counted.
+    Read at most `most` index entries, or the first `most` rows of the table: if there are more, the
+    counts may be too low.
     """
     if up_to is None and clock is None:
         return RowCount(), RowCount()
@@ -87,7 +87,7 @@ def count_outside(
     if up_to is not None:
         conditions[0] = cursor_predicate(table, cursor, START, up_to)
     if clock is not None and cursor.timestamp is not None:
-        # The server's present clock, whenever the transactions in flight were read.
+        # The server's present clock: the activity may have been read earlier.
         moment = f"UTC_TIMESTAMP() + INTERVAL {clock.offset_seconds + _AHEAD_SECONDS} SECOND"
         conditions[1] = f"{quote_name(cursor.timestamp)} > {moment}"
     if index is not None:
@@ -135,7 +135,7 @@ def has_reached(
     *,
     index: str | None,
 ) -> bool:
-    """Whether there is any row at a position's time (or id) or behind it."""
+    """Whether there is any row at a position's time (or id) or after it."""
     column, values = cursor_columns(table, cursor)[0], cursor_values(table, cursor, position)
     if not values:
         return True
@@ -151,7 +151,7 @@ def count_behind(
     start: Position,
     end: Position | None,
 ) -> int:
-    """How many rows have a cursor value behind a position, and up to another one if it is given."""
+    """Count the rows whose cursor is after a position, and up to another one if given."""
     where = cursor_predicate(table, cursor, start, end or START)
     return int(query(session, f"SELECT COUNT(*) FROM {relation(table)} WHERE {where}")[0][0])  # noqa: S608
 
@@ -159,7 +159,7 @@ def count_behind(
 def count_window(
     session: MysqlSession, table: SourceTable, cursor: Cursor, start: Position, end: Position
 ) -> int:
-    """How many rows there are in `(start, end]`, on a walk or not."""
+    """Count the rows in `(start, end]`, in a key scan or not."""
     where = window_predicate(table, cursor, start, end)
     return int(query(session, f"SELECT COUNT(*) FROM {relation(table)} WHERE {where}")[0][0])  # noqa: S608
 
@@ -174,7 +174,7 @@ def count_some(
     index: str | None,
     most: int,
 ) -> int | None:
-    """How many rows there are in `(start, bound]`; None if there are more than `most`."""
+    """Count the rows in `(start, bound]`; None if there are more than `most`."""
     where = cursor_predicate(table, cursor, start, bound)
     some = f"SELECT 1 FROM {relation(table, index)} WHERE {where} LIMIT {most + 1}"  # noqa: S608
     found = int(query(session, f"SELECT COUNT(*) FROM ({some}) AS found")[0][0])  # noqa: S608
@@ -190,10 +190,10 @@ def estimate_rows(
     *,
     index: str,
 ) -> int:
-    """How many rows the optimizer expects in `(start, bound]`, without reading them.
+    """Estimate the rows in `(start, bound]` with the optimizer, without reading them.
 
-    InnoDB expects at most half of a table in a large range. Then what lies outside of the range is
-    estimated, too, and both share the table's rows.
+    InnoDB estimates at most half of a table for a large range. Then estimate the rows outside as
+    well, and divide the table's rows in that ratio.
     """
     where = cursor_predicate(table, cursor, start, bound)
     inside = _explain(session, table, index, where)
@@ -212,10 +212,10 @@ def estimate_rows(
 
 
 def _explain(session: MysqlSession, table: SourceTable, index: str, where: str) -> int:
-    """Ask the optimizer how many rows a condition selects.
+    """Return the optimizer's estimate of the rows that a condition selects.
 
-    MySQL prints a tree unless asked for a table, and under FORCE INDEX expects a plain SELECT to
-    find one row; a COUNT is estimated properly.
+    MySQL prints a tree unless asked for a table, and with FORCE INDEX estimates one row for a plain
+    SELECT; COUNT is estimated properly.
     """
     counting = f"SELECT COUNT(*) FROM {relation(table, index)} WHERE {where}"  # noqa: S608
     rows = query_dicts(session, f"EXPLAIN FORMAT=TRADITIONAL {counting}")

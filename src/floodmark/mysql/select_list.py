@@ -1,9 +1,9 @@
-"""How each MySQL type is read, so that every value arrives exactly.
+"""Build the SELECT list that reads every MySQL type without loss.
 
-The server is asked for text wherever the client would lose something: decimals (connectorx cuts
-them to ten digits), dates (a zero date would stop it) and times. `CONCAT` makes that text: it
-measured faster than `CAST(… AS CHAR)`, and for decimals faster than the native value. A FLOAT is
-made a DOUBLE, since the server shows only six digits of it where it sends text.
+The server converts to text where the client would lose something: decimals (connectorx cuts them to
+ten digits), dates (it fails on a zero date) and times. `CONCAT` does so: it measured faster than
+`CAST(… AS CHAR)`, and for decimals faster than the native value. A FLOAT is converted to DOUBLE, as
+its text has only six digits.
 """
 
 from floodmark.errors import UsageError
@@ -55,13 +55,13 @@ _READABLE = {
 _WIDEST_DECIMAL = 38
 _WIDEST_BIT = 64
 
-AS_THEY_ARE = ColumnChoices()
+DEFAULT_CHOICES = ColumnChoices()
 
 
 def plan_columns(
-    table: SourceTable, choices: ColumnChoices = AS_THEY_ARE
+    table: SourceTable, choices: ColumnChoices = DEFAULT_CHOICES
 ) -> tuple[ColumnPlan, ...]:
-    """Say how each column of a table is read; UsageError for a type that cannot be."""
+    """Plan how to read each column of a table; UsageError for an unsupported type."""
     return tuple(
         _hashed(table, column)
         if column.name in choices.hash
@@ -74,7 +74,7 @@ def plan_columns(
 
 
 def quote_name(name: str) -> str:
-    """Write a name the way MySQL reads it, whatever it contains."""
+    """Quote a name for MySQL."""
     return "`" + name.replace("`", "``") + "`"
 
 
@@ -99,7 +99,7 @@ def _hashed(table: SourceTable, column: SourceColumn) -> ColumnPlan:
 
 
 def _boolean(column: SourceColumn) -> ColumnPlan:
-    """Text, of which only 0 and 1 become booleans; of a number Arrow would take any."""
+    """Read text, of which only 0 and 1 become booleans; Arrow would accept any number."""
     return ColumnPlan(
         name=column.name,
         expression=f"CONCAT({quote_name(column.name)})",
@@ -151,15 +151,15 @@ def _unreadable(table: SourceTable, column: SourceColumn) -> UsageError:
 
 
 def _double(name: str) -> str:
-    """A FLOAT with all its digits."""
+    """Read a FLOAT with all its digits."""
     return f"{name} * 1E0"
 
 
 def _well_known_binary(name: str) -> str:
-    """Well-known binary, extended by the SRID where that is not 0, as PostGIS has it.
+    """Read well-known binary, with the SRID if it is not 0, as in PostGIS.
 
-    Every server stores a geometry as four bytes of SRID and WKB, little endian, x before y. What
-    `ST_AsBinary` makes of it has no SRID, and MySQL 8 swaps the axes of some systems.
+    Every server stores a geometry as four bytes of SRID and WKB, little endian, x before y.
+    `ST_AsBinary` drops the SRID, and MySQL 8 swaps the axes of some systems.
     """
     extended = f"CONCAT(SUBSTR({name}, 5, 4), X'20', LEFT({name}, 4), SUBSTR({name}, 10))"
     return f"IF(LEFT({name}, 4) = X'00000000', SUBSTR({name}, 5), {extended})"

@@ -1,4 +1,4 @@
-"""Which server a session reached, and its place in a replication set-up."""
+"""Read which server a session reached, and its replication role."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -36,8 +36,8 @@ _DENIED = {
     ER.DBACCESS_DENIED_ERROR,
 }
 
-# What a receiver last heard: an event, the end of a transaction, or a heartbeat.
-_HEARD = """
+# When a receiver last received an event, the end of a transaction, or a heartbeat.
+_RECEIVED = """
 SELECT CHANNEL_NAME, UNIX_TIMESTAMP(NOW(6)) - UNIX_TIMESTAMP(GREATEST(
     LAST_HEARTBEAT_TIMESTAMP, LAST_QUEUED_TRANSACTION_END_QUEUE_TIMESTAMP)),
     LAST_QUEUED_TRANSACTION
@@ -53,10 +53,10 @@ WHERE MEMBER_ID = @@server_uuid
 
 
 def read_server(session: MysqlSession) -> Server:
-    """Read what a server says of itself; AnotherServer if a proxy spreads even statements.
+    """Read a server's identity and role; AnotherServer if a proxy distributes single statements.
 
-    Some send SELECT to a replica and everything else to the primary. Then what SHOW says of
-    replication would not be about the server that rows are read from.
+    Some proxies send SELECT to a replica and everything else to the primary. Then SHOW would
+    describe another server than the one that rows are read from.
     """
     names = ", ".join(f"'{name}'" for name in _VARIABLES)
     variables = dict(query(session, f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})"))
@@ -77,7 +77,7 @@ def read_server(session: MysqlSession) -> Server:
 
 
 def _shown_identity(product: Product, variables: dict[str, str]) -> str:
-    """The identity by what SHOW says, as `identity_expression` makes it."""
+    """Return the identity from SHOW, in the format of `identity_expression`."""
     place = f"{variables['hostname']}:{variables['port']}"
     if product == "mariadb":
         return f"{variables['server_id']}@{place}{variables['datadir']}"
@@ -87,12 +87,12 @@ def _shown_identity(product: Product, variables: dict[str, str]) -> str:
 def _read_channels(
     session: MysqlSession, product: Product, variables: dict[str, str]
 ) -> tuple[Channel, ...] | None:
-    """The replication channels, also stopped ones; None if the user may not see them.
+    """Read the replication channels, also stopped ones; None if the user may not see them.
 
-    What was last heard is read first: what is heard later need not be applied by the time at which
-    a channel says that it has caught up.
+    The last receipt is read first: a later one need not be applied when a channel reports that it
+    has caught up.
     """
-    heard = _read_heard(session) if product == "mysql" else {}
+    received = _read_received(session) if product == "mysql" else {}
     try:
         rows = _show_channels(session, product)
     except pymysql.MySQLError as error:
@@ -102,7 +102,7 @@ def _read_channels(
     if not rows:
         return ()
     timeout = variables.get("replica_net_timeout") or variables.get("slave_net_timeout") or "60"
-    return tuple(_channel(row, heard, timedelta(seconds=float(timeout))) for row in rows)
+    return tuple(_channel(row, received, timedelta(seconds=float(timeout))) for row in rows)
 
 
 def _show_channels(session: MysqlSession, product: Product) -> list[dict[str, Any]]:
@@ -117,17 +117,17 @@ def _show_channels(session: MysqlSession, product: Product) -> list[dict[str, An
 
 
 def _channel(
-    row: dict[str, Any], heard: dict[str, tuple[timedelta, str]], timeout: timedelta
+    row: dict[str, Any], receipts: dict[str, tuple[timedelta, str]], timeout: timedelta
 ) -> Channel:
-    """A channel by what its status says, under its new names or its old ones."""
+    """Return a channel from its status, with new or old column names."""
     status = {_modern(name): value for name, value in row.items()}
     name = str(status.get("Channel_Name") or status.get("Connection_name") or "")
     behind = status["Seconds_Behind_Source"]
     received = (status["Source_Log_File"], status["Read_Source_Log_Pos"])
     applied = (status["Relay_Source_Log_File"], status["Exec_Source_Log_Pos"])
     source = str(status.get("Source_UUID") or status["Source_Server_Id"])
-    silence, last = heard.get(name, (timeout, ""))
-    # GTIDs name the server that a transaction comes from: on MySQL its UUID, on MariaDB its id.
+    silence, last = receipts.get(name, (timeout, ""))
+    # A GTID has the server that a transaction comes from: on MySQL its UUID, on MariaDB its id.
     if "Source_UUID" in status:
         gtids = last or status.get("Retrieved_Gtid_Set") or ""
         origins = {part.strip().partition(":")[0] for part in gtids.split(",") if ":" in part}
@@ -150,13 +150,13 @@ def _modern(name: str) -> str:
     return name.replace("Master", "Source").replace("Slave", "Replica")
 
 
-def _read_heard(session: MysqlSession) -> dict[str, tuple[timedelta, str]]:
-    """How long ago each channel heard from its source, and the last GTID that it sent.
+def _read_received(session: MysqlSession) -> dict[str, tuple[timedelta, str]]:
+    """Return how long ago each channel received something, and the last GTID.
 
-    Nothing where the user may not see that.
+    Empty if the user may not see that.
     """
     try:
-        rows = query(session, _HEARD)
+        rows = query(session, _RECEIVED)
     except pymysql.MySQLError as error:
         if error.args[0] not in _DENIED | {ER.NO_SUCH_TABLE, ER.BAD_FIELD_ERROR}:
             raise
@@ -235,7 +235,7 @@ def read_heartbeat(session: MysqlSession, table: str, column: str) -> datetime |
         return None
     try:
         return as_utc(value if isinstance(value, datetime) else datetime.fromisoformat(str(value)))
-    except (ValueError, OverflowError):  # a zone can carry a date over the calendar's end
+    except (ValueError, OverflowError):  # a zone can move a date beyond the calendar's end
         raise FloodmarkError(
             f"heartbeat table {table}: {column} holds {value!r}, which is not a time",
             hint="name a TIMESTAMP, a DATETIME or text in UTC as 'column' of 'heartbeat'",

@@ -1,11 +1,11 @@
-"""Window edges: where a table can be cut into windows of so many rows.
+"""Find the edges of windows of a given number of rows.
 
-Each edge is found by skipping over so many entries of an index, from the edge before it; together
-that reads the range once, in the index alone. Edges are positions of rows that were there; should
-such a row move away before it is read, the position still divides all others.
+Each edge is found by skipping that many index entries from the previous edge; in total that reads
+the range once, in the index alone. Edges are positions of existing rows; if such a row moves before
+it is read, the position still divides all others.
 
-Along a primary key, which holds the rows themselves, that is to read the table twice. Where keys
-are whole numbers with few left out, `planning.windows` can cut it without reading any.
+Along a clustered primary key that reads the table twice. If keys are integers with few gaps,
+`planning.windows` divides the table without reading any.
 """
 
 from collections.abc import Iterator
@@ -38,12 +38,12 @@ def cursor_edges(
     stride: int,
     limit: int | None = None,
 ) -> Iterator[Edge]:
-    """KeyScan along the cursor from `start` to `bound`, an edge every `stride` rows.
+    """Scan along the cursor from `start` to `bound`, and yield an edge every `stride` rows.
 
-    The last edge is the last row's position. With a limit it is that of the last row within it:
-    exactly so many rows if there are as many. Where rows can tie, windows end between different
-    values, and a limit that falls among equal ones ends before them; UsageError if there is nothing
-    before them. Rows whose time is no moment come with the next that has one.
+    The last edge is the last row's position; with a limit, that of the last row within the limit.
+    Windows end between different values, and a limit that falls among equal ones ends before them;
+    UsageError if there is nothing before them. Rows with an invalid time belong to the window of
+    the next valid one.
     """
     scan = Scan(
         relation=relation(table, index),
@@ -67,10 +67,10 @@ def key_edges(
     stride: int,
     limit: int | None = None,
 ) -> Iterator[Edge]:
-    """KeyScan along the primary key over the rows in `(start, bound]`, an edge every `stride` rows.
+    """Scan along the primary key over `(start, bound]`, and yield an edge every `stride` rows.
 
-    Goes on where the walk of `start` stopped. The last edge is the bound itself, unless a limit
-    ends the walk before. No edges if there are no rows and no walk to bring to its end.
+    Continue where the key scan of `start` stopped. The last edge is the bound itself, unless a
+    limit ends the scan before. No edges if there are no rows and no scan to finish.
     """
     scan = Scan(
         relation=relation(table, table.key_index),
@@ -93,9 +93,9 @@ def key_edges(
 
 
 def read_numbers(session: MysqlSession, table: SourceTable) -> range | None:
-    """The numbers from the least to the greatest primary key, where that is a whole number.
+    """Return the range from the least to the greatest primary key, if that is an integer.
 
-    None if the key cannot be walked along.
+    None if the key cannot be scanned in order, or there are no rows.
     """
     key = key_columns(table)
     if not table.has_ordered_key or [key_kind(column) for column in key] != ["integer"]:
@@ -116,9 +116,9 @@ def limited_bound(
     *,
     limit: int,
 ) -> Position:
-    """Lower a bound to the last of so many rows in the cursor's order, though no index serves it.
+    """Lower a bound to the last of `limit` rows in the cursor's order, without an index.
 
-    A walk along the primary key under that bound then reads exactly so many rows.
+    A scan along the primary key up to that bound then reads exactly these rows.
     """
     edges = cursor_edges(
         session, table, cursor, start, bound, index=None, stride=limit, limit=limit
