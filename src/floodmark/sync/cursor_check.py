@@ -28,7 +28,7 @@ def refuse_another_time(
     raise another_cursor(source.name, change, otherwise, keyed=bool(source.primary_key))
 
 
-def refuse_repetition(
+def refuse_reading_twice(
     store: WatermarkStore, source: SourceTable, cursor: Cursor, position: Position
 ) -> None:
     """Raise FloodmarkError if another cursor has read rows without a key: they would be duplicated.

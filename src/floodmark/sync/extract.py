@@ -42,7 +42,7 @@ from floodmark.planning.next_position import position_after
 from floodmark.state.lease import Lease
 from floodmark.state.watermark_store import WatermarkStore
 from floodmark.sync.clock_change import check_clock_change
-from floodmark.sync.cursor_check import refuse_another_time, refuse_repetition
+from floodmark.sync.cursor_check import refuse_another_time, refuse_reading_twice
 from floodmark.sync.extraction_job import extraction_job
 from floodmark.sync.hash_warning import clear_text_left
 from floodmark.sync.history import Outside, remarks_on, rows_outside
@@ -234,7 +234,7 @@ class _TableRun:
         outside = rows_outside(session, plan, watermark, extraction.start_by, store.now())
         self._outside = outside.after(self._outside)
         if watermark is not None:
-            refuse_repetition(store, plan.source, plan.choice.cursor, watermark.position)
+            refuse_reading_twice(store, plan.source, plan.choice.cursor, watermark.position)
             if watermark.mysql_state.cursor is None:
                 refuse_another_time(store, plan.source, plan.choice.cursor, watermark.position)
         check_clock_change(extraction.source, extraction.settings, watermark, plan)

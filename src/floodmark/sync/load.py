@@ -41,8 +41,8 @@ from floodmark.state.lease import Lease
 from floodmark.state.watermark_store import WatermarkStore
 from floodmark.sync.load_checks import (
     refuse_all_left_out,
-    refuse_doubled_rows,
     refuse_late_rows,
+    refuse_loading_twice,
     refuse_lost_table,
     refuse_other_keys,
 )
@@ -277,7 +277,7 @@ class _TableLoad:
         if reason is None:
             return
         loading.report(Notice("warning", f"{table}: {reason}"))
-        refuse_doubled_rows(
+        refuse_loading_twice(
             loading.store.log, table, self._target, loading.target_name, loaded_rows(entries)
         )
         self._watermark = carry_back(loading.store, table, self._watermark, self._ledger)

@@ -15,7 +15,7 @@ from floodmark.state.manifest_log import ManifestLog
 from floodmark.warehouse.target import SchemaConflict, Target
 
 
-def refuse_doubled_rows(
+def refuse_loading_twice(
     log: ManifestLog, table: TableName, target: Target, name: str, rows: int
 ) -> None:
     """Raise FloodmarkError if loading again would duplicate rows that have no key.

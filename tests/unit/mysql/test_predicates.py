@@ -40,12 +40,12 @@ def test_literals(data_type: str, value: Value, text: str) -> None:
 @pytest.mark.parametrize(
     ("data_type", "value"), [("bigint", "1 OR 1"), ("decimal", "1; DROP"), ("binary", "zz'")]
 )
-def test_what_is_no_value_of_the_type_never_becomes_sql(data_type: str, value: str) -> None:
+def test_a_value_of_another_type_never_becomes_sql(data_type: str, value: str) -> None:
     with pytest.raises((ValueError, ArithmeticError)):
         literal(column(data_type), value)
 
 
-def test_equal_beginnings_become_equalities() -> None:
+def test_equal_prefixes_become_equalities() -> None:
     columns = (column("datetime", "u"), column("int", "a"), column("int", "b"))
     noon = datetime(2025, 8, 4, 12, tzinfo=UTC)
     assert between(columns, (noon, 1, 5), (noon, 1, 9)) == (
@@ -64,5 +64,5 @@ def test_positions_that_do_not_fit_the_cursor_are_refused() -> None:
         cursor_values(TABLE, cursor, Position(moment, (1, 2)))
     for refused in (lacking, wrong):
         assert "floodmark watermark set -t A:s.t --timestamp" in str(refused.value.hint)
-    # A time says nothing to an id cursor: it begins at the start.
+    # An id cursor ignores a time: it begins at the start.
     assert cursor_values(TABLE, Cursor(kind="id", key=("id",)), Position(moment)) == ()

@@ -1,3 +1,5 @@
+"""How each MySQL type is read."""
+
 import pytest
 
 from floodmark.errors import UsageError
@@ -80,20 +82,20 @@ CASES = [
     CASES,
     ids=[f"{c.column_type}-{c.unsigned}-{c.precision}" for c, _, _ in CASES],
 )
-def test_each_type_is_read_as_the_table_of_types_says(
+def test_expression_and_arrow_type_of_each_type(
     source: SourceColumn, expression: str, arrow: str
 ) -> None:
     (plan,) = plan_columns(table_of(source))
     assert (plan.expression, plan.arrow) == (expression, arrow)
 
 
-def test_an_unknown_type_is_refused_with_both_names() -> None:
+def test_an_unknown_type_is_refused_with_table_and_column() -> None:
     source = column("vector", name="embedding", column_type="vector(768)")
     with pytest.raises(UsageError, match=r"S:shop\.orders.*'embedding'.*'vector\(768\)'"):
         plan_columns(table_of(source))
 
 
-def test_only_what_can_be_null_is_nullable() -> None:
+def test_only_columns_that_can_be_null_are_nullable() -> None:
     plans = plan_columns(
         table_of(column("int", name="a"), column("int", name="b", nullable=True), column("date"))
     )

@@ -1,4 +1,4 @@
-"""Finding the next while the current one is worked on."""
+"""Prefetch one item in a background thread."""
 
 import threading
 from collections.abc import Iterator
@@ -8,12 +8,12 @@ import pytest
 from floodmark.sync.extract import prefetch
 
 
-def test_all_come_in_their_order() -> None:
+def test_items_keep_their_order() -> None:
     assert list(prefetch(iter(range(1, 9)))) == list(range(1, 9))
     assert list(prefetch(iter(()))) == []
 
 
-def test_the_next_is_found_meanwhile_and_no_more() -> None:
+def test_only_the_next_item_is_prefetched() -> None:
     found = threading.Semaphore(0)
     asked = []
 
@@ -32,7 +32,7 @@ def test_the_next_is_found_meanwhile_and_no_more() -> None:
     assert asked == [1, 2]
 
 
-def test_what_goes_wrong_comes_in_its_turn() -> None:
+def test_an_error_is_raised_when_its_item_is_due() -> None:
     def items() -> Iterator[int]:
         yield 1
         raise LookupError("gone")

@@ -1,4 +1,4 @@
-"""When rounds begin, and what is accepted as a span of time."""
+"""When rounds start, and how durations are parsed."""
 
 from datetime import timedelta
 
@@ -15,9 +15,7 @@ SECONDS = st.floats(0, 1e6)
 
 
 @given(began=SECONDS, every=st.integers(1, 86_400), took=SECONDS)
-def test_the_next_round_begins_at_the_first_tick_to_come(
-    began: float, every: int, took: float
-) -> None:
+def test_the_next_round_starts_at_the_next_tick(began: float, every: int, took: float) -> None:
     now = began + took
     tick = next_tick(began, every, now)
     assert now < tick <= now + every + 1e-6
@@ -25,7 +23,7 @@ def test_the_next_round_begins_at_the_first_tick_to_come(
     assert ticks == pytest.approx(round(ticks), abs=1e-6)
 
 
-def test_a_round_on_time_does_not_drift_and_a_long_one_leaves_ticks_out() -> None:
+def test_rounds_do_not_drift_and_a_long_one_skips_ticks() -> None:
     assert next_tick(0, 300, 4.2) == 300
     assert next_tick(0, 300, 304.2) == 600
     assert next_tick(0, 300, 1000) == 1200
@@ -34,14 +32,14 @@ def test_a_round_on_time_does_not_drift_and_a_long_one_leaves_ticks_out() -> Non
 @pytest.mark.parametrize(
     ("text", "seconds"), [("30s", 30), ("5m", 300), ("1h", 3600), ("7d", 604_800), ("2w", 1209600)]
 )
-def test_spans_of_time(text: str, seconds: int) -> None:
+def test_durations(text: str, seconds: int) -> None:
     assert parse_duration(text, like="5m") == timedelta(seconds=seconds)
 
 
 @pytest.mark.parametrize(
     "text", ["", "5", "m", "0s", "-5m", "1.5h", "5 m", "1h30m", "5M", "\uff11m", "999999999s"]
 )
-def test_nonsense_is_no_span_of_time(text: str) -> None:
+def test_invalid_durations_are_refused(text: str) -> None:
     with pytest.raises(UsageError, match="is not a span of time") as refusal:
         parse_duration(text, like="30s, 5m or 1h")
     assert refusal.value.hint == "write it as 30s, 5m or 1h"
