@@ -248,7 +248,7 @@ def test_a_missing_file_is_passed_over_unless_mandatory(
     assert session("SELECT pg_last_copy_count()") == [(1,)]
 
 
-MISFITS = {
+MISMATCHES = {
     "nanoseconds": ("TIMESTAMP", pa.array([1], pa.timestamp("ns")), "nanoseconds"),
     "no timestamp": ("TIMESTAMPTZ", pa.array([1], pa.int64()), "not a timestamp"),
     "unsigned": ("BIGINT", pa.array([1], pa.uint32()), "unsigned"),
@@ -260,15 +260,13 @@ MISFITS = {
 }
 
 
-@pytest.mark.parametrize("case", MISFITS)
+@pytest.mark.parametrize("case", MISMATCHES)
 def test_copy_refuses_types_that_do_not_fit(session: Asking, bucket: Bucket, case: str) -> None:
-    kind, values, message = MISFITS[case]
-    session(f"CREATE TEMPORARY TABLE unsupported value (v {kind})")
+    kind, values, message = MISMATCHES[case]
+    session(f"CREATE TEMPORARY TABLE mismatched (v {kind})")
     options = {"version": "2.6"} if case == "nanoseconds" else {}
     answer = session.refused(
-        copy(
-            "unsupported value", bucket.manifest(bucket.entry(pa.table([values], ["v"]), **options))
-        )
+        copy("mismatched", bucket.manifest(bucket.entry(pa.table([values], ["v"]), **options)))
     )
     assert "incompatible Parquet schema for column 'v'" in answer["D"]
     assert message in answer["D"]
@@ -320,13 +318,11 @@ def test_copy_refuses_a_bucket_of_another_region(
 
 
 def test_copy_refuses_a_decimal_of_another_width(session: Asking, bucket: Bucket) -> None:
-    session("CREATE TEMPORARY TABLE unsupported value (v DECIMAL(5,0))")
+    session("CREATE TEMPORARY TABLE mismatched (v DECIMAL(5,0))")
     rows = pa.table([pa.array([1], pa.decimal128(5, 0))], ["v"])
-    session(copy("unsupported value", bucket.manifest(bucket.entry(rows))))
+    session(copy("mismatched", bucket.manifest(bucket.entry(rows))))
     wide = bucket.entry(rows, store_decimal_as_integer=True)
-    assert (
-        "of another width" in session.refused(copy("unsupported value", bucket.manifest(wide)))["D"]
-    )
+    assert "of another width" in session.refused(copy("mismatched", bucket.manifest(wide)))["D"]
 
 
 def test_copy_refuses_another_number_of_columns(

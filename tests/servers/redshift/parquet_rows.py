@@ -41,7 +41,7 @@ def check_fit(file: File, columns: Mapping[str, str]) -> None:
         )
     for place, (column, kind) in enumerate(columns.items()):
         stored = file.parquet.schema.column(place)
-        reason = _misfit(kind, schema.field(place).type, stored)
+        reason = _mismatch(kind, schema.field(place).type, stored)
         if reason:
             raise CopyRefused(
                 f"has an incompatible Parquet schema for column '{column}'. Column type:"
@@ -68,7 +68,7 @@ def rows_as_csv(file: File, columns: Mapping[str, str]) -> Iterator[tuple[int, b
         yield batch.num_rows, buffer.getvalue()
 
 
-def _misfit(kind: str, found: pa.DataType, stored: pq.ColumnSchema) -> str | None:
+def _mismatch(kind: str, found: pa.DataType, stored: pq.ColumnSchema) -> str | None:
     if pa.types.is_unsigned_integer(found):
         return "unsigned integers are not supported"
     if kind in ("timestamp without time zone", "timestamp with time zone"):
@@ -78,14 +78,14 @@ def _misfit(kind: str, found: pa.DataType, stored: pq.ColumnSchema) -> str | Non
         return "nanoseconds would be corrupted" if found.unit == "ns" else None
     sized = _SIZED.fullmatch(kind)
     if sized and sized[1] == "numeric":
-        return _decimal_misfit(int(sized[2]), int(sized[3]), found, stored)
+        return _decimal_mismatch(int(sized[2]), int(sized[3]), found, stored)
     wanted = _KINDS.get(sized[1] if sized else kind)
     if wanted is None:
         return "the stand-in does not know this type"
     return None if found == wanted else f"{found} is not {wanted}"
 
 
-def _decimal_misfit(
+def _decimal_mismatch(
     digits: int, scale: int, found: pa.DataType, stored: pq.ColumnSchema
 ) -> str | None:
     if not pa.types.is_decimal(found) or (found.precision, found.scale) != (digits, scale):
