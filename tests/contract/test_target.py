@@ -448,7 +448,7 @@ def test_a_passing_conflict_is_tried_again_as_a_whole(
 
         def conflicted() -> None:
             for _ in conflicts:
-                raise PassingConflict("another transaction was in the way")
+                raise PassingConflict("conflict with another transaction")
             commit()
 
         monkeypatch.setattr(target, "_commit", conflicted)
@@ -682,11 +682,11 @@ def test_fills_are_set_on_all_rows_that_are_there(orders: Loads) -> None:
 REFUSALS: dict[str, tuple[Sequence[Column], str]] = {
     "fewer digits before the point": (
         (ID, NOTE, Column("amount", "decimal(11,4)", True, "decimal128(11, 4)"), UPDATED),
-        r"orders\.amount is .*10, ?2.* and .*11, ?4.* by the source",
+        r"orders\.amount is .*10, ?2.* but .*11, ?4.* in the source",
     ),
     "number to text": (
         (ID, NOTE, Column("amount", "varchar(20)", True, "string"), UPDATED),
-        r"orders\.amount is .*10, ?2.* and (?i:text|varchar|character varying).* by the source",
+        r"orders\.amount is .*10, ?2.* but (?i:text|varchar|character varying).* in the source",
     ),
     "zone added": (
         (ID, NOTE, AMOUNT, Column("update_at", "timestamp", True, "timestamp[us, UTC]")),
@@ -796,9 +796,9 @@ def test_beyond_the_limit_nothing_is_loaded(days: Loads, reload: bool) -> None:
     days.load(days.chunk([day(1)]))
     bad = [day(number, zero=True) for number in range(2, 7)]
     chunk = days.chunk([day(2)], bad)
-    with pytest.raises(FloodmarkError, match="more than 4 rows do not fit the target") as caught:
+    with pytest.raises(FloodmarkError, match="more than the limit of 4 rows have values") as caught:
         days.load_what_fits(chunk, most_rows=4, reload=reload)
-    assert "nothing of manifests 1-2 to 1-2 was loaded" in caught.value.message
+    assert "manifests 1-2 to 1-2 were not loaded" in caught.value.message
     for number in (2, 3, 4):
         shown = f'the row with key {{"day":null,"id":{number}}}: day: {NO_KEY}'
         assert shown in caught.value.message

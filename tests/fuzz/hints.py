@@ -16,7 +16,7 @@ from warehouses import quoted
 FOLLOWED = "# as the hint says"
 
 _OR = re.compile(r", or (?:else )?|; (?:or )?")
-_CONFLICT = re.compile(r"(\w+)\.(\w+) is (.+) in the target, and (.+) by the source's schema")
+_CONFLICT = re.compile(r"(\w+)\.(\w+) is (.+) in the target, but (.+) in the source's schema")
 _LACKS = re.compile(r"has no column '(\w+)', which its '?(\w+)'? names")
 
 Do = Callable[[World, Table, Refusal, re.Match[str]], None]

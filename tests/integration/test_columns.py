@@ -62,7 +62,7 @@ def test_what_is_no_boolean_stops_the_table(pipeline: New) -> None:
     ask_once(it, "UPDATE t SET active = 2 WHERE id = 2")
     ended = it.sync("--json")
     assert ended.code == 1
-    assert "column 'active' holds a value that is no bool" in ended.table["error"]
+    assert "column 'active' has a value that is not bool" in ended.table["error"]
     assert it.chunks() == []
 
 

@@ -74,8 +74,8 @@ def test_several_chunks_and_then_a_window_that_cannot_be_read(
     )
     ended = it.command("sync", "-p", "main", "--backup-only", "--json")
     assert ended.code == 1, ended
-    assert ended.table["error"].endswith("window 1: column 'due' holds zero or partial dates")
-    assert ended.table["hint"] == "mend them, or set zero_dates: null"
+    assert ended.table["error"].endswith("window 1: column 'due' has zero or partial dates")
+    assert ended.table["hint"] == "fix them, or set zero_dates: null"
     assert it.watermark().mysql_state.total_rows == 7000
     it.check_tracking()
 

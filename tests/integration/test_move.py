@@ -218,7 +218,7 @@ def test_two_loads_that_cannot_become_one_stay_as_they_were(pipeline: Make) -> N
     Path(it.config).write_text(renamed)
     ended = move(it)
     assert ended.code == 1
-    assert "they cannot become one" in ended.err
+    assert "they cannot be combined" in ended.err
     assert f"give {new(it)} a 'target_name' of its own" in ended.err
     Path(it.config).write_text(with_target)
     ended = it.call(*SYNC)

@@ -95,7 +95,7 @@ def test_what_is_no_json_is_set_aside(loads: Loads, doc: str) -> None:
     assert loads.rows() == [row(1, "fine", {})]
     (record,) = loads.set_aside()
     assert (record["key"], record["column"]) == ('{"id":7}', "doc")
-    assert record["reason"] == "is no JSON that JSONB can hold"
+    assert record["reason"] == "is not JSON that JSONB can hold"
     assert record["row"] == row(7, "odd", doc)
 
 

@@ -98,9 +98,9 @@ def test_the_limit_is_a_setting(days: Pipeline) -> None:
     days.write_config("loading: {quarantine_limit: 1}")
     ended = days.call("sync", "-p", "main")
     assert ended.code == 1
-    assert "more than 1 rows do not fit the target, so nothing of manifests 1-1 to 1-1" in ended.out
+    assert "more than the limit of 1 rows have values that the target cannot hold" in ended.out
     assert 'the row with key {"day":null,"id":2}: day: the primary key is NULL' in ended.out
-    assert "hint: mend them in the source" in ended.err
+    assert "hint: fix them in the source" in ended.err
     assert loaded_ids(days) == []
     state = days.watermark().redshift_state
     assert (state.status, state.total_rows, state.quarantined_rows) == ("failed", 0, 0)

@@ -134,7 +134,7 @@ def test_a_declared_column_can_still_be_widened(people: Loads) -> None:
         assert opened.prepare(PEOPLE) == ["widened people.id to BIGINT"]
         assert made(opened, PEOPLE) == ((), set())
     (message,) = [notice.message for notice in said]
-    assert message.startswith("people.id becomes BIGINT: every row of the table is rewritten")
+    assert message.startswith("people.id becomes BIGINT: this rewrites every row of the table")
     assert message.endswith("and its PRIMARY KEY is no longer declared")
     assert people.load(people.chunk([row(2)])) == 1
     assert people.rows() == [row(1), row(2)]
@@ -176,7 +176,7 @@ def test_a_key_that_may_become_null(people: Loads, sortkey: str | None) -> None:
             return
         assert opened.prepare(keyless) == [
             "dropped the primary key of people",
-            "let people.id be NULL",
+            "dropped NOT NULL of people.id",
         ]
         assert opened.prepare(keyless) == []
         place = opened._name("people")

@@ -599,7 +599,7 @@ def test_default_that_the_target_cannot_hold(
     synced.add(4, 5, day=2)
     ended = synced.sync()
     assert ended.code == 1
-    assert "the value of x that rows read before have" in " ".join(ended.out.split())
+    assert "cannot hold the value that x has in rows read before" in " ".join(ended.out.split())
     if way_out == "exclude":
         config = Path(synced.it.config)
         config.write_text(config.read_text().replace("{cursor:", "{exclude: [x], cursor:"))

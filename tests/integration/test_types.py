@@ -207,9 +207,9 @@ def test_policy_error_stops_at_a_zero_date_and_names_the_column(
     fill(server, "zero", {"due": "DATE NOT NULL"})
     insert(server, "zero", "due", "'2024-01-01', '0000-00-00'")
     lake = LakeSettings(url=str(tmp_path))
-    with pytest.raises(FloodmarkError, match="column 'due' holds zero or partial dates") as caught:
+    with pytest.raises(FloodmarkError, match="column 'due' has zero or partial dates") as caught:
         read(spark, connection, "zero", lake, "error")
-    assert caught.value.hint == "mend them, or set zero_dates: null"
+    assert caught.value.hint == "fix them, or set zero_dates: null"
     assert list(tmp_path.rglob("*.parquet")) == []
 
 

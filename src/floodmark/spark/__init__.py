@@ -1,1 +1,1 @@
-"""Spark on the driver: its session, its start, and the tasks that run on it."""
+"""The driver side of Spark: start a session and run tasks."""

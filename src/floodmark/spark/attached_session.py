@@ -1,4 +1,4 @@
-"""A Spark session that the caller started: we run tasks in it, and neither stop nor change it."""
+"""Run tasks in a Spark session of the caller, without stopping or changing it."""
 
 import re
 from collections.abc import Iterator
@@ -30,19 +30,19 @@ def attached_spark(
     if not spark.is_alive():
         raise FloodmarkError(
             "the Spark session that was passed in is stopped",
-            hint="open the project with a session that runs, or without one",
+            hint="open the project with a running session, or without one",
         )
     if not allow_insecure:
         _check(session, spark)
     try:
         yield spark
     finally:
-        with suppress(Exception):  # a session that has ended runs nothing
+        with suppress(Exception):  # the session has ended
             spark.cancel()
 
 
 def attached_settings(session: Any, settings: SparkSettings) -> SparkSettings:
-    """The settings of the configuration, with the place where the caller's session runs."""
+    """Return the configured settings, with the master or remote of the caller's session."""
     if _is_connect(session):
         return structs.replace(settings, remote=f"sc://{_host(session)}", options={})
     master = _context(session).master

@@ -1,11 +1,12 @@
-"""A class-data archive: Spark's thousands of classes, ready to be mapped instead of loaded.
+"""A class-data sharing archive: the JVM maps Spark's classes instead of loading them.
 
-With it Spark starts in less than half the time. The Java process that runs Spark writes it when it
-ends; a later one that finds it unfit (another Java, other jars) ignores it. Beside it lie the
-arguments that this JVM was started with.
+With it, Spark starts in less than half the time. The JVM that runs Spark writes it at exit; a later
+JVM ignores it if it does not match (another Java, other jars). The JVM's arguments are saved next
+to it.
 
-Java runs what it finds there. So both are read only where nobody else can have written them: the
-folder and the files must be our own, and no link may lead elsewhere. Else Spark starts without.
+The JVM runs code from the archive. So both files are used only if nobody else can have written
+them: the folder and the files must be our own, and must not be links. Otherwise Spark starts
+without them.
 """
 
 import os
@@ -28,19 +29,19 @@ _OTHERS_WRITE = S_IWGRP | S_IWOTH
 
 
 class ClassArchive(Struct, frozen=True):
-    """Where the archive is, and where a new one is being written."""
+    """The path of the archive, and of a new one that is being written."""
 
     path: str
     unfinished: str
 
     @property
     def exists(self) -> bool:
-        """Whether there is one to use."""
+        """Whether there is an archive to use."""
         return _is_ours(self.path)
 
     @property
     def options(self) -> str:
-        """What Java is told: use the archive, or write one at its end."""
+        """Return the Java options that use the archive, or write one at exit."""
         if self.exists:
             return f"-XX:SharedArchiveFile={self.path} -Xshare:auto {_QUIET}"
         return f"-XX:ArchiveClassesAtExit={self.unfinished} {_QUIET}"
@@ -55,13 +56,13 @@ class ClassArchive(Struct, frozen=True):
         return None
 
     def keep(self) -> None:
-        """Take what Java wrote into use, if it wrote anything."""
+        """Move a newly written archive into place, if there is one."""
         with suppress(OSError):
             os.chmod(self.unfinished, _OWN_FILE)
             os.replace(self.unfinished, self.path)
 
     def note(self, args: list[str]) -> None:
-        """Remember the arguments of a JVM."""
+        """Save the arguments of a JVM."""
         with suppress(OSError):
             fresh = os.open(self.unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _OWN_FILE)
             with open(fresh, "wb") as file:
@@ -73,17 +74,17 @@ class ClassArchive(Struct, frozen=True):
         return f"{self.path.removesuffix('.jsa')}.json"
 
     def discard(self) -> None:
-        """Remove what Java may have begun to write."""
+        """Remove an unfinished archive."""
         with suppress(OSError):
             os.unlink(self.unfinished)
 
 
 def find_archive(java: str, environment: dict[str, str]) -> ClassArchive | None:
-    """Name the archive for this Java and this Spark; None where there can be none of our own."""
+    """Return the archive for this Java and this Spark; None if there is no safe place for it."""
     cache = environment.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     folder = os.path.join(cache, "floodmark")
     path = os.path.join(folder, f"spark-{_mark(java)}.jsa")
-    # Spark splits Java's options at spaces; and without a home there is no absolute path.
+    # Spark splits Java options at spaces; and without a home directory the path is not absolute.
     if " " in path or not os.path.isabs(path) or not _make_own_folder(folder):
         return None
     _remove_leftovers(path)
@@ -93,7 +94,7 @@ def find_archive(java: str, environment: dict[str, str]) -> ClassArchive | None:
 
 
 def _make_own_folder(path: str) -> bool:
-    """Make a folder that nobody else may enter; False if it is somebody else's, or a link."""
+    """Create a private folder; False if it belongs to another user, or is a link."""
     try:
         os.makedirs(path, mode=_OWN_FOLDER, exist_ok=True)
         status = os.lstat(path)
@@ -106,7 +107,7 @@ def _make_own_folder(path: str) -> bool:
 
 
 def _is_ours(path: str) -> bool:
-    """Whether a file is there that nobody but us can have written."""
+    """Whether a file exists that only we can have written."""
     try:
         status = os.lstat(path)
     except OSError:
@@ -116,7 +117,7 @@ def _is_ours(path: str) -> bool:
 
 
 def _mark(java: str) -> str:
-    """What an archive fits to: this Java, the archive of its own classes, and this Spark's core."""
+    """Return a fingerprint of this Java, its own class archive, and this Spark."""
     program = os.path.realpath(java)
     own_classes = os.path.join(os.path.dirname(program), "..", "lib", "server", "classes.jsa")
     made = [os.stat(path).st_mtime_ns for path in (program, own_classes) if os.path.exists(path)]
@@ -126,7 +127,7 @@ def _mark(java: str) -> str:
 
 
 def _remove_leftovers(path: str) -> None:
-    """Remove what runs that were killed left unfinished."""
+    """Remove unfinished archives of killed runs."""
     for leftover in glob(f"{glob_escape(path)}.*"):
         with suppress(OSError):
             if time.time() - os.stat(leftover).st_mtime > _LEFTOVER_SECONDS:

@@ -1,4 +1,4 @@
-"""The driver's side of a comparison: one Spark task a window."""
+"""The driver side of a comparison: one Spark task a window."""
 
 from collections.abc import Callable, Sequence
 
@@ -18,9 +18,9 @@ def compare(
     *,
     progress: Callable[[int], None] | None = None,
 ) -> list[Comparison]:
-    """Compare all windows; the answers come in their order.
+    """Compare all windows; return the answers in order.
 
-    If any window cannot be compared, FloodmarkError says why.
+    FloodmarkError if any window cannot be compared.
     """
     job = structs.replace(job, source=structs.replace(job.source, tries=spark.tries))
 
@@ -33,7 +33,7 @@ def compare(
 
 
 def answered(job: VerificationJob, answers: Sequence[Compared]) -> list[Comparison]:
-    """The comparisons; FloodmarkError if a window was refused."""
+    """Return the comparisons; FloodmarkError if a window was refused."""
     for answer in answers:
         if refusal := answer.refusal:
             raise FloodmarkError(

@@ -1,4 +1,4 @@
-"""Spark that runs elsewhere, reached through Spark Connect."""
+"""Run tasks on a remote Spark through Spark Connect."""
 
 import socket
 from collections.abc import Callable, Iterator, Mapping
@@ -22,7 +22,7 @@ _ANSWER_SECONDS = 10.0
 def connected_spark(
     remote: str, options: Mapping[str, str], name: str
 ) -> Iterator["ConnectedSpark"]:
-    """Begin a session on a server that runs, and end it."""
+    """Open a session on a running server, and close it."""
     _check_answers(remote)
     builder = SparkSession.builder.appName(name).remote(remote)
     for key, value in options.items():
@@ -38,7 +38,7 @@ def connected_spark(
 
 
 class ConnectedSpark:
-    """Runs tasks as the rows of a DataFrame: Spark Connect knows nothing else."""
+    """Runs tasks as rows of a DataFrame, the only way in Spark Connect."""
 
     def __init__(self, session: SparkSession) -> None:
         self._session = session
@@ -47,12 +47,12 @@ class ConnectedSpark:
     def run(
         self, title: str, task: Callable[[int], str], tasks: int, _progress: Progress | None
     ) -> list[str]:
-        """Run tasks, one row and one partition each: nothing is shuffled, and nothing is shown."""
+        """Run tasks, one row and one partition each, without a shuffle."""
 
         def answers(numbers: pa.Array) -> pa.Array:
             return pa.array([task(number) for number in numbers.to_pylist()], pa.string())
 
-        # An Arrow UDF rather than mapInArrow, which wants pandas for nothing.
+        # An Arrow UDF rather than mapInArrow, which requires pandas.
         work = arrow_udf(answers, "string").asNondeterministic()  # type: ignore[call-overload]
         frame = self._session.range(0, tasks, 1, tasks).select(work("id"))
         with self._tagged(title):
@@ -63,12 +63,12 @@ class ConnectedSpark:
 
     @property
     def tries(self) -> int:
-        """How often the server's Spark tries a task."""
+        """Return how often the server's Spark tries a task."""
         option = self._session.conf.get
         return tries_of(option("spark.master", None), option("spark.task.maxFailures", None))
 
     def is_alive(self) -> bool:
-        """Whether the session goes on."""
+        """Whether the session is still open."""
         return not self._session.is_stopped  # type: ignore[attr-defined]
 
     @contextmanager
@@ -86,15 +86,15 @@ class ConnectedSpark:
             self._session.removeTag(tag)
 
     def cancel(self) -> None:
-        """Cancel the tasks that still run, and no others of the same session."""
+        """Cancel our running tasks, but no others of the same session."""
         for tag in list(self._tags):
             self._session.interruptTag(tag)
 
 
 def _check_answers(remote: str) -> None:
-    """Raise FloodmarkError if nobody answers there; PySpark would try again for ten minutes."""
+    """Raise FloodmarkError if no server answers; PySpark would retry for ten minutes."""
     place = urlsplit(remote)
-    if place.scheme != "sc":  # a server that starts with the client
+    if place.scheme != "sc":  # the client starts the server
         return
     try:
         address = (place.hostname or "", place.port or _PORT)
@@ -102,10 +102,10 @@ def _check_answers(remote: str) -> None:
     except (OSError, ValueError) as error:
         raise FloodmarkError(
             f"Spark Connect at {place.hostname} does not answer: {error}",
-            hint="check 'spark.remote', and that the server runs",
+            hint="check 'spark.remote', and that the server is running",
         ) from error
 
 
 def _reason(error: PySparkException) -> str:
-    """What a task raised, or the first line of anything else."""
+    """Return a task's exception, or the first line of any other error."""
     return task_error(str(error).strip() or type(error).__name__)

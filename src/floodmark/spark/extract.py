@@ -1,4 +1,4 @@
-"""The driver's side of an extraction: one Spark task a window."""
+"""The driver side of an extraction: one Spark task a window."""
 
 from collections.abc import Callable, Sequence
 
@@ -19,10 +19,10 @@ def extract(
     *,
     progress: Callable[[int], None] | None = None,
 ) -> list[Receipt]:
-    """Read all windows of a chunk into the lake; the receipts come in the order of the windows.
+    """Read all windows of a chunk into the lake; return receipts in the order of the windows.
 
-    `progress` hears how many windows are done, where Spark tells. If any window fails for good,
-    FloodmarkError says why; what the others wrote is then named by nobody.
+    `progress` receives the number of windows done, if Spark reports it. FloodmarkError if any
+    window fails permanently; no manifest will list the files of the others.
     """
     if not windows:
         return []
@@ -47,5 +47,5 @@ def _receipts(
             )
     receipts = [outcome.receipt for outcome in outcomes if outcome.receipt]
     if [receipt.part for receipt in receipts] != [window.part for window in windows]:
-        raise FloodmarkError(f"{job.table}: Spark did not answer once for each window")
+        raise FloodmarkError(f"{job.table}: Spark did not return one answer for each window")
     return receipts

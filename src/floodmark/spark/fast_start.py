@@ -18,27 +18,27 @@ if TYPE_CHECKING:
 
 _DRIVER_MEMORY = "1g"  # Spark's own default
 _LONGEST_FOLDER = 60  # a socket's name has 42 characters more, and its path at most 103
-# No rows pass through the driver's JVM, and nobody watches its loggers.
+# No rows pass through the driver's JVM, and its loggers are not monitored.
 _SMALL_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dlog4j2.disable.jmx=true"
 # Logging takes a quarter of a second to initialise.
 _SILENT_JAVA = f"{_SMALL_JAVA} -Dslf4j.provider=org.slf4j.helpers.NOP_FallbackServiceProvider"
 
 
 class FastStart:
-    """What one start of a local Spark saves, and what it leaves for the next one."""
+    """A fast start of a local Spark, which prepares the next one."""
 
     def __init__(self, java: str, environment: Mapping[str, str], folder: str, *, plain: bool):
         self._java = java
         self._folder = folder
-        # spark-submit would have to see options of the user: arguments without them say nothing.
+        # With options of the user, spark-submit must compute the arguments.
         self._plain = plain and is_plain(environment)
         self._archive = None if runs_already() else _archive(java, environment)
 
     def settings(self, *, silent: bool) -> dict[str, str]:
-        """Spark settings that make it start sooner."""
+        """Return Spark settings that make it start sooner."""
         settings = {"spark.python.daemon.module": "floodmark.spark.worker_daemon"}
         settings["spark.driver.defaultJavaOptions"] = " ".join(self._java_options(silent=silent))
-        # On TCP, each small packet between JVM and worker waits until the last is acknowledged.
+        # On TCP, each small packet between JVM and worker waits for an acknowledgement.
         if len(self._folder) <= _LONGEST_FOLDER and self._folder.isascii():
             settings["spark.python.unix.domain.socket.enabled"] = "true"
             settings["spark.python.unix.domain.socket.dir"] = self._folder
@@ -66,7 +66,7 @@ class FastStart:
         return self._archive is not None and not self._archive.exists
 
     def finish(self, jvm_args: list[str], *, exited: bool, archiving: bool) -> None:
-        """Keep what a JVM left for the next start, if it exited by itself."""
+        """Save what a JVM left for the next start, if it exited by itself."""
         if self._archive is None:
             return
         if archiving:
@@ -92,7 +92,7 @@ def fast_start(java: str, environment: Mapping[str, str], *, plain: bool) -> Ite
 def remove_with_jvm(gateway: "JavaGateway", settings: Mapping[str, str]) -> None:
     """Have the JVM remove the folder of sockets when it exits: we may be killed first."""
     folder = settings.get("spark.python.unix.domain.socket.dir")
-    with suppress(Exception):  # a class that is not there: the folder stays behind after a kill
+    with suppress(Exception):  # the class is missing: a kill leaves the folder behind
         if folder:
             hooks = gateway.jvm.org.apache.spark.util.ShutdownHookManager
             hooks.registerShutdownDeleteDir(gateway.jvm.java.io.File(folder))

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway
 
-# What PySpark's own start talks of: where Java is to say how it is reached, and where it was found.
+# Names that PySpark's own start uses to reach the JVM: where it writes its port, and the result.
 _INFO = "_PYSPARK_DRIVER_CONN_INFO_PATH"
 _PORT, _SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
 _SERVER = "org.apache.spark.api.python.PythonGatewayServer"
@@ -39,28 +39,29 @@ def find_java(environment: Mapping[str, str]) -> str | None:
 
 
 def is_plain(environment: Mapping[str, str]) -> bool:
-    """Whether Spark's scripts would find nothing to heed there."""
+    """Whether the environment has no variables that Spark's scripts would use."""
     known = ("SPARK_", "PYSPARK_", "HADOOP_", "YARN_")
     return not any(name.startswith(known) for name in environment.keys() - _OURS)
 
 
 def runs_already() -> bool:
-    """Whether PySpark has a Java in this process."""
+    """Whether PySpark already has a JVM in this process."""
     context = sys.modules.get("pyspark.core.context")
     return context is not None and context.SparkContext._gateway is not None  # noqa: SLF001
 
 
 def jvm_args_of(gateway: "JavaGateway") -> list[str]:
-    """Return the arguments of a JVM that runs Spark, as the next one needs them."""
+    """Return the arguments of a running Spark JVM that the next one can use."""
     jvm = gateway.jvm
     modules = jvm.org.apache.spark.launcher.JavaModuleOptions.defaultModuleOptionArray()
     return ["-cp", jvm.System.getProperty("java.class.path"), *modules]
 
 
 class StartingJava:
-    """A Java that has just been started; PySpark can be imported meanwhile.
+    """A JVM that was just started; PySpark can be imported meanwhile.
 
-    It ends with us: its stdin is a pipe. Ctrl-C is not for it, so it has a group of its own.
+    It exits with us, as its stdin is a pipe. It has its own process group, so Ctrl-C does not reach
+    it.
     """
 
     def __init__(self, java: str, args: Sequence[str], log: int | None) -> None:

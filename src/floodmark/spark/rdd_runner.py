@@ -1,7 +1,7 @@
-"""Spark in this process's own Java, on this machine or as the driver of a cluster.
+"""Run tasks with a SparkContext in our own JVM, local or as the driver of a cluster.
 
-Only Spark's core is started. Tasks need neither its SQL nor its Arrow, and these would double the
-time and the memory of a start.
+Only Spark's core is started. Tasks need neither Spark SQL nor its Arrow support, which would double
+start time and memory.
 """
 
 import signal
@@ -35,10 +35,10 @@ def classic_spark(
     *,
     log: int | None,
 ) -> Iterator["ClassicSpark"]:
-    """Start Spark in a JVM that was launched already, or in one that PySpark starts; and stop it.
+    """Start Spark in a JVM that was launched already, or that PySpark launches; and stop it.
 
-    With a fast `start`, its JVM leaves what makes the next start fast. What the JVM and the workers
-    write to stderr goes to `log`.
+    With a fast `start`, its JVM prepares the next start. The stderr of the JVM and the workers goes
+    to `log`.
     """
     try:
         gateway = SparkContext._gateway  # noqa: SLF001
@@ -53,7 +53,7 @@ def classic_spark(
         raise cannot_start(str(error).strip() or type(error).__name__) from error
     remove_with_jvm(gateway, settings)
     with suppress(AttributeError):
-        # It would write a traceback when the JVM dies, which is reported as an error anyway.
+        # It would log a traceback when the JVM dies, which is reported as an error anyway.
         context._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]  # noqa: SLF001
     try:
         yield ClassicSpark(context)
@@ -70,7 +70,7 @@ def _launch(settings: Mapping[str, str], log: int | None) -> JavaGateway:
 
 @contextmanager
 def _keeping_sigint() -> Iterator[None]:
-    """Undo that PySpark takes Ctrl-C for itself, which it does in the main thread alone."""
+    """Restore the Ctrl-C handler that PySpark replaces in the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -109,21 +109,21 @@ class ClassicSpark:
             context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
 
     def cancel(self) -> None:
-        """Cancel the tasks that still run, and no others of the same session."""
+        """Cancel our running tasks, but no others of the same session."""
         for group in list(self._groups):
             self._context.cancelJobGroup(group)
 
     def option(self, name: str) -> str | None:
-        """The value of an option that is in force."""
+        """Return the effective value of an option."""
         return self._context.getConf().get(name)
 
     @property
     def tries(self) -> int:
-        """How often Spark tries a task."""
+        """Return how often Spark tries a task."""
         return tries_of(self._context.master, self.option("spark.task.maxFailures"))
 
     def is_alive(self) -> bool:
-        """Whether its Java answers, and has not stopped Spark."""
+        """Whether the JVM answers, and Spark is not stopped."""
         try:
             return not self._context._jsc.sc().isStopped()  # noqa: SLF001
         except Exception:  # noqa: BLE001 - whatever is wrong, it does not answer
@@ -131,7 +131,7 @@ class ClassicSpark:
 
 
 def reason(error: Py4JJavaError) -> str:
-    """What a task raised, or the first line of anything else."""
+    """Return a task's exception, or the first line of any other error."""
     return task_error(str(error.java_exception.getMessage() or error.java_exception))
 
 
@@ -151,7 +151,7 @@ def _watched(context: SparkContext, group: str, progress: Progress | None) -> It
 
 
 def _watch(context: SparkContext, group: str, progress: Progress, over: threading.Event) -> None:
-    with suppress(Exception):  # Spark may be stopped meanwhile; whoever waits for it hears why
+    with suppress(Exception):  # if Spark was stopped, the waiting caller gets the error
         tracker = context.statusTracker()
         while not over.wait(_POLL_SECONDS):
             jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
@@ -160,7 +160,7 @@ def _watch(context: SparkContext, group: str, progress: Progress, over: threadin
 
 
 def _stop(context: SparkContext, start: FastStart | None) -> None:
-    """Stop Spark and end its JVM, so that a later start begins from nothing."""
+    """Stop Spark and its JVM, so that a later start is a fresh one."""
     gateway = SparkContext._gateway  # noqa: SLF001
     process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
     if gateway is None or process is None or process.stdin is None:
@@ -168,7 +168,7 @@ def _stop(context: SparkContext, start: FastStart | None) -> None:
         return  # the JVM is not ours
     args: list[str] = []
     archiving = start is not None and start.is_archiving
-    with suppress(Exception):  # a JVM that is gone cannot be stopped in order
+    with suppress(Exception):  # the JVM may be gone
         args = start.jvm_args(gateway) if start else []
     _stop_context(context, fast=start is not None)
     with suppress(Exception):

@@ -1,4 +1,4 @@
-"""Tasks on Spark: each is run on a worker, and answers in JSON."""
+"""Run tasks on Spark workers; each answers in JSON."""
 
 import re
 from collections.abc import Callable
@@ -12,7 +12,7 @@ Progress = Callable[[int], None]
 
 
 class SparkFailure(Exception):
-    """Spark could not run tasks, for a reason of its own or of theirs."""
+    """Spark or a task failed."""
 
 
 _TRACEBACK = "Traceback (most recent call last):"
@@ -20,7 +20,7 @@ _TRIES = 4  # Spark's own default on a cluster
 
 
 def task_error(message: str) -> str:
-    """Return what a task raised, out of Spark's message about it; else the first line."""
+    """Extract a task's exception from Spark's message; else return the first line."""
     _, found, trace = message.rpartition(_TRACEBACK)
     lines = [line for line in (trace if found else message).splitlines() if line.strip()]
     if not found:
@@ -31,41 +31,41 @@ def task_error(message: str) -> str:
 
 
 def tries_of(master: str | None, max_failures: str | None) -> int:
-    """How often Spark tries a task: by default once on this machine, four times on a cluster."""
+    """Return how often Spark tries a task: by default once locally, four times on a cluster."""
     if master and (local := re.fullmatch(r"local(\[[^,\]]*(?:,\s*(\d+))?\s*\])?", master)):
         return int(local[2] or 1)
     return int(max_failures or _TRIES)
 
 
 def cannot_start(why: str) -> FloodmarkError:
-    """The error for a Spark that does not start, with the first line of its reason."""
+    """Return the error for a Spark that does not start, with the first line of the reason."""
     return FloodmarkError(
         f"Spark does not start: {why.splitlines()[0]}", hint="check the settings under 'spark:'"
     )
 
 
 class Spark(Protocol):
-    """A Spark that runs tasks, however it is reached."""
+    """Runs tasks, on any kind of Spark."""
 
     def run(
         self, title: str, task: Callable[[int], str], tasks: int, progress: Progress | None
     ) -> list[str]:
-        """Run so many tasks, numbered from 0, and return their answers in order.
+        """Run this many tasks, numbered from 0, and return their answers in order.
 
-        SparkFailure if that cannot be done. Leaving by any exception cancels what still runs.
-        `progress` hears the number of tasks done, now and then, where Spark tells it.
+        SparkFailure if one fails. Any exception cancels the tasks that are still running.
+        `progress` receives the number of tasks done, if Spark reports it.
         """
 
     @property
     def tries(self) -> int:
-        """How often a task that raises is tried."""
+        """Return how often a failing task is tried."""
 
     def is_alive(self) -> bool:
-        """Whether it can still run anything: it ends with its Java, or by itself."""
+        """Whether it can still run tasks."""
 
 
 class Attempt(Struct, frozen=True):
-    """One try of a task: a number of its own, and how often the task has failed before."""
+    """One try of a task: a unique number, and how often the task has failed before."""
 
     id: int
     failures: int
@@ -79,9 +79,9 @@ def run_tasks(
     *,
     progress: Progress | None = None,
 ) -> list[str]:
-    """Run so many tasks, numbered from 0, and return their answers in order.
+    """Run this many tasks, numbered from 0, and return their answers in order.
 
-    What a task raises makes Spark try it again, a few times; then it is SparkJobFailed.
+    Spark retries a task that raises a few times; after that, SparkJobFailed.
     """
 
     def task(number: int) -> str:

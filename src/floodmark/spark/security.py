@@ -1,4 +1,4 @@
-"""Refuse to send passwords and rows through a Spark that anybody can listen to."""
+"""Refuse to send passwords and rows through an insecure Spark."""
 
 from collections.abc import Callable
 from ipaddress import ip_address
@@ -11,14 +11,14 @@ _ALLOW = "'spark: {allow_insecure: true}' does without"
 
 
 def is_secret(option: str) -> bool:
-    """Whether the value of one of Spark's options must not be shown, as its own logs have it."""
+    """Whether the value of a Spark option must not be shown; as in Spark's own redaction."""
     return any(part in option.lower() for part in _SECRETS)
 
 
 def check_cluster(option: Callable[[str], str | None]) -> None:
     """Raise FloodmarkError unless a cluster's processes authenticate and encrypt.
 
-    `option` returns the value that is in force, whether we set it or the cluster's own files did.
+    `option` returns the effective value, whether we set it or the cluster's own files did.
     """
     lacking = []
     if option("spark.authenticate") != "true":
@@ -27,17 +27,17 @@ def check_cluster(option: Callable[[str], str | None]) -> None:
     if all(option(way) != "true" for way in ways):
         lacking.append(ways[0])
     if lacking:
-        wanted = ", ".join(f"{name}: 'true'" for name in lacking)
+        missing = ", ".join(f"{name}: 'true'" for name in lacking)
         raise FloodmarkError(
             f"this cluster runs without {' and '.join(lacking)}: passwords and rows would pass"
             " through a network where others can read them",
-            hint=f"'spark: {{options: …}}' takes {wanted} and the cluster's"
+            hint=f"'spark: {{options: …}}' takes {missing} and the cluster's"
             f" spark.authenticate.secret; {_ALLOW}",
         )
 
 
 def check_one_process(option: Callable[[str], str | None]) -> None:
-    """Raise FloodmarkError unless a local session of the caller asks its clients for a secret."""
+    """Raise FloodmarkError unless a local session of the caller authenticates its clients."""
     if option("spark.authenticate") != "true":
         raise FloodmarkError(
             "the Spark session that was passed in runs without spark.authenticate: other users of"

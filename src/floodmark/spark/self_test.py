@@ -1,4 +1,4 @@
-"""Start Spark once, and see that its workers can do what a sync needs."""
+"""Start Spark, and check that its workers can run a sync."""
 
 import os
 import time
@@ -13,7 +13,7 @@ from floodmark.spark.session import spark_session
 
 
 def probe(settings: SparkSettings, session: Any = None) -> str:
-    """Start Spark, or use the caller's, and have a worker answer; FloodmarkError if it cannot."""
+    """Start Spark, or use the caller's, and run a task; FloodmarkError if that fails."""
     began = time.monotonic()
     with _spark(settings, session) as spark:
         try:
@@ -25,7 +25,7 @@ def probe(settings: SparkSettings, session: Any = None) -> str:
             ) from failure
     if theirs != __version__:
         raise FloodmarkError(
-            f"workers have floodmark {theirs}, and this is {__version__}",
+            f"workers have floodmark {theirs}, but this is {__version__}",
             hint="install the same version everywhere",
         )
     done = "started" if session is None else "attached"

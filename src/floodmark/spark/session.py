@@ -1,4 +1,4 @@
-"""Starting and stopping Spark."""
+"""Start and stop Spark."""
 
 import os
 import sys
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 LOCAL_MASTER = "local[*,4]"
 _LOOPBACK = "127.0.0.1"
-# connectorx makes a string of each text it reads, and unless told to, a thread keeps no more than
-# seven of a size ready. It starts threads anew for each window; with an arena each, and blocks that
-# are large among small ones, memory would creep up from window to window.
-# Of Arrow's allocators, jemalloc keeps the least for later.
+# connectorx allocates a string for each text value, and by default glibc caches only seven blocks
+# of a size per thread. It starts new threads for each window; with one arena per thread, and large
+# blocks among small ones, memory would grow from window to window.
+# Of Arrow's allocators, jemalloc retains the least memory.
 _ALLOCATION = {
     "GLIBC_TUNABLES": "glibc.malloc.tcache_count=512:glibc.malloc.arena_max=2"
     ":glibc.malloc.mmap_threshold=4194304:glibc.malloc.trim_threshold=4194304",
@@ -40,10 +40,10 @@ def spark_session(
     allow_insecure: bool = False,
     fast_start: bool = True,
 ) -> Iterator[Spark]:
-    """Run Spark: on this machine, on a cluster (`master`), or one that runs already (`remote`).
+    """Run Spark: locally, on a cluster (`master`), or on a running server (`remote`).
 
-    `options` are Spark's own and win over ours. What Java and the workers write to stderr goes to
-    `log_file`, if there is one. FloodmarkError if others could read what passes through it, unless
+    `options` are Spark's own and override ours. The stderr of Java and the workers goes to
+    `log_file`, if there is one. FloodmarkError if its connections are insecure, unless
     `allow_insecure`. Without `fast_start`, PySpark starts a local Spark its own way.
     """
     options = options or {}
@@ -73,18 +73,18 @@ def _own(
     *,
     fast: bool,
 ) -> Iterator["ClassicSpark"]:
-    """Run Spark in a JVM of our own; PySpark is imported while that starts."""
+    """Run Spark in our own JVM; import PySpark while it starts."""
     environment = dict(os.environ)
     java = find_java(environment)
     if java is None:
         raise FloodmarkError(
-            "Spark needs Java, and there is none",
+            "Spark needs Java, but none was found",
             hint="install Java 17 (Debian: apt install openjdk-17-jre-headless), or set JAVA_HOME",
         )
     silent = fast and log_file == os.devnull
     settings = _settings(memory, local=_is_local(master), silent=silent)
     if _is_one_process(master):
-        # Spark makes up a secret: without it, every user of this machine could fetch the job.
+        # Spark generates a secret: without it, every user of this machine could fetch the job.
         settings["spark.authenticate"] = "true"
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if _is_local(master):
@@ -114,7 +114,7 @@ def _settings(memory: str | None, *, local: bool, silent: bool) -> dict[str, str
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        # A session may run for days, and nobody looks back at what it did.
+        # A session may run for days; keep no history of its jobs.
         "spark.ui.retainedJobs": "10",
         "spark.ui.retainedStages": "10",
         "spark.ui.retainedTasks": "10",
@@ -126,7 +126,7 @@ def _settings(memory: str | None, *, local: bool, silent: bool) -> dict[str, str
     }
     if memory:
         settings["spark.driver.memory" if local else "spark.executor.memory"] = memory
-    if not silent:  # setting a level would initialise the logging that is turned off
+    if not silent:  # setting a level would initialise logging
         settings["spark.log.level"] = "ERROR"
     if local:
         settings["spark.driver.host"] = settings["spark.driver.bindAddress"] = _LOOPBACK
@@ -135,7 +135,7 @@ def _settings(memory: str | None, *, local: bool, silent: bool) -> dict[str, str
 
 @contextmanager
 def _opened(path: str | None) -> Iterator[int | None]:
-    """Open a log for what others write; None if they are to write where we do."""
+    """Open a log for Spark's stderr; None to inherit ours."""
     if path is None:
         yield None
         return

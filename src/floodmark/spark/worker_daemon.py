@@ -1,9 +1,9 @@
-"""What Spark forks its Python workers from: `pyspark.daemon`, ready sooner.
+"""A `pyspark.daemon` that starts faster; Spark forks its Python workers from it.
 
-Spark puts archives of PySpark's source in front of the path, and whatever is imported from those is
-compiled anew at every start. Where the archive lies inside an installed PySpark, that is taken
-instead. What all workers need is imported once, before they are forked; but nothing that starts a
-thread when it is imported, as pyarrow does: a fork would leave it behind.
+Spark puts archives of PySpark's source first on the path, and modules from an archive are compiled
+again at every start. If the archive is inside an installed PySpark, that is used instead. Modules
+that all workers need are imported once, before the fork; except those that start a thread on
+import, like pyarrow: threads do not survive a fork.
 """
 
 import gc
@@ -12,7 +12,7 @@ import sys
 
 
 def without_copies(path: list[str]) -> list[str]:
-    """A search path without the archives that are copies of what is installed beside them."""
+    """Return a search path without the archives that are copies of an installed PySpark."""
     return [entry for entry in path if not _is_copy(entry)]
 
 
@@ -33,5 +33,5 @@ if __name__ == "__main__":
 
     import floodmark.worker.job  # noqa: F401
 
-    gc.freeze()  # PySpark collects garbage after each task, and all of this is none
+    gc.freeze()  # PySpark collects garbage after each task; skip these objects
     manager()

@@ -192,7 +192,7 @@ def _check_fit(
     adoption: Adoption, table: TableName, shape: _Shape, files: Sequence[ObjectInfo]
 ) -> list[_Fitting]:
     """Check every file; FloodmarkError with both sides if one does not fit."""
-    from floodmark.worker.parquet_check import look_into
+    from floodmark.worker.parquet_check import inspect_file
 
     fitting = []
     most = adoption.most_file_bytes
@@ -200,7 +200,7 @@ def _check_fit(
         try:
             _refuse_large(info, most)
             data = adoption.store.objects.get(info.key).data
-            file = look_into(data, shape.columns, shape.primary_key, most)
+            file = inspect_file(data, shape.columns, shape.primary_key, most)
         except StorageError:
             raise
         except FloodmarkError as error:
@@ -284,16 +284,16 @@ def _data_file(
     part: int,
 ) -> DataFile:
     from floodmark.worker.job import data_file_key
-    from floodmark.worker.parquet_check import look_into, write_anew
+    from floodmark.worker.parquet_check import inspect_file, rewrite
 
     objects = adoption.store.objects
     found = objects.get(file.info.key)
     data, etag, path = found.data, found.etag, file.info.key
     if not file.exact:
-        data = write_anew(data, columns)
+        data = rewrite(data, columns)
         path = data_file_key(table, adoption.session_id, sequence, part)
         etag = objects.put(path, data)
-    written = look_into(data, columns, shape.primary_key, adoption.most_file_bytes)
+    written = inspect_file(data, columns, shape.primary_key, adoption.most_file_bytes)
     if written.mismatches or not written.exact:
         raise FloodmarkError(f"{file.info.key} changed during the adoption", hint="run it again")
     return DataFile(

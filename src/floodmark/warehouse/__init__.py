@@ -1,1 +1,1 @@
-"""Targets: where the lake's data is loaded, exactly once."""
+"""Targets: the warehouses that the lake's data is loaded into, exactly once."""

@@ -1,4 +1,4 @@
-"""Rows of another schema than the target's table has: other names, types, or fewer columns."""
+"""Convert rows whose schema differs from the target table: names, types, missing columns."""
 
 from collections.abc import Iterable
 
@@ -14,21 +14,21 @@ _INTEGERS = ("SMALLINT", "INTEGER", "BIGINT")
 
 
 class ConvertingBackend(SqlBackend):
-    """Converts what is staged to what the target holds."""
+    """Convert staged rows to the columns and types of the target table."""
 
     def _holds(self, kind: str, held: str) -> bool:
-        """Whether a column of the target holds every value of a type, as it is or converted."""
+        """Whether a target column can hold every value of a type, converted if necessary."""
         return kind == held or self.widens(kind, held) or self._needs_conversion(kind, held)
 
     def _needs_conversion(self, kind: str, held: str) -> bool:
-        """Whether values of a type become numbers or text on their way into a column."""
+        """Whether values of a type must be converted to numbers or text for a column."""
         if kind == held or self.widens(kind, held):
             return False
         is_number = kind.upper() == "BOOLEAN" and held.upper() in _INTEGERS
         return is_number or self.is_text(held, kind)
 
     def _fill_in(self, batch: LoadBatch, found: dict[str, str]) -> None:
-        """Give all rows that are there their value in columns that they did not have."""
+        """Set the values of columns that already loaded rows did not have."""
         table = batch.table
         names = {name.lower(): name for name in found}
         for column, value in batch.fills.items():
@@ -45,9 +45,9 @@ class ConvertingBackend(SqlBackend):
             )
 
     def _refuse_unfit(self, batch: LoadBatch, name: str, value: str) -> None:
-        """FloodmarkError if rows are to get a value that the target cannot hold.
+        """Raise FloodmarkError if a fill value is one that the target cannot hold.
 
-        No row can be set aside for it: those that are there were loaded before.
+        These rows are already loaded, so none can be quarantined.
         """
         column = next((c for c in batch.table.columns if c.name.lower() == name.lower()), None)
         if column is None or column.arrow not in ("string", "binary"):
@@ -62,17 +62,17 @@ class ConvertingBackend(SqlBackend):
         for unsupported_value in unsupported_values:
             if unsupported_value.found(row)[0].as_py():
                 raise FloodmarkError(
-                    f"{batch.table_name}: the value of {name} that rows read before have by now"
-                    f" {unsupported_value.reason}",
+                    f"{batch.table_name}: the target cannot hold the value that {name} has in rows"
+                    f" read before: {unsupported_value.reason}",
                     hint=f"leave it out with 'exclude: [{name}]' for the table, or change it in the"
-                    f" source; then 'floodmark watermark reset -t {batch.table_name} --force' and"
-                    " sync read all rows again",
+                    " source; then run 'floodmark watermark reset -t"
+                    f" {batch.table_name} --force' and sync, which reads all rows again",
                 )
 
     def _fit_staging(self, table: TargetTable, found: dict[str, str]) -> TargetTable:
-        """Give staged columns the names and, where values must be converted, the types they have.
+        """Rename staged columns, and convert their values where necessary, to match the target.
 
-        Returns the table as the target holds it.
+        Return the table as the target holds it.
         """
         held = held_as(table, found)
         values = [
@@ -94,7 +94,7 @@ class ConvertingBackend(SqlBackend):
         self._execute(f"DROP TABLE {STAGING}")
 
     def _converted(self, name: str, kind: str, held: str) -> str:
-        """What a staged column is converted to, so that the target's column holds it."""
+        """Return the SQL expression that converts a staged column to the target column's type."""
         if not self._needs_conversion(kind, held):
             return name
         if kind.upper() == "BOOLEAN":
@@ -104,7 +104,7 @@ class ConvertingBackend(SqlBackend):
 
 
 def held_as(table: TargetTable, found: Iterable[str]) -> TargetTable:
-    """A table with its columns as the target spells them, if only the case of a name changed."""
+    """Return a table with its columns spelled as in the target, where only the case differs."""
     exact = set(found)
     spelled = {name.lower(): name for name in exact}
 

@@ -38,7 +38,7 @@ _WIDER = {
     "FLOAT": ("DOUBLE",),
     "DATE": ("TIMESTAMP",),
 }
-_GLOB = set("*?[")  # DuckDB would take such a name for a pattern, and read other files
+_GLOB = set("*?[")  # DuckDB would treat such a name as a pattern
 _LOCKS: defaultdict[str, Lock] = defaultdict(Lock)
 _DIGITS = {"SMALLINT": 5, "INTEGER": 10, "BIGINT": 19}
 
@@ -63,9 +63,9 @@ class DuckdbTarget(SqlTarget):
                     f"another process has {path} open", hint="close it, or wait until it is done"
                 ) from error
             raise FloodmarkError(f"cannot open {path}: {error}") from error
-        with suppress(FileNotFoundError, PermissionError):  # in memory, or without modes
+        with suppress(FileNotFoundError, PermissionError):  # in memory, or no file modes
             if fresh:
-                os.chmod(path, 0o600)  # before it holds anything
+                os.chmod(path, 0o600)  # before it contains data
         self._database.execute("SET TimeZone = 'UTC'")
 
     def close(self) -> None:
@@ -73,13 +73,13 @@ class DuckdbTarget(SqlTarget):
         self._database.close()
 
     def column_type(self, column: Column) -> str:
-        """DuckDB's name for a column's type."""
+        """Return DuckDB's name for a column's type."""
         if column.arrow.startswith("decimal128"):
             return column.arrow.replace("decimal128", "DECIMAL").replace(" ", "")
         return _TYPES[column.arrow]
 
     def widens(self, old: str, new: str) -> bool:
-        """Whether every value of the old type is one of the new."""
+        """Whether the new type can hold every value of the old one."""
         if new.startswith("DECIMAL") and (old.startswith("DECIMAL") or old in _DIGITS):
             old_digits, old_scale = (_DIGITS[old], 0) if old in _DIGITS else _decimal(old)
             new_digits, new_scale = _decimal(new)
@@ -87,7 +87,7 @@ class DuckdbTarget(SqlTarget):
         return new in _WIDER.get(old, ())
 
     def is_text(self, held: str, kind: str) -> bool:  # noqa: ARG002
-        """A VARCHAR has no length."""
+        """Whether a column is text; a VARCHAR has no length."""
         return held == "VARCHAR"
 
     def _as_text(self, name: str, kind: str, held: str) -> str:
@@ -140,13 +140,13 @@ class DuckdbTarget(SqlTarget):
         return quote(table)
 
     def _ledger_name(self, name: str) -> str:
-        return name.lower()  # DuckDB tells no names apart by upper and lower case
+        return name.lower()  # names are case-insensitive in DuckDB
 
     def _lock_ledger(self) -> None:
-        """Other processes cannot write: it is the other loaders of this one that are kept out."""
+        """Keep out other loaders of this process; other processes cannot write anyway."""
         self._lock.acquire()
         self._locked = True
-        self._execute("ROLLBACK")  # what is read from now on includes what others committed
+        self._execute("ROLLBACK")  # so that later reads see what others committed
         self._begin()
 
     def _widen(self, table: str, column: str, kind: str) -> None:
@@ -188,7 +188,7 @@ def _translated() -> Iterator[None]:
     try:
         yield
     except (duckdb.TransactionException, duckdb.ConstraintException) as error:
-        # The only constraint is the ledger's key: another loader has committed the same.
+        # The only constraint is the ledger's key: another loader committed the same entry.
         raise PassingConflict(f"DuckDB: {error}") from error
     except duckdb.Error as error:
         reason = str(error).partition("\n")[0]  # the rest is the statement

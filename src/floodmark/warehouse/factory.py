@@ -1,4 +1,4 @@
-"""From the configuration to a target."""
+"""Open the target that the configuration describes."""
 
 import os
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ from floodmark.warehouse.target import Target
 
 _NO_SETTINGS = TableSettings()
 
-# Columns that every table has by itself, under names that no other column may have.
+# System columns of every table; no other column can have these names.
 _SYSTEM_COLUMNS = {"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"}
 _REDSHIFT_COLUMNS = _SYSTEM_COLUMNS | {"oid", "insertxid", "deletexid"}
 
@@ -36,10 +36,10 @@ def open_target(
     read_only: bool = False,
     spread: ParallelRun | None = None,
 ) -> Target:
-    """Open a target for a table. Only the kind that is asked for is imported.
+    """Open a target for a table, and import only the driver that it needs.
 
-    With `read_only` nothing is locked that others who read would need. With `spread`, workers do
-    what they can do of large loads.
+    With `read_only`, take no lock that would block other readers. With `spread`, run parts of large
+    loads on workers.
     """
     require_driver(connection)
     local_root = None if lake.is_s3 else lake.url
@@ -62,13 +62,13 @@ def open_target(
 
         return RedshiftTarget(connection, objects, lake, settings)
     raise ConfigError(
-        f"a {type(connection).__struct_config__.tag} connection cannot be loaded into",
+        f"a {type(connection).__struct_config__.tag} connection cannot be a target",
         hint="use a duckdb, postgres or redshift connection as the target",
     )
 
 
 def import_kind(connection: Connection) -> None:
-    """Import what `open_target` will need of a target, which takes a while; it will say if not."""
+    """Import the driver of a target early; `open_target` reports it if that fails."""
     with suppress(Exception):
         if isinstance(connection, DuckdbConnection):
             import floodmark.warehouse.duckdb
@@ -79,7 +79,7 @@ def import_kind(connection: Connection) -> None:
 
 
 def system_columns(connection: Connection, names: Iterable[str]) -> list[str]:
-    """Those names that no column can have in a target."""
+    """Return those names that no column can have in a target."""
     kept: set[str] = set()
     if isinstance(connection, PostgresConnection):
         kept = _SYSTEM_COLUMNS
@@ -90,12 +90,12 @@ def system_columns(connection: Connection, names: Iterable[str]) -> list[str]:
 
 
 def surely_missing(connection: Connection) -> bool:
-    """Whether a target is gone, as far as that is seen without opening it."""
+    """Whether a target is known to be missing without opening it."""
     return isinstance(connection, DuckdbConnection) and not os.path.exists(connection.path)
 
 
 def open_reader(connection: Connection, lake: LakeSettings) -> Target:
-    """Open a target that is only read from, which takes no lake until much is read."""
+    """Open a target for reading; the lake is opened only if many rows are read."""
     if isinstance(connection, RedshiftConnection):
         from floodmark.warehouse.redshift.target import RedshiftTarget
 

@@ -1,4 +1,4 @@
-"""Privileges that users, groups and roles get on a table when it is created."""
+"""Privileges to grant on a table when it is created."""
 
 from collections.abc import Mapping, Sequence
 from typing import Literal, cast
@@ -18,7 +18,7 @@ Kind = Literal["user", "group", "role", "public"]
 
 
 class Grantee(Struct, frozen=True):
-    """Who gets a privilege."""
+    """A user, group or role that gets a privilege."""
 
     kind: Kind
     name: str
@@ -27,7 +27,7 @@ class Grantee(Struct, frozen=True):
 def grants_of(
     connection: PostgresConnection | RedshiftConnection, settings: TableSettings
 ) -> GrantSettings:
-    """What a table's settings grant, or else its connection's."""
+    """Return the grants of a table, by default those of its connection."""
     return connection.grant if settings.grant is None else settings.grant
 
 
@@ -40,12 +40,12 @@ def grantee(text: str) -> Grantee:
 
 
 def grantees(grants: GrantSettings) -> list[Grantee]:
-    """Everyone who gets a privilege."""
+    """Return all grantees, of any privilege."""
     return [grantee(text) for texts in structs.astuple(grants) for text in texts]
 
 
 def granting(place: str, grants: GrantSettings, keywords: Mapping[str, str]) -> list[str]:
-    """The statements for a table; `keywords` come before the names of groups and roles."""
+    """Return the GRANT statements for a table; `keywords` precede names of groups and roles."""
     return [
         f"GRANT {privilege.upper()} ON TABLE {place} TO "
         + ", ".join(_spelled(grantee(text), keywords) for text in texts)
@@ -55,11 +55,11 @@ def granting(place: str, grants: GrantSettings, keywords: Mapping[str, str]) -> 
 
 
 def refuse_unknown(target: str, table: str, names: Sequence[str]) -> None:
-    """UnknownGrantee if there are names that the target does not know."""
+    """Raise UnknownGrantee if there are names that the target does not have."""
     if names:
         raise UnknownGrantee(
             f"{table} is to be granted to {', '.join(names)}, unknown to {target}",
-            hint="create who is missing there, or change 'grant' in the configuration",
+            hint="create the missing users or groups there, or change 'grant' in the configuration",
         )
 
 

@@ -1,4 +1,4 @@
-"""The lake's data files, as rows."""
+"""Read rows from the lake's data files."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ class LakeFiles:
         self._local_root = local_root
 
     def local_path(self, path: str) -> str | None:
-        """Where a file lies on this machine; None if it does not, FloodmarkError if it is gone."""
+        """Return a file's path on this machine, None if it is remote; FloodmarkError if missing."""
         if self._local_root is None:
             return None
         local = path_of(self._local_root, path)
@@ -30,15 +30,15 @@ class LakeFiles:
         return local
 
     def batches(self, path: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Read a file's rows, so many at a time that memory does not grow with the file.
+        """Read a file's rows in batches, so that memory does not grow with the row count.
 
-        From an object store the file itself is fetched whole.
+        From an object store, the whole file is fetched first.
         """
         local = self.local_path(path)
         try:
             source = local or pa.BufferReader(self._objects.get(path).data)
             with pq.ParquetFile(source) as file:
-                # One row group after another: read all at once, they stay in memory to the end.
+                # One row group at a time: otherwise all of them stay in memory to the end.
                 for group in range(file.num_row_groups):
                     for batch in file.iter_batches(_BATCH_ROWS, row_groups=[group]):
                         yield batch.select(columns)

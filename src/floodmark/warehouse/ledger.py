@@ -1,12 +1,12 @@
-"""The ledger in the target: what is loaded, from which source table, into which table.
+"""The ledger in the target: which manifests are loaded, from which source, into which table.
 
-The ledger also says whose a target table is. A table that exists belongs to the source table whose
-entries name it, and the rows of one load epoch are all in one table. Whatever would break that is
-refused before anything is written: first without a lock, so that nothing is created or read in
-vain, then again in the load's transaction, where a lock lets one source table be the first. A table
-that is gone belongs to nobody: its entries go when a new one is created.
+The ledger also records who owns a target table. A table that exists belongs to the source table
+whose entries name it, and all rows of one load epoch are in one table. A load that would break this
+is refused before anything is written: first without a lock, so that no work is wasted, then again
+in the load's transaction, where a lock makes one source table the first. A dropped table has no
+owner: its entries are deleted when a new one is created.
 
-Tables are loaded at the same time, so a load's transaction writes to the ledger only at its end.
+Tables are loaded in parallel, so a load's transaction writes to the ledger only at its end.
 
 Entries of earlier versions name no target table. They count as loaded into the configured one, and
 the next load fills that in.
@@ -44,14 +44,14 @@ _COLUMNS = {
     "quarantined_rows": "BIGINT",
     "target_table": "VARCHAR(1000)",
 }
-# Positions are for people to read, and may hold text keys of any length. UTF-8 takes at most four
+# Positions are informational, and may contain text keys of any length. UTF-8 takes at most four
 # bytes a character, and Redshift counts bytes.
 _LONGEST_RANGE = 1000
-_NOTED_AT_ONCE = 500  # as a statement takes no more than 32,767 values
+_NOTED_AT_ONCE = 500  # a statement takes at most 32,767 values
 
 
 class LedgerTable(SqlBackend):
-    """Reads and writes the ledger, and refuses what would mix source tables or split one."""
+    """Read and write the ledger; refuse loads that would mix source tables or split one."""
 
     @final
     def ledger(self, table_name: str, load_epoch: int) -> list[LedgerEntry]:
@@ -77,7 +77,7 @@ class LedgerTable(SqlBackend):
 
     @final
     def check_owner(self, table_name: str, load_epoch: int, name: str) -> None:
-        """Ask the ledger, and the target's catalog."""
+        """Check the ledger and the target's catalog."""
         if "target_table" not in self._columns_of(LEDGER):
             self._refuse_unnamed(table_name, name)
             return
@@ -90,8 +90,8 @@ class LedgerTable(SqlBackend):
         )
         if elsewhere:
             raise TargetTaken(
-                f"the rows of {table_name} were loaded into {elsewhere[0][0]}, and are to go into"
-                f" {name} now: they would be split over two tables",
+                f"the rows of {table_name} were loaded into {elsewhere[0][0]} so far: loading into"
+                f" {name} now would split them over two tables",
                 hint=f"set 'target_name' back to {elsewhere[0][0]}; or 'floodmark watermark reset"
                 f" -t {table_name} --load-only', then sync, loads all of it into {name}",
             )
@@ -112,13 +112,13 @@ class LedgerTable(SqlBackend):
         names = f"SELECT DISTINCT table_name FROM {self._name(LEDGER)}"  # noqa: S608
         if len(self._query(f"{names} WHERE table_name IN ($1, $2)", (old, new))) > 1:
             raise FloodmarkError(
-                f"the ledger knows loads of {old} and of {new}: they cannot become one",
+                f"the ledger has loads of both {old} and {new}: they cannot be combined",
                 hint=f"give {new} a 'target_name' of its own instead of moving {old}",
             )
 
     @final
     def rename_source(self, old: str, new: str, manifests: Sequence[RenamedManifest]) -> None:
-        """Rename each entry; those of other manifests still tell that the lake is another one."""
+        """Rename each entry; entries of other manifests still show that the lake differs."""
         if not self._columns_of(LEDGER):
             return
         self._begin()
@@ -158,9 +158,9 @@ class LedgerTable(SqlBackend):
         )
 
     def _refuse_unnamed(self, table_name: str, name: str) -> None:
-        """TargetTaken for a first load into a table that entries without a target may have filled.
+        """Raise TargetTaken if entries without a target table may be of loads into this one.
 
-        Which target these had is not known; unless another was configured, that of their name.
+        Their target is not recorded; unless another was configured, it has the source table's name.
         """
         columns = self._columns_of(LEDGER)
         if not columns or not self._columns_of(name):
@@ -193,9 +193,9 @@ class LedgerTable(SqlBackend):
         return [f"added {LEDGER}.{name}" for name in lacking]
 
     def _forget_lost(self, name: str) -> None:
-        """Remove the entries of a table that is gone, before another is created in its place.
+        """Delete the entries of a dropped table before it is created again.
 
-        With the ledger locked, no load of another source can have created and filled it meanwhile.
+        The ledger is locked, so no load of another source can create and fill it meanwhile.
         """
         entries = f"FROM {self._name(LEDGER)} WHERE target_table = $1"
         values = (self._ledger_name(name),)
@@ -212,7 +212,7 @@ class LedgerTable(SqlBackend):
             raise
 
     def _fill_in_targets(self, batch: LoadBatch) -> None:
-        """Name the target table in entries that have none."""
+        """Set the target table in entries that have none."""
         entries = "table_name = $1 AND target_table IS NULL"
         ledger = self._name(LEDGER)
         if self._look(f"SELECT 1 FROM {ledger} WHERE {entries} LIMIT 1", (batch.table_name,)):  # noqa: S608
@@ -224,7 +224,7 @@ class LedgerTable(SqlBackend):
     def _begins_again(self, batch: LoadBatch) -> bool:
         """Whether this is the first load since loading was reset.
 
-        Without a key, what was loaded before then cannot be told from what comes again.
+        Without a key, rows loaded before the reset look the same as those loaded after it.
         """
         rows = self._look(
             f"SELECT DISTINCT load_epoch, target_table FROM {self._name(LEDGER)}"  # noqa: S608
@@ -239,24 +239,24 @@ class LedgerTable(SqlBackend):
         held = int(self._query(f"SELECT COUNT(*) FROM {self._name(name)}")[0][0])  # noqa: S608
         if held:
             raise FloodmarkError(
-                f"{name} holds {held:,} rows that are not known to be of {batch.table_name}, which"
-                f" was loaded into {rows[0][1]} before: without a primary key, the same rows could"
-                " be there twice",
+                f"{name} contains {held:,} rows that may not be from {batch.table_name}, which was"
+                f" loaded into {rows[0][1]} before: without a primary key, rows could be there"
+                " twice",
                 hint=f"empty {name} in the target, or use another 'target_name', then sync",
             )
         return False
 
     def _forget_loaded(self, batch: LoadBatch) -> None:
-        """Remove the entries of rows that are no longer there, should a restore go back to them."""
+        """Delete the entries of rows that were removed, in case a restore goes back to them."""
         self._execute(
             f"DELETE FROM {self._name(LEDGER)} WHERE table_name = $1 AND target_table = $2",  # noqa: S608
             (batch.table_name, self._ledger_name(batch.table.name)),
         )
 
     def _note(self, batch: LoadBatch, chunks: Sequence[LoadChunk], *, again: bool) -> None:
-        """Write down that manifests are loaded, many in one statement: each takes its time.
+        """Record manifests as loaded, many in one statement to save round trips.
 
-        With `again`, what was loaded before is no longer there.
+        With `again`, the rows that were loaded before are gone.
         """
         self._fill_in_targets(batch)
         if again:
@@ -289,7 +289,7 @@ class LedgerTable(SqlBackend):
         }
 
     def _ledger_name(self, name: str) -> str:
-        """What the ledger calls a target table: the same for names that the target takes as one."""
+        """Return a target table's name as the ledger stores it, in the target's own case."""
         bare = TargetTable(name=name, columns=(), primary_key=(), version=None)
         return self._named(bare).name
 
@@ -304,5 +304,5 @@ def _taken(name: str, owner: str, table_name: str) -> TargetTaken:
 
 
 def _shown(text: str) -> str:
-    """A position as people read it in the ledger: no target keeps U+0000, nor any length."""
+    """Format a position for the ledger: without U+0000, and not too long."""
     return text.replace("\0", "\\0")[:_LONGEST_RANGE]

@@ -1,4 +1,4 @@
-"""Work on a target that is spread over many workers."""
+"""Distribute parts of a load over workers."""
 
 from collections.abc import Callable, Sequence
 
@@ -6,12 +6,11 @@ from msgspec import Struct
 
 
 class ParallelRun(Struct, frozen=True, kw_only=True):
-    """Whoever can do parts of a load elsewhere.
+    """Runs parts of a load on workers.
 
-    `run` is given a name for people to read, a function that can be sent to another machine, and
-    how many parts there are; it calls the function once for each part, or more than once, also at
-    the same time, and returns one answer a part in their order. It is worth its effort from
-    `least_bytes` of Parquet on.
+    `run` takes a title, a picklable function, and the number of parts. It calls the function for
+    each part at least once, possibly several times in parallel, and returns one answer a part, in
+    order. It pays from `least_bytes` of Parquet on.
     """
 
     run: Callable[[str, Callable[[int], bytes], int], Sequence[bytes | str]]

@@ -1,12 +1,11 @@
-"""Rows that a target cannot hold are set aside in the lake, and the others loaded without them.
+"""Quarantine rows that a target cannot hold, and load the others.
 
-Nothing is read a second time unless the target refuses a row. Then the files of that load are
-inspected, and each one with such rows is split: those go to a file in quarantine, the others to a
-copy that is loaded in its place.
+Files are inspected only if the target refuses a row. Each file with unsupported rows is split: they
+go to a file in quarantine, the others to a copy that is loaded instead.
 
-Both names follow from load epoch, manifest and file. A crash before the target's commit leaves
-files that nothing counts, and the next load of the same manifest writes them again. The count is
-committed with the rows, in the ledger.
+Both names are derived from load epoch, manifest and file. A crash before the target's commit leaves
+files that do not count; the next load of the same manifest writes them again. The number of
+quarantined rows is committed with the rows, in the ledger.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,7 +30,7 @@ _SHOWN = 3
 
 
 class Quarantine(Struct, frozen=True, kw_only=True):
-    """Where rows are set aside, where copies without them go, and how many rows that may be."""
+    """The folders for quarantined rows and for copies without them, and the limit of rows."""
 
     objects: ObjectStore
     folder: str
@@ -40,15 +39,15 @@ class Quarantine(Struct, frozen=True, kw_only=True):
 
 
 def load_what_fits(target: Target, batch: LoadBatch, quarantine: Quarantine) -> int:
-    """Load a batch; rows that the target cannot hold are set aside. Returns the rows loaded."""
+    """Load a batch, quarantine rows that the target cannot hold; return the rows loaded."""
     try:
         return target.load(batch)
     except Unrepresentable:
         fitting = set_aside(batch, target.unsupported_values(batch.table), quarantine)
         if fitting == batch:
-            raise  # for another reason than any that is known
+            raise  # for an unknown reason
         rows = target.load(fitting)
-    with suppress(StorageError):  # nobody needs them any more; they may as well stay
+    with suppress(StorageError):  # no longer needed, but harmless
         for info in quarantine.objects.list_objects(quarantine.copies):
             quarantine.objects.delete(info.key)
     return rows
@@ -57,15 +56,15 @@ def load_what_fits(target: Target, batch: LoadBatch, quarantine: Quarantine) -> 
 def set_aside(
     batch: LoadBatch, unsupported_values: Sequence[UnsupportedValue], quarantine: Quarantine
 ) -> LoadBatch:
-    """Write what does not fit into quarantine, and return the batch of what does.
+    """Write unsupported rows to quarantine, and return the batch without them.
 
-    FloodmarkError, with the first of them, if there are more rows than allowed.
+    FloodmarkError, with the first of them, if there are more than allowed.
     """
-    sieve = _Sieve(batch, unsupported_values, quarantine)
-    return structs.replace(batch, chunks=tuple(sieve.sift(chunk) for chunk in batch.chunks))
+    row_filter = _RowFilter(batch, unsupported_values, quarantine)
+    return structs.replace(batch, chunks=tuple(map(row_filter.split, batch.chunks)))
 
 
-class _Sieve:
+class _RowFilter:
     def __init__(
         self,
         batch: LoadBatch,
@@ -80,8 +79,8 @@ class _Sieve:
         self._rows = 0
         self._first: list[str] = []
 
-    def sift(self, chunk: LoadChunk) -> LoadChunk:
-        """Split those of a chunk's files that hold rows which do not fit."""
+    def split(self, chunk: LoadChunk) -> LoadChunk:
+        """Split those files of a chunk that contain unsupported rows."""
         paths, sizes, before = [], [], self._rows
         for number, (path, size) in enumerate(zip(chunk.paths, chunk.sizes, strict=True)):
             fits, records = self._inspect(path, str(chunk.head))
@@ -108,7 +107,7 @@ class _Sieve:
     def _inspect(
         self, path: str, manifest: str
     ) -> tuple[list[pa.BooleanArray], list[pa.RecordBatch]]:
-        """Which rows of a file fit, batch by batch, and a record of each that does not."""
+        """Return masks of a file's supported rows, one a batch, and records of the other rows."""
         fits, records = [], []
         for batch in self._batches(path):
             reasons = self._reasons(batch)
@@ -168,19 +167,20 @@ class _Sieve:
     def _give_up(self) -> NoReturn:
         first, last = self._batch.chunks[0].head, self._batch.chunks[-1].head
         message = (
-            f"{self._batch.table_name}: more than {self._quarantine.most_rows:,} rows do not fit"
-            f" the target, so nothing of manifests {first} to {last} was loaded; the first are"
+            f"{self._batch.table_name}: more than the limit of {self._quarantine.most_rows:,} rows"
+            f" have values that the target cannot hold, so manifests {first} to {last} were not"
+            " loaded; the first are"
         )
         raise FloodmarkError(
             "\n  ".join([message, *self._first]),
-            hint="mend them in the source and reset the table, or let more go to quarantine with"
+            hint="fix them in the source and reset the table, or allow more in quarantine with"
             " 'loading: {quarantine_limit: …}'",
         )
 
     def _write(self, key: str, batches: Iterator[pa.RecordBatch]) -> int:
-        """Write a file the way stage 1 does, and return its size."""
+        """Write a Parquet file, and return its size."""
         sink, first = pa.BufferOutputStream(), next(batches)
-        # Snappy is what every target reads.
+        # Every target reads Snappy.
         with pq.ParquetWriter(
             sink, first.schema, compression="snappy", store_schema=False
         ) as writer:

@@ -1,4 +1,4 @@
-"""Reading a target's rows back, as Arrow batches."""
+"""SQL conditions for ranges of rows that are read back from a target."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -11,7 +11,7 @@ from floodmark.model.verification import Extent
 
 
 def within(extents: Sequence[Extent], quote: Callable[[str], str]) -> str:
-    """The condition that selects the rows of all these extents."""
+    """Return the condition for rows that are in all of these extents."""
     conditions = []
     for extent in extents:
         names = [quote(name) for name in extent.columns]
@@ -31,12 +31,12 @@ def _beyond(names: Sequence[str], values: Sequence[datetime | int], strict: str,
 
 
 def _literal(value: datetime | int) -> str:
-    """A value as it is compared with a column; sessions are in UTC."""
+    """Format a value for comparison with a column; sessions use UTC."""
     return f"'{plain(value)}'" if isinstance(value, datetime) else str(int(value))
 
 
 def bytes_of(texts: pa.Array) -> pa.Array:
-    """Bytes from hexadecimal texts: all of them at once, then cut at half the offsets."""
+    """Decode hexadecimal texts: all at once, then split at half the offsets."""
     _, offsets, data = texts.buffers()
     ends = pa.Array.from_buffers(pa.int32(), len(texts) + 1, [None, offsets], offset=texts.offset)
     first, last = ends[0].as_py(), ends[-1].as_py()

@@ -1,4 +1,4 @@
-"""What a database must be able to do, so that loading in SQL works on it."""
+"""The operations that a database must provide for loading in SQL."""
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,152 +26,152 @@ class DuplicateKey(ConstraintViolated):
 
 
 class PassingConflict(FloodmarkError):
-    """The target undid the transaction because of another one: worth another try, as a whole."""
+    """The target rolled back the transaction because of another one; retry it as a whole."""
 
 
 class SqlBackend(Target):
-    """How one database connects, stages, names its types and spells what others spell otherwise."""
+    """Connection, staging, types and SQL dialect of one database."""
 
     now = "CURRENT_TIMESTAMP"
-    """What the time is, in SQL."""
+    """SQL expression for the current time."""
 
     version = "version()"
-    """Name and version, in SQL."""
+    """SQL expression for name and version."""
 
     grants = GrantSettings()
-    """Who gets which privilege on tables that are made."""
+    """Privileges to grant on new tables."""
 
     def _grants_on(self, table: str) -> Sequence[str]:  # noqa: ARG002
-        """The statements that give privileges on a table, where there are any."""
+        """Return the GRANT statements for a new table."""
         return ()
 
     def _column_definition(self, table: TargetTable, column: Column) -> str:  # noqa: ARG002
-        """A column, where its table is created."""
+        """Return a column's definition in CREATE TABLE."""
         return f"{quote(column.name)} {self.column_type(column)}"
 
     def _inserted(self, column: Column, held: str) -> str:  # noqa: ARG002
-        """What a staged column is inserted as, into a column that the target holds as `held`."""
+        """Return the expression to insert for a staged column into a column of type `held`."""
         return quote(column.name)
 
     def _staged_as(self, table: TargetTable) -> TargetTable:
-        """The table as its rows are staged, where that depends on what the target holds."""
+        """Return the table as its rows are staged, where that depends on the target's table."""
         return table
 
     def _as_text(self, name: str, kind: str, held: str) -> str:  # noqa: ARG002
-        """Values of a type as text that tells each from any other."""
+        """Return the expression that converts values of a type to text, without loss."""
         return f"CAST({name} AS {held})"
 
     def _literal(self, value: str, held: str) -> str:
-        """A value, given as text, as one of a column's type; bytes are hexadecimal digits."""
+        """Return a literal of a column's type for a value given as text (bytes: hexadecimal)."""
         return f"CAST({self._text(value)} AS {held})"
 
     def _differs(self, name: str, literal: str, held: str) -> str:  # noqa: ARG002
-        """The condition for rows that do not hold a value yet."""
+        """Return the condition for rows with a different value."""
         return f"{name} IS NULL OR {name} <> {literal}"
 
     def _ledger_key(self, columns: Sequence[str]) -> str:
-        """What follows the ledger's columns so that it holds no manifest twice."""
+        """Return the ledger's primary key clause, so that it holds no manifest twice."""
         return f", PRIMARY KEY ({', '.join(columns)})"
 
     def _table_key(self, table: TargetTable) -> str:  # noqa: ARG002
-        """What follows a table's columns to declare its key, if a target gains by that."""
+        """Return a table's primary key clause, if the target benefits from it."""
         return ""
 
     def _key_of(self, name: str) -> tuple[str, ...] | None:  # noqa: ARG002
-        """The primary key that a table has in the target; None if the target keeps none."""
+        """Return a table's primary key in the target; None if the target does not keep keys."""
         return None
 
     def _named(self, table: TargetTable) -> TargetTable:
-        """The table under the names that the target keeps, where it does not keep ours."""
+        """Return the table with its names as the target stores them."""
         return table
 
     def _text(self, value: str) -> str:
-        """A text as a literal."""
+        """Return a text literal."""
         return "'" + value.replace("'", "''") + "'"
 
     def _stage_chunks(self, batch: LoadBatch, chunks: Sequence[LoadChunk]) -> int:
-        """Stage the files of these chunks of a batch, and say how many rows they had."""
+        """Stage the files of these chunks, and return the number of rows."""
         return self._stage(batch.table, [path for chunk in chunks for path in chunk.paths])
 
     def _read_value(self, column: Column, held: str) -> str:  # noqa: ARG002
-        """What to select so that a column's values come back exactly."""
+        """Return the expression to select so that a column's values are read back exactly."""
         return quote(column.name)
 
     def _key_parts(self, column: Column, place: str = "") -> list[str]:
-        """What of a key's column is compared, so that no two values of the source are one."""
+        """Return expressions that compare a key column, so that different values stay different."""
         return [f"{place}{quote(column.name)}"]
 
     def _counted_parts(self, column: Column) -> list[str]:
-        """What of a key's column tells values apart when keys are counted."""
+        """Return expressions that identify a key column's value when keys are counted."""
         return self._key_parts(column)
 
     def _after_load(self, table: TargetTable) -> None:
-        """Do what helps queries, once rows are committed; raises nothing."""
+        """Maintain a table after its rows are committed; raise nothing."""
 
     def _count_newest(self) -> None:
-        """Let the target see how large NEWEST is, where its plans depend on it."""
+        """Collect statistics on NEWEST, if the target's plans depend on its size."""
 
     @abstractmethod
     def column_type(self, column: Column) -> str:
-        """What the target calls the type of a column, as `_columns_of` shows it."""
+        """Return the target's name for a column's type, as in `_columns_of`."""
 
     @abstractmethod
     def widens(self, old: str, new: str) -> bool:
-        """Whether every value of the old type is one of the new."""
+        """Whether the new type can hold every value of the old one."""
 
     @abstractmethod
     def is_text(self, held: str, kind: str) -> bool:
-        """Whether a column of the target holds text, and room enough for the text of a type."""
+        """Whether a target column is text, and long enough for values of a type."""
 
     @abstractmethod
     def _stage(self, table: TargetTable, paths: Sequence[str]) -> int:
-        """Bring data files into the temporary table STAGING, and say how many rows they had."""
+        """Load data files into the temporary table STAGING, and return the number of rows."""
 
     @abstractmethod
     def _batches(
         self, statement: str, table: TargetTable, kinds: Sequence[str]
     ) -> Iterator[pa.RecordBatch]:
-        """Run a query whose rows are too many to hold at once; `kinds` are the target's types."""
+        """Stream the rows of a query; `kinds` are the target's types."""
 
     @abstractmethod
     def _columns_of(self, name: str) -> dict[str, str]:
-        """The columns of a table and their types, in order; none if there is no such table."""
+        """Return a table's columns and their types, in order; empty if there is no such table."""
 
     @abstractmethod
     def _name(self, table: str) -> str:
-        """A table's full name, quoted."""
+        """Return a table's full name, quoted."""
 
     @abstractmethod
     def _lock_ledger(self) -> None:
-        """Keep all other loads out until the transaction ends."""
+        """Block all other loads until the transaction ends."""
 
     def _lock_table(self, batch: LoadBatch) -> None:  # noqa: ARG002
-        """Keep other loads of a source table, and into its target table, out until then."""
+        """Block other loads of the same source or target table until the transaction ends."""
         self._lock_ledger()
 
     def _lock_entries(self, batch: LoadBatch) -> None:
-        """See, just before it is written, that the ledger still says what it said of a table.
+        """Check, just before the ledger is written, that a table's entries have not changed.
 
-        PassingConflict if it does not. Nothing to do where `_lock_table` sees to it.
+        PassingConflict if they have. Does nothing if `_lock_table` prevents it.
         """
 
     def _look(self, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        """Query the ledger as it is committed by now, whatever the transaction has seen before."""
+        """Query the ledger as it is committed now, regardless of the transaction's snapshot."""
         return self._query(statement, values)
 
     @abstractmethod
     def _widen(self, table: str, column: str, kind: str) -> None:
-        """Give a column a wider type."""
+        """Change a column to a wider type."""
 
     @abstractmethod
     def _create(self, *statements: str) -> None:
-        """Run statements that define something, all or none, outside of any data transaction."""
+        """Run DDL statements, all or none, outside of any data transaction."""
 
     @abstractmethod
     def _execute(self, statement: str, values: Sequence[object] = ()) -> int:
         """Run a statement; `$1`, `$2` … stand for the values.
 
-        Returns how many rows it wrote, -1 if the target does not say.
+        Return the number of rows it wrote, -1 if unknown.
         """
 
     @abstractmethod
@@ -188,21 +188,21 @@ class SqlBackend(Target):
 
     @abstractmethod
     def _rollback(self) -> None:
-        """Undo it; no error if it is over already, or the connection is gone."""
+        """Roll it back; no error if it has ended, or the connection is lost."""
 
 
 def check_written(table: str, expected: int, written: int) -> None:
-    """FloodmarkError, so that the transaction is undone, unless all rows were written."""
+    """Raise FloodmarkError, which rolls the transaction back, unless all rows were written."""
     if written != expected:
         raise FloodmarkError(
             f"{table}: the target wrote {written:,} of {expected:,} rows; nothing was loaded",
-            hint="look for what changes or drops rows of this table in the target, such as a"
-            " trigger or a rule",
+            hint="look for a trigger or a rule that changes or drops rows of this table in the"
+            " target",
         )
 
 
 def free_name(name: str, taken: Iterable[str]) -> str:
-    """A name of ours that is none of those taken, in whatever case."""
+    """Return a variant of a name that is not taken, ignoring case."""
     known = {other.lower() for other in taken}
     while name.lower() in known:
         name += "_"
@@ -210,5 +210,5 @@ def free_name(name: str, taken: Iterable[str]) -> str:
 
 
 def quote(name: str | None) -> str:
-    """A name as an identifier."""
+    """Quote a name as an identifier."""
     return '"' + str(name).replace('"', '""') + '"'

@@ -1,7 +1,7 @@
-"""Loading in SQL: the same steps for every target, in one transaction.
+"""Load in SQL: the same steps for every target, in one transaction.
 
-lock the table → what does the ledger lack? → stage → keep the newest row of each key → replace what
-is not newer in the target → insert → were all rows written? → ledger → commit
+lock the table → find manifests that the ledger lacks → stage → keep the newest row of each key →
+delete older rows from the target → insert → check the row count → write the ledger → commit
 """
 
 import secrets
@@ -42,13 +42,13 @@ Result = TypeVar("Result")
 
 
 class SqlTarget(LedgerTable, ConvertingBackend):
-    """A target that speaks SQL: what is done, in which order; the backend says how."""
+    """A target that speaks SQL: defines the steps of a load; the backend implements them."""
 
     pause = staticmethod(time.sleep)
-    """How to wait between tries; tests do not."""
+    """How to wait between tries; tests replace it."""
 
     silent_seconds = 5.0
-    """How long to wait for a lock before that is told."""
+    """How long to wait for a lock before reporting it."""
 
     @final
     def count(self, table: TargetTable) -> int | None:
@@ -60,7 +60,7 @@ class SqlTarget(LedgerTable, ConvertingBackend):
 
     @final
     def prepare(self, table: TargetTable) -> list[str]:
-        """Create or widen what is needed, each step by itself."""
+        """Create the table, or add and widen columns, each in its own transaction."""
         table = self._named(table)
         return self._tried_again(lambda: self._prepare(table))
 
@@ -75,18 +75,18 @@ class SqlTarget(LedgerTable, ConvertingBackend):
         else:
             held = held_as(table, found)
             self._refuse_conflicts(held, found)
-            with _telling_of_dependants(table.name):
+            with _explaining_dependents(table.name):
                 done += self._adapt(held, found)
         self._check_fit(table, self._columns_of(table.name))
         return done
 
     def _refuse_conflicts(self, table: TargetTable, found: dict[str, str]) -> None:
-        """Raise SchemaConflict before anything is changed; columns of others are left alone."""
+        """Raise SchemaConflict before anything is changed; extra columns are left alone."""
         for column in table.columns:
-            wanted = self.column_type(column)
-            holds = found.get(column.name, wanted)
-            if not self._holds(wanted, holds) and not self.widens(holds, wanted):
-                raise _conflict(f"{table.name}.{column.name}", holds, wanted)
+            kind = self.column_type(column)
+            holds = found.get(column.name, kind)
+            if not self._holds(kind, holds) and not self.widens(holds, kind):
+                raise _conflict(f"{table.name}.{column.name}", holds, kind)
         key = self._key_of(table.name)
         if key is not None and set(key) != set(table.primary_key):
             what = f"the primary key of {table.name}"
@@ -95,22 +95,22 @@ class SqlTarget(LedgerTable, ConvertingBackend):
     def _adapt(self, table: TargetTable, found: dict[str, str]) -> list[str]:
         done = []
         for column in table.columns:
-            wanted = self.column_type(column)
+            kind = self.column_type(column)
             if column.name not in found:
                 self._create(
-                    f"ALTER TABLE {self._name(table.name)} ADD COLUMN {quote(column.name)} {wanted}"
+                    f"ALTER TABLE {self._name(table.name)} ADD COLUMN {quote(column.name)} {kind}"
                 )
                 done.append(f"added {table.name}.{column.name}")
-            elif not self._holds(wanted, found[column.name]):
-                self._widen(table.name, column.name, wanted)
-                done.append(f"widened {table.name}.{column.name} to {wanted}")
+            elif not self._holds(kind, found[column.name]):
+                self._widen(table.name, column.name, kind)
+                done.append(f"widened {table.name}.{column.name} to {kind}")
         return done
 
     def _check_fit(self, table: TargetTable, found: dict[str, str]) -> None:
-        """SchemaConflict unless the target's table can hold all rows of a table as it was then.
+        """Raise SchemaConflict unless the target's table can hold all rows of these manifests.
 
-        A manifest may be older than the last change of the schema. Others who work on the target
-        may have changed it; and names that it does not tell apart are found here.
+        Manifests may be older than the last schema change, the target may have been changed by
+        others, and its names may be case-insensitive.
         """
         for column in held_as(table, found).columns:
             kind, holds = self.column_type(column), found.get(column.name, "nothing")
@@ -119,7 +119,7 @@ class SqlTarget(LedgerTable, ConvertingBackend):
 
     @final
     def load(self, batch: LoadBatch) -> int:
-        """Load what the ledger lacks."""
+        """Load the manifests that the ledger lacks."""
         batch = structs.replace(batch, table=self._staged_as(self._named(batch.table)))
         rows = self._tried_again(lambda: self._load_once(batch))
         if rows:
@@ -128,12 +128,12 @@ class SqlTarget(LedgerTable, ConvertingBackend):
 
     @final
     def clock(self) -> datetime:
-        """What time it is for the target, in UTC."""
+        """Return the target's time, in UTC."""
         now: datetime = self._query(f"SELECT {self.now}")[0][0]
         return as_utc(now)
 
     def probe(self) -> TargetFacts:
-        """Make and fill a table in a transaction that is rolled back."""
+        """Create and fill a table in a transaction that is rolled back."""
         version, now = str(self._query(f"SELECT {self.version}")[0][0]), self.clock()
         name = f"floodmark_probe_{secrets.token_hex(4)}"
         table = self._name(name)
@@ -151,7 +151,7 @@ class SqlTarget(LedgerTable, ConvertingBackend):
         return TargetFacts(version=version, now=now)
 
     def _make_schema(self) -> None:
-        """Make the schema unless it is there, within a transaction; nothing where there is none."""
+        """Create the schema within a transaction, if it is missing and the target has schemas."""
 
     @final
     def columns_held(self, table: TargetTable) -> tuple[str, ...]:
@@ -163,7 +163,7 @@ class SqlTarget(LedgerTable, ConvertingBackend):
 
     @final
     def rewritten_json(self, table: TargetTable) -> tuple[str, ...]:
-        """Whatever is no text."""
+        """Return the JSON columns that are not text in the target."""
         named = self._named(table)
         found = self._columns_of(named.name)
         pairs = zip(table.columns, held_as(named, found).columns, strict=True)
@@ -191,15 +191,15 @@ class SqlTarget(LedgerTable, ConvertingBackend):
 
     @final
     def unsupported_values(self, table: TargetTable) -> Sequence[UnsupportedValue]:
-        """What no target can hold, and what this one cannot."""
+        """Return values that no target can hold, and those that this one cannot."""
         return [*open_keys(table), *self._unsupported_values(table)]
 
     def _unsupported_values(self, table: TargetTable) -> Sequence[UnsupportedValue]:  # noqa: ARG002
-        """Values that this target cannot hold."""
+        """Return values that this target cannot hold."""
         return ()
 
     def _tried_again(self, work: Callable[[], Result]) -> Result:
-        """Do something that may be repeated as a whole, until no conflict is in the way."""
+        """Retry idempotent work while it fails with a passing conflict."""
         for attempt in range(1, TRIES):
             try:
                 return work()
@@ -210,7 +210,7 @@ class SqlTarget(LedgerTable, ConvertingBackend):
     def _load_once(self, batch: LoadBatch) -> int:
         self._begin()
         try:
-            with self._telling_of_a_lock(batch):
+            with self._reporting_lock_wait(batch):
                 self._lock_table(batch)
             self.check_owner(batch.table_name, batch.load_epoch, batch.table.name)
             known = self._in_ledger(batch)
@@ -230,7 +230,7 @@ class SqlTarget(LedgerTable, ConvertingBackend):
             raise
         return rows
 
-    def _telling_of_a_lock(self, batch: LoadBatch) -> AbstractContextManager[None]:
+    def _reporting_lock_wait(self, batch: LoadBatch) -> AbstractContextManager[None]:
         message = (
             f"{batch.table_name}: waiting for another load into {batch.table.name}, or for"
             f" a session that has locked {LEDGER} in the target"
@@ -239,7 +239,7 @@ class SqlTarget(LedgerTable, ConvertingBackend):
         return _reporting_slow_wait(self.report, notice, self.silent_seconds)
 
     def _in_ledger(self, batch: LoadBatch) -> dict[ManifestId, LedgerEntry]:
-        """What the ledger has of a batch's table."""
+        """Return the ledger's entries of a batch's table."""
         return {entry.head: entry for entry in self.ledger(batch.table_name, batch.load_epoch)}
 
     def _load(self, batch: LoadBatch, chunks: Sequence[LoadChunk], rows: int) -> None:
@@ -255,23 +255,23 @@ class SqlTarget(LedgerTable, ConvertingBackend):
         found = self._stage_chunks(batch, chunks) if inserted is None else inserted
         if found != rows:
             raise FloodmarkError(
-                f"{batch.table_name}: the manifests name {rows:,} rows, but {found:,} were found",
+                f"{batch.table_name}: the manifests list {rows:,} rows, but {found:,} were found",
                 hint="'floodmark watermark validate' compares manifests and files",
             )
         if inserted is None:
             batch = structs.replace(batch, table=self._fit_staging(table, found_columns))
             self._refuse_open_keys(batch.table)
             self._insert_staged(batch, found_columns, rows)
-        with self._telling_of_a_lock(batch):
+        with self._reporting_lock_wait(batch):
             self._lock_entries(batch)
         self._note(batch, chunks, again=again)
 
     def _insert_at_once(self, batch: LoadBatch, chunks: Sequence[LoadChunk]) -> int | None:  # noqa: ARG002
-        """Insert rows without staging, where a target can and nothing is to be replaced."""
+        """Insert rows without staging, if the target can and no row is replaced."""
         return None
 
     def _insert_staged(self, batch: LoadBatch, found: dict[str, str], rows: int) -> None:
-        """Bring the rows that are staged into the target, in place of what they replace there."""
+        """Insert the staged rows into the target, replacing older rows."""
         table = batch.table
         columns = ", ".join(quote(column.name) for column in table.columns)
         source = STAGING
@@ -285,7 +285,7 @@ class SqlTarget(LedgerTable, ConvertingBackend):
         check_written(table.name, rows, written)
 
     def _count_keys(self, table: TargetTable) -> int:
-        """Count the keys that are staged."""
+        """Count the distinct keys that are staged."""
         key = [table.column(name) for name in table.primary_key]
         parts = ", ".join(part for column in key for part in self._counted_parts(column))
         return self._count_rows(f"(SELECT DISTINCT {parts} FROM {STAGING}) AS keys")  # noqa: S608
@@ -294,9 +294,9 @@ class SqlTarget(LedgerTable, ConvertingBackend):
         return int(self._query(f"SELECT COUNT(*) FROM {source}")[0][0])  # noqa: S608
 
     def _refuse_open_keys(self, table: TargetTable) -> None:
-        """Unrepresentable if a row lacks its key: it would be there again with every load.
+        """Raise Unrepresentable if a key is NULL: every load would insert the row again.
 
-        Keys of the source have no NULL, but its zero dates become NULL.
+        Keys of the source are never NULL, but its zero dates become NULL.
         """
         keys = [name for name in table.primary_key if may_be_null(table.column(name))]
         if not keys:
@@ -306,9 +306,9 @@ class SqlTarget(LedgerTable, ConvertingBackend):
             raise Unrepresentable(f"{table.name} has rows without a primary key")
 
     def _merge(self, batch: LoadBatch, columns: str, rows: int) -> int:
-        """Leave in NEWEST what is to be inserted, and remove from the target what it replaces.
+        """Put the rows to insert into NEWEST, and delete the rows that they replace.
 
-        Returns how many rows are to be inserted.
+        Return the number of rows to insert.
         """
         table, keep_newer_target_rows = batch.table, batch.keep_newer_target_rows
         target = self._name(table.name)
@@ -322,15 +322,15 @@ class SqlTarget(LedgerTable, ConvertingBackend):
             f" FROM {STAGING}) AS ranked WHERE {rank} = 1"
         )
         kept = self._count_rows(NEWEST)
-        # Without a key that comes twice there is no need to count keys.
+        # Without duplicate keys there is no need to count keys.
         if kept != rows and kept != (keys_staged := self._count_keys(table)):
             raise FloodmarkError(
-                f"{table.name}: the target takes {keys_staged:,} keys for {kept:,}; nothing was"
-                " loaded",
-                hint="report this with what SELECT version() says",
+                f"{table.name}: the target sees only {kept:,} of {keys_staged:,} keys as distinct;"
+                " nothing was loaded",
+                hint="report this as a bug, with the result of SELECT version()",
             )
         self._count_newest()
-        # Redshift takes no alias for the table that rows are deleted from.
+        # Redshift allows no alias for the table that rows are deleted from.
         t = quote(table.name)
         match = " AND ".join(
             f"{old} = {new}"
@@ -343,7 +343,7 @@ class SqlTarget(LedgerTable, ConvertingBackend):
         )
         if table.version and (keep_newer_target_rows or not batch.wins):
             version = quote(table.version)
-            # Of two versions that are the same, the one that came later counts.
+            # Of two equal versions, the later one counts.
             later = ">=" if keep_newer_target_rows else ">"
             kept -= self._execute(
                 f"DELETE FROM {NEWEST} USING {target}"  # noqa: S608
@@ -364,7 +364,7 @@ class SqlTarget(LedgerTable, ConvertingBackend):
 
 
 def unknown(batch: LoadBatch, known: Mapping[ManifestId, LedgerEntry]) -> list[LoadChunk]:
-    """The chunks that the ledger lacks; AnotherLake if it knows another under a number."""
+    """Return chunks that the ledger lacks; AnotherLake if it has another with the same number."""
     for chunk in batch.chunks:
         if chunk.head in known and known[chunk.head].digest != chunk.digest:
             raise AnotherLake(
@@ -387,8 +387,8 @@ def _reporting_slow_wait(report: Report, notice: Notice, seconds: float) -> Iter
 
 
 @contextmanager
-def _telling_of_dependants(name: str) -> Iterator[None]:
-    """Say what helps if a table cannot be changed, unless the error knows better."""
+def _explaining_dependents(name: str) -> Iterator[None]:
+    """Add a hint about dependent objects to errors without one."""
     try:
         yield
     except PassingConflict:
@@ -404,5 +404,5 @@ def _names(columns: Sequence[str]) -> str:
     return f"({', '.join(columns)})" if columns else "nothing"
 
 
-def _conflict(what: str, found: str, wanted: str) -> SchemaConflict:
-    return SchemaConflict(f"{what} is {found} in the target, and {wanted} by the source's schema")
+def _conflict(what: str, found: str, expected: str) -> SchemaConflict:
+    return SchemaConflict(f"{what} is {found} in the target, but {expected} in the source's schema")

@@ -1,4 +1,4 @@
-"""What every target promises."""
+"""The contract of every target."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 class SchemaConflict(FloodmarkError):
-    """The target's table does not fit the source's, and no safe change makes it fit."""
+    """The target's table does not match the source's, and no safe change can fix it."""
 
 
 class NameTooLong(SchemaConflict):
-    """The target would cut the name of a column."""
+    """The target would truncate the name of a column."""
 
     def __init__(self, message: str, column: str) -> None:
         super().__init__(message)
@@ -44,9 +44,9 @@ class Unrepresentable(FloodmarkError):
 
 
 class TargetFacts(Struct, frozen=True, kw_only=True):
-    """What a target says of itself: its version and its time (UTC if it has no zone).
+    """A target's version and time (UTC if it has no zone).
 
-    `remarks` are what it cannot do, without which loads work all the same; with hints.
+    `remarks` are limitations that loads do not depend on, with hints.
     """
 
     version: str
@@ -57,94 +57,94 @@ class TargetFacts(Struct, frozen=True, kw_only=True):
 class Target(ABC):
     """A warehouse.
 
-    The ledger is a table in the target that names every manifest loaded. A manifest's rows and its
-    ledger row are committed in one transaction, so whatever dies when, each manifest is loaded or
-    it is not, and the ledger tells.
+    The ledger is a table in the target that lists every loaded manifest. A manifest's rows and its
+    ledger row are committed in one transaction, so after any crash the ledger shows exactly which
+    manifests are loaded.
     """
 
     report: Report = staticmethod(lambda _notice: None)
-    """Where remarks on the way go."""
+    """Receives notices."""
 
     @abstractmethod
     def ledger(self, table_name: str, load_epoch: int) -> list[LedgerEntry]:
-        """Every manifest of a source table that is loaded; none if there is no ledger yet."""
+        """Return the loaded manifests of a source table; none if there is no ledger yet."""
 
     @abstractmethod
     def check_owner(self, table_name: str, load_epoch: int, name: str) -> None:
-        """TargetTaken unless a source table may be loaded into a target table of this name.
+        """Raise TargetTaken unless a source table may be loaded into a target table of this name.
 
-        It may not if the table is there and belongs to another source table, nor if rows of this
-        load epoch are in another table. `load` refuses the same; this changes nothing.
+        It may not if the table exists and belongs to another source table, or if rows of this load
+        epoch are in another table. `load` checks the same; this changes nothing.
         """
 
     def check_grants(self, name: str) -> None:  # noqa: B027
-        """UnknownGrantee if the table is still to be made, for somebody whom nobody knows."""
+        """Raise UnknownGrantee if the table is yet to be created, for an unknown grantee."""
 
     @abstractmethod
     def check_rename(self, old: str, new: str) -> None:
-        """FloodmarkError if the ledger knows both names of a source table; changes nothing."""
+        """Raise FloodmarkError if the ledger has both names of a source table; change nothing."""
 
     @abstractmethod
     def rename_source(self, old: str, new: str, manifests: Sequence[RenamedManifest]) -> None:
-        """Let the ledger call a source table by another name, in one transaction.
+        """Rename a source table in the ledger, in one transaction. Idempotent.
 
-        May be repeated. What it knows of other manifests stays, so that a load refuses it.
+        Entries of other manifests keep their digest, so that a load still refuses them.
         """
 
     @abstractmethod
     def count(self, table: TargetTable) -> int | None:
-        """How many rows a table holds; None if there is no such table."""
+        """Count a table's rows; None if there is no such table."""
 
     @abstractmethod
     def prepare(self, table: TargetTable) -> list[str]:
-        """Create the ledger and the table, or widen the table, and say what was done.
+        """Create the ledger and the table, or widen the table, and return what was done.
 
-        May be repeated. Happens before any data is loaded, never within a load. SchemaConflict,
-        with both sides, if the table cannot be made to fit.
+        Idempotent. Called before data is loaded, never within a load. SchemaConflict, with both
+        sides, if the table cannot be made to match.
         """
 
     @abstractmethod
     def load(self, batch: LoadBatch) -> int:
-        """Load in one transaction what the ledger does not know yet; return the rows loaded.
+        """Load the manifests that the ledger lacks, in one transaction; return the rows loaded.
 
-        May be repeated, and run by several at once: what is loaded is not loaded again.
-        Unrepresentable, and nothing is loaded, if the target refuses a row.
+        Idempotent, and safe to run concurrently: no manifest is loaded twice. Unrepresentable,
+        and nothing is loaded, if the target refuses a row.
         """
 
     @abstractmethod
     def clock(self) -> datetime:
-        """What time it is for the target."""
+        """Return the target's time."""
 
     @abstractmethod
     def probe(self) -> TargetFacts:
-        """See that tables can be made and filled; whatever was made is undone."""
+        """Check that tables can be created and filled; leave nothing behind."""
 
     def encryption(self) -> Encryption | None:
-        """What protects the connection, as it says itself; None if there is no connection."""
+        """Return how the connection is encrypted; None if there is no connection."""
         return None
 
     @abstractmethod
     def columns_held(self, table: TargetTable) -> tuple[str, ...]:
-        """The columns of a table that the target has as well; none if it has no such table."""
+        """Return those columns of a table that the target has; none if it has no such table."""
 
     @abstractmethod
     def rewritten_json(self, table: TargetTable) -> tuple[str, ...]:
-        """The columns of JSON whose text the target does not keep as it was written."""
+        """Return the JSON columns whose text the target does not preserve."""
 
     @abstractmethod
     def read(self, table: TargetTable, extents: Sequence[Extent]) -> "Iterator[pa.RecordBatch]":
-        """Read the rows that lie in all extents: the table's columns, in their order.
+        """Read the rows that are in all extents: the table's columns, in order.
 
-        A batch holds each value exactly, of its own type or as text that casts to it.
+        A batch holds each value exactly, in its own type or as text that casts to it.
         """
 
     @abstractmethod
     def unsupported_values(self, table: TargetTable) -> "Sequence[UnsupportedValue]":
-        """Every kind of value that may lie in the lake and that the target cannot hold."""
+        """Return every kind of value that the lake may contain and the target cannot hold."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
 
     def __enter__(self) -> Self:
         return self

@@ -1,4 +1,4 @@
-"""Values that a target cannot hold, and the rows of a batch that have them."""
+"""Find values that a target cannot hold."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -12,7 +12,7 @@ from floodmark.model.manifest import Column
 
 
 class UnsupportedValue(Struct, frozen=True):
-    """Why a target cannot hold some rows: the column, the reason, and which rows of a batch."""
+    """A kind of value that a target cannot hold: the column, the reason, a test for rows."""
 
     column: str
     reason: str
@@ -20,12 +20,12 @@ class UnsupportedValue(Struct, frozen=True):
 
 
 def may_be_null(column: Column) -> bool:
-    """Whether a column of the lake may hold NULL; in place of a zero date it always may."""
+    """Whether a column of the lake may be NULL; a zero date always becomes NULL."""
     return column.nullable or column.arrow.startswith(("date", "timestamp"))
 
 
 def open_keys(table: TargetTable) -> list[UnsupportedValue]:
-    """Rows without a value in their key, which nothing could replace later."""
+    """Return rows whose key is NULL, which no later row could replace."""
     return [
         UnsupportedValue(name, "the primary key is NULL, or a zero date", _column(name, pc.is_null))
         for name in table.primary_key
@@ -34,7 +34,7 @@ def open_keys(table: TargetTable) -> list[UnsupportedValue]:
 
 
 def zero_characters(table: TargetTable, target: str) -> list[UnsupportedValue]:
-    """Text with the character U+0000."""
+    """Return text with the character U+0000."""
     reason = f"contains the zero character (U+0000), which {target} cannot hold"
     return [
         UnsupportedValue(
@@ -46,14 +46,14 @@ def zero_characters(table: TargetTable, target: str) -> list[UnsupportedValue]:
 
 
 def too_long(column: str, most: int, kind: str) -> UnsupportedValue:
-    """Text or bytes of more than so many bytes."""
+    """Return text or binary values longer than so many bytes."""
     return UnsupportedValue(
         column, f"longer than {kind}", lambda batch: _longer(batch, [column], most)
     )
 
 
 def too_long_together(columns: Sequence[str], most: int, reason: str) -> list[UnsupportedValue]:
-    """Texts and bytes that take more than so many bytes together."""
+    """Return rows whose text and binary columns together exceed so many bytes."""
     if not columns:
         return []
     return [
@@ -62,12 +62,12 @@ def too_long_together(columns: Sequence[str], most: int, reason: str) -> list[Un
 
 
 def of_any_length(table: TargetTable, names: Sequence[str]) -> list[str]:
-    """Those of some columns whose values may have any length."""
+    """Return the names of columns whose values may have any length."""
     return [name for name in names if table.column(name).arrow in ("string", "binary")]
 
 
 def unfit(column: str, reason: str, refused: Callable[[str], bool]) -> UnsupportedValue:
-    """Text that a rule of the target refuses, value by value."""
+    """Return text that a predicate refuses, value by value."""
 
     def found(batch: pa.RecordBatch) -> pa.Array:
         return pa.array(
@@ -83,9 +83,9 @@ def read_json(
     number: Callable[[str], object] = str,
     attributes: Callable[[list[tuple[str, object]]], object] = list,
 ) -> object:
-    """What a text says in JSON, strictly; ValueError if it is none.
+    """Parse JSON strictly; ValueError if it is invalid.
 
-    An object becomes a list of its pairs: of a key that comes twice, both values count.
+    An object becomes a list of pairs, so that both values of a duplicate key count.
     """
     return json.loads(
         text,
@@ -97,7 +97,7 @@ def read_json(
 
 
 def _no_constant(text: str) -> None:
-    raise ValueError(f"{text} is no JSON")
+    raise ValueError(f"{text} is not JSON")
 
 
 def _column(

@@ -1,1 +1,1 @@
-"""What runs on Spark's workers: read a window, convert, write Parquet, compare."""
+"""Code that runs on Spark workers: read a window, convert, write Parquet, compare."""

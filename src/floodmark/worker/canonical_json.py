@@ -1,4 +1,4 @@
-"""One spelling for values that databases may write in several ways."""
+"""Canonical text for values that databases format in different ways."""
 
 import json
 from decimal import Context, Decimal, DecimalException
@@ -8,10 +8,9 @@ _EXACT = Context(prec=100_000)
 
 
 def plain_json(text: str) -> str:
-    """A JSON text without the liberties of its writer: blanks, order of keys, forms of numbers.
+    """Return JSON text in canonical form: blanks, order of keys, format of numbers.
 
-    A database that knows JSON keeps what it says, not how it was written. What is no JSON stays as
-    it is.
+    A database with a JSON type keeps the value, not its text. Invalid JSON is returned unchanged.
     """
     try:
         return _write(json.loads(text, parse_float=Decimal, parse_int=Decimal))

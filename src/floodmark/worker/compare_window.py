@@ -1,9 +1,9 @@
-"""What runs on a worker: one window, held against the target.
+"""Compare one window of the source with the target, on a worker.
 
-Both sides are read once, and only hashes of the rows are kept. If those sum up to the same, the
-sides agree. If not, both are read once more, and the rows that differ are kept. Of rows that only
-the target has, the source is asked by their keys: what it has outside of all that was synced was
-changed since it was loaded, and is no difference. Nor is a row that the target cannot hold.
+Both sides are read once, and only hashes of the rows are kept. If their sums are equal, the sides
+are equal. If not, both are read once more, and the rows that differ are kept. Rows that only the
+target has are looked up in the source by key: one that is there, but outside of the synced ranges,
+changed after it was loaded, and is not a difference. Nor is a row that the target cannot hold.
 """
 
 import time
@@ -48,28 +48,28 @@ class UnsupportedValue(Protocol):
 
     @property
     def found(self) -> Callable[[pa.RecordBatch], pa.Array]:
-        """Says which rows of a batch have one."""
+        """Return which rows of a batch have one."""
 
 
 class Reader(Protocol):
-    """A target, as far as it can be read."""
+    """The part of a target that reads."""
 
     def unsupported_values(self, table: TargetTable) -> Sequence[UnsupportedValue]:
-        """Every kind of value that it cannot hold."""
+        """Return every kind of value that it cannot hold."""
 
     def read(self, table: TargetTable, extents: Sequence[Extent]) -> Iterator[pa.RecordBatch]:
         """Read rows back."""
 
     report: Report
-    """Where it says how it reads them."""
+    """Receives notices."""
 
 
 class VerificationJob(Struct, frozen=True, kw_only=True):
-    """The comparison of one table; like an extraction it travels to the workers.
+    """The comparison of one table; sent to the workers.
 
-    `table` names the columns that are compared, in the order of those of `source`. `lookup` is what
-    stands behind FROM when rows are looked up by the condition that `keys` makes of their keys.
-    `synced` are the ranges whose rows must be in the target as they are.
+    `table` has the columns to compare, in the order of `source`. `lookup` is the FROM clause for
+    rows that are looked up, and `keys` makes the condition from their keys. `synced` are the ranges
+    whose rows must be the same in the target.
     """
 
     source: ExtractionJob
@@ -83,14 +83,14 @@ class VerificationJob(Struct, frozen=True, kw_only=True):
 
 
 class Compared(Struct, frozen=True):
-    """What a task answers: a comparison, or a refusal."""
+    """A task's answer: a comparison, or a refusal."""
 
     comparison: Comparison | None = None
     refusal: Refusal | None = None
 
 
 def run_comparison(job: VerificationJob, pair: WindowPair, *, failures: int) -> Compared:
-    """Compare a window. What another try might mend is raised, unless this was the last try."""
+    """Compare a window. Raise errors that a retry might fix, unless this was the last try."""
     try:
         try:
             return Compared(comparison=compare_window(job, pair))
@@ -115,15 +115,15 @@ def compare_window(job: VerificationJob, pair: WindowPair) -> Comparison:
 
     def from_source(window: Window = pair.window) -> Iterator[pa.RecordBatch]:
         for batch in map(conversion.convert, read_batches(job.source, window)):
-            # In the target, a row without a moment lies in no window.
+            # In the target, a row without a timestamp is in no window.
             yield batch.filter(batch.column(cursor).is_valid()) if cursor else batch
 
     with (
         job.open_target() as target,
         Fingerprints(conversion.schema, job.table.primary_key, job.json_columns) as prints,
     ):
-        said: list[str] = []
-        target.report = lambda notice: said.append(notice.message)
+        remarks: list[str] = []
+        target.report = lambda notice: remarks.append(notice.message)
 
         def from_target() -> Iterator[pa.RecordBatch]:
             for batch in target.read(job.table, pair.extents):
@@ -136,17 +136,17 @@ def compare_window(job: VerificationJob, pair: WindowPair) -> Comparison:
             _comparison(pair, sums, began),
             undated=undated,
             quarantined=quarantined,
-            remarks=tuple(said),
+            remarks=tuple(remarks),
         )
         if sums[0] == sums[1]:
             return equal
         prints.suspect()
-        sieve = Sieve(target.unsupported_values(job.table))
-        prints.keep("source", map(sieve.sift, from_source()))
+        supported = RowFilter(target.unsupported_values(job.table))
+        prints.keep("source", map(supported.filter, from_source()))
         prints.keep("target", from_target())
         prints.judge()
         if job.table.primary_key:
-            _look_up(job, pair.window, prints, Sieve(target.unsupported_values(job.table)))
+            _look_up(job, pair.window, prints, RowFilter(target.unsupported_values(job.table)))
         moved = prints.dismiss_found()
         shown = tuple(_shown(job.table, *found) for found in prints.differing(job.most_shown))
         return structs.replace(
@@ -155,19 +155,19 @@ def compare_window(job: VerificationJob, pair: WindowPair) -> Comparison:
             differences=cast("dict[DifferenceKind, int]", prints.counts()),
             shown=shown,
             moved=moved,
-            quarantined=quarantined + sieve.rows,
+            quarantined=quarantined + supported.rows,
         )
 
 
-class Sieve:
-    """Leaves out rows that the target cannot hold, and counts them: they are in quarantine."""
+class RowFilter:
+    """Drops and counts rows that the target cannot hold: they are in quarantine."""
 
     def __init__(self, unsupported_values: Sequence[UnsupportedValue]) -> None:
         self._unsupported_values = unsupported_values
         self.rows = 0
 
-    def sift(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows that fit."""
+    def filter(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows that the target can hold."""
         for unsupported_value in self._unsupported_values:
             fits = pc.invert(pc.fill_null(unsupported_value.found(batch), False))
             self.rows += len(fits) - fits.true_count
@@ -176,14 +176,14 @@ class Sieve:
 
 
 def fitted(batch: pa.RecordBatch, schema: pa.Schema, table: str) -> pa.RecordBatch:
-    """A target's rows in the types of the source; FloodmarkError names what does not fit."""
+    """Cast a target's rows to the types of the source; FloodmarkError if a value does not fit."""
     arrays = []
     for array, field in zip(batch.columns, schema, strict=True):
         try:
             arrays.append(_fitted(array, field.type))
         except pa.ArrowException as error:
             raise FloodmarkError(
-                f"{table}.{field.name} holds a value in the target that is no {field.type}: {error}"
+                f"{table}.{field.name} has a value in the target that is not {field.type}: {error}"
             ) from error
     return pa.record_batch(arrays, names=schema.names)
 
@@ -192,7 +192,7 @@ def _fitted(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if array.type == kind:
         return array
     if pa.types.is_timestamp(kind) and not getattr(array.type, "tz", None):
-        return array.cast(pa.timestamp("us")).view(kind)  # without a zone it is in UTC
+        return array.cast(pa.timestamp("us")).view(kind)  # without a zone it is UTC
     return array.cast(kind)
 
 
@@ -205,8 +205,10 @@ def _comparison(pair: WindowPair, sums: tuple[Checksum, Checksum], began: float)
     )
 
 
-def _look_up(job: VerificationJob, window: Window, prints: Fingerprints, sieve: Sieve) -> None:
-    conversion = Conversion(job.source.columns, "null")  # whatever the row's dates are by now
+def _look_up(
+    job: VerificationJob, window: Window, prints: Fingerprints, supported: RowFilter
+) -> None:
+    conversion = Conversion(job.source.columns, "null")  # whatever the row's dates are now
     aside = job.source.zero_dates == "quarantine"
     loading = Conversion(job.source.columns, "quarantine" if aside else "null")
     source = structs.replace(job.source, relation=job.lookup, order="")
@@ -214,16 +216,16 @@ def _look_up(job: VerificationJob, window: Window, prints: Fingerprints, sieve: 
     for at in range(0, len(keys), _KEYS_AT_ONCE):
         these = structs.replace(window, predicate=job.keys(keys[at : at + _KEYS_AT_ONCE]))
         for batch in read_batches(source, these):
-            due = sieve.sift(_synced(loading.convert(batch), job))
+            due = supported.filter(_synced(loading.convert(batch), job))
             prints.found_in_source(conversion.convert(batch), due)
 
 
 def _synced(batch: pa.RecordBatch, job: VerificationJob) -> pa.RecordBatch:
-    """The rows whose positions lie within what was synced, as far as one can tell."""
+    """Return the rows whose positions are known to be within the synced ranges."""
     cursor = job.source.cursor
     inside = []
     for row in batch.select(cursor.columns).to_pylist():
-        known = None not in row.values()  # a zero date has no place in the order
+        known = None not in row.values()  # a zero date has no position
         place = position_of(cursor, tuple(row.values())) if known else START
         inside.append(
             any(place.compare(r.start) == 1 and place.compare(r.end) in (-1, 0) for r in job.synced)
@@ -251,7 +253,7 @@ def _shown(table: TargetTable, kind: str, source: Row | None, target: Row | None
 
 
 def show_value(value: Any) -> str | None:
-    """A value as people read it, cut where it is long."""
+    """Format a value for display, truncated if long."""
     text = show_exactly(value)
     if text is None or len(text) <= _LONGEST_SHOWN:
         return text
@@ -259,7 +261,7 @@ def show_value(value: Any) -> str | None:
 
 
 def show_exactly(value: Any) -> str | None:
-    """A value as text that tells it from any other of its type."""
+    """Format a value so that different values of its type have different text."""
     match value:
         case None:
             return None

@@ -1,4 +1,4 @@
-"""From what the server sent to what was planned, exactly or not at all."""
+"""Convert values that the server sent to the planned types, exactly or not at all."""
 
 import re
 from collections import Counter
@@ -29,18 +29,18 @@ _YEAR_ONE = pa.scalar("0001-01-01").cast(pa.timestamp("us"))
 
 
 class UnfitValue(FloodmarkError):
-    """A value does not fit its planned type, or policy forbids it; another try would not help."""
+    """A value does not fit its planned type, or policy forbids it; a retry would not help."""
 
 
-# Takes in the values of rows, and for each the column because of which it is set aside.
+# Receives the values of quarantined rows, and for each row the column that caused it.
 SetAside = Callable[[Sequence[pa.Array], pa.Array], None]
 
 
 class Conversion:
-    """Turns batches of one table into the planned schema, and counts zero dates on the way.
+    """Convert batches of one table to the planned schema, and count zero dates.
 
-    Rows that policy sends to quarantine are left out; `set_aside` hears of them, with the texts of
-    their dates.
+    Rows that policy quarantines are left out and passed to `set_aside`, with the text of their
+    dates.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Conversion:
         self.zero_dates: Counter[str] = Counter()
 
     def convert(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Convert a batch; UnfitValue names the column whose values do not fit."""
+        """Convert a batch; UnfitValue if a column has values that do not fit."""
         arrays = []
         unfit = pa.nulls(batch.num_rows, pa.string())
         for column, field, array in zip(self._columns, self.schema, batch.columns, strict=True):
@@ -70,7 +70,7 @@ class Conversion:
                 )
             except pa.ArrowException as error:
                 raise UnfitValue(
-                    f"column {column.name!r} holds a value that is no {column.arrow}: {error}"
+                    f"column {column.name!r} has a value that is not {column.arrow}: {error}"
                 ) from error
             if self._policy == "quarantine" and column.zero_dates:
                 zero = pc.and_(pc.is_valid(array), pc.is_null(arrays[-1]))
@@ -98,22 +98,22 @@ class Conversion:
         if zeros:
             if self._policy == "error":
                 raise UnfitValue(
-                    f"column {column.name!r} holds zero or partial dates",
-                    hint="mend them, or set zero_dates: null",
+                    f"column {column.name!r} has zero or partial dates",
+                    hint="fix them, or set zero_dates: null",
                 )
             self.zero_dates[column.name] += zeros
         return parsed.view(kind)
 
 
 def arrow_type(name: str) -> pa.DataType:
-    """The Arrow type that a column plan names."""
+    """Return the Arrow type of a column plan."""
     if match := _DECIMAL.fullmatch(name):
         return pa.decimal128(int(match[1]), int(match[2]))
     return _SIMPLE[name]
 
 
 def is_no_day(text: str) -> bool:
-    """Whether a date or time lies on no day of any calendar: it becomes NULL."""
+    """Whether a date or time is on no calendar day, so that it becomes NULL."""
     return bool(_parse(pa.array([text]), pa.timestamp("us")).null_count)
 
 
@@ -122,15 +122,15 @@ def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _parse(texts: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Read dates or timestamps; what is no day of any calendar becomes NULL."""
+    """Parse dates or timestamps; those on no calendar day become NULL."""
     if (parsed := _parse_all(texts, kind)) is not None:
         return parsed
-    # A part that is zero is what happens in practice; only the date has dashes.
+    # The common case is a zero month or day; only the date has dashes.
     partial = pc.or_(pc.match_substring(texts, "-00"), pc.starts_with(texts, "0000"))
     complete = pc.if_else(partial, None, texts)
     if (parsed := _parse_all(complete, kind)) is not None:
         return parsed
-    # What is left is a 31st of February, which a server stores if it is told to.
+    # The rest are dates like February 31, which a server stores if configured to.
     return pa.array([_parse_one(text) for text in complete.to_pylist()], pa.timestamp("us")).cast(
         kind
     )
@@ -143,7 +143,7 @@ def _parse_all(texts: pa.Array, kind: pa.DataType) -> pa.Array | None:
         return None
     earliest = pc.min(parsed)
     if earliest.is_valid and pc.less(earliest, _YEAR_ONE.cast(kind)).as_py():
-        return None  # the year zero is a part that is zero
+        return None  # year zero was handled above
     return parsed
 
 

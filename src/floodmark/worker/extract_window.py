@@ -1,4 +1,4 @@
-"""What runs on a worker: one window from MySQL through Arrow into Parquet files in the lake."""
+"""Extract one window on a worker: from MySQL through Arrow into Parquet files in the lake."""
 
 import resource
 import sys
@@ -19,7 +19,7 @@ from floodmark.worker.quarantine import Quarantine
 
 
 class Refusal(Struct, frozen=True):
-    """Why a task gave up for good."""
+    """Why a task failed permanently."""
 
     part: int
     message: str
@@ -27,21 +27,21 @@ class Refusal(Struct, frozen=True):
 
 
 class Outcome(Struct, frozen=True):
-    """What a task answers: a receipt, or a refusal."""
+    """A task's answer: a receipt, or a refusal."""
 
     receipt: Receipt | None = None
     refusal: Refusal | None = None
 
 
 def run_window(job: ExtractionJob, window: Window, *, attempt_id: int, failures: int) -> Outcome:
-    """Extract a window. What another try might mend is raised, unless this was the last try.
+    """Extract a window. Raise errors that a retry might fix, unless this was the last try.
 
-    An answer keeps its words, while Spark wraps what is raised into pages of its own.
+    A refusal keeps its message; Spark would bury an exception in a long traceback.
     """
     try:
         try:
             return Outcome(receipt=_extract(job, window, attempt_id))
-        except TooFarAhead:  # what it wrote is written over
+        except TooFarAhead:  # its files are overwritten
             streamed = structs.replace(window, streamed=True)
             return Outcome(receipt=_extract(job, streamed, attempt_id))
     except FloodmarkError as error:
@@ -51,7 +51,7 @@ def run_window(job: ExtractionJob, window: Window, *, attempt_id: int, failures:
 
 
 def is_final(job: ExtractionJob, error: FloodmarkError, failures: int) -> bool:
-    """Whether another try would not help, or there is none left."""
+    """Whether a retry would not help, or this was the last try."""
     return isinstance(error, UnfitValue | ConfigError | NoLogin) or failures + 1 >= job.tries
 
 

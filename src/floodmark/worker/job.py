@@ -1,4 +1,4 @@
-"""What all tasks of a chunk need to know."""
+"""The job description that all tasks of a chunk share."""
 
 from msgspec import Struct
 
@@ -14,14 +14,14 @@ BATCH_BYTES = 8 * MEBIBYTE
 
 
 def batch_rows(average_row_bytes: int) -> int:
-    """How many rows to take at once, so that batches of wide rows do not grow large."""
+    """Return the number of rows a batch, smaller for wide rows."""
     return max(1, min(_MOST_BATCH_ROWS, BATCH_BYTES // max(1, average_row_bytes)))
 
 
 def most_ahead_bytes(window_mb: int) -> int:
-    """How much a worker's memory may grow: by a window, in Arrow and in Parquet, and by its files.
+    """Return how much a worker's memory may grow: by a window in Arrow and Parquet, and its files.
 
-    Text takes more room than MySQL's own forms, and a row group and parts of uploads are held.
+    Text takes more space than MySQL's own formats, and a row group and upload parts are buffered.
     """
     return 4 * window_mb * MEBIBYTE + 128 * MEBIBYTE
 
@@ -29,7 +29,7 @@ def most_ahead_bytes(window_mb: int) -> int:
 def data_file_key(
     table: TableName, session_id: str, sequence: int, part: int, attempt: int = 0, number: int = 0
 ) -> str:
-    """The lake's name for a data file of ours."""
+    """Return the key of a data file in the lake."""
     day = session_day(session_id)
     return (
         f"incremental/{table.key}/year={day[:4]}/month={day[4:6]}/day={day[6:]}/"
@@ -40,15 +40,13 @@ def data_file_key(
 class ExtractionJob(Struct, frozen=True, kw_only=True):
     """The extraction of one chunk.
 
-    `guard` is SQL that fails on any other server than the one that was planned with. `relation` is
-    what stands behind FROM, quoted, with an index hint where one is wanted; `order`
-    what stands behind ORDER BY, if the rows are to come in the cursor's order. `source` holds a
-    password. A job travels to the workers inside the pickled task, which neither Spark's UI nor its
-    event log nor a list of processes shows.
+    `guard` is SQL that fails on any server other than the planned one. `relation` is the FROM
+    clause, quoted, with an index hint if there is one; `order` is the ORDER BY clause, if rows are
+    read in the cursor's order. `source` contains a password. A job is sent to the workers inside
+    the pickled task, which neither Spark's UI nor its event log nor the process list shows.
 
-    A worker may hold a whole window that is not streamed. If its memory then grows by more than
-    `most_ahead_bytes`, the rows were not of the size that was planned with, and the window is begun
-    again, streamed.
+    A worker may hold a whole window that is not streamed. If its memory grows by more than
+    `most_ahead_bytes`, rows are larger than planned, and the window is started again, streamed.
     """
 
     table: TableName
@@ -70,17 +68,17 @@ class ExtractionJob(Struct, frozen=True, kw_only=True):
     tries: int = 4
 
     def query(self, predicate: str) -> str:
-        """The statement that reads the rows of a window, column by column in their order."""
+        """Return the statement that reads the rows of a window."""
         columns = ", ".join(f"{c.expression} AS c{n}" for n, c in enumerate(self.columns))
         order = f" ORDER BY {self.order}" if self.order else ""
         where = f"({predicate}) AND {self.guard}"
         return f"SELECT {columns} FROM {self.relation} WHERE {where}{order}"  # noqa: S608
 
     def key(self, part: int, attempt: int, number: int) -> str:
-        """The lake's name for a file; no two attempts ever share one."""
+        """Return the key of a file in the lake, unique to each attempt."""
         return data_file_key(self.table, self.session_id, self.sequence, part, attempt, number)
 
     def quarantine_key(self, part: int, attempt: int, number: int) -> str:
-        """The lake's name for a file of rows that are set aside."""
+        """Return the key of a file of quarantined rows in the lake."""
         name = self.key(part, attempt, number).rpartition("/")[2]
         return f"quarantine/{self.table.key}/extracted/{name}"

@@ -1,4 +1,4 @@
-"""The files of a task: they grow in the lake and can be seen only once they are whole."""
+"""Write files to the lake; they become visible only when complete."""
 
 import errno
 import os
@@ -14,10 +14,10 @@ from floodmark.storage.folders import create_file, make_folder, path_of, write_a
 
 
 class LakeFile(ABC):
-    """A file that is being written. pyarrow takes it for a Python file.
+    """A file that is being written. pyarrow uses it as a Python file.
 
-    Its checksum is taken on the way: the SHA-256 of its bytes, which in a local lake is also its
-    etag.
+    Its checksum is computed while writing: the SHA-256 of its bytes, which in a local lake is also
+    its etag.
     """
 
     closed = False
@@ -28,33 +28,33 @@ class LakeFile(ABC):
 
     @property
     def checksum(self) -> str:
-        """The checksum of all that was written."""
+        """Return the checksum of all bytes written."""
         return f"sha256:{self._hash.hexdigest()}"
 
     def write(self, data: bytes) -> int:
-        """Add to the end of the file."""
+        """Append to the file."""
         self._append(data)
         self._hash.update(data)
         self.size += len(data)
         return len(data)
 
     def flush(self) -> None:  # noqa: B027
-        """Nothing is promised before `finish`."""
+        """Do nothing: only `finish` makes the file durable."""
 
     @abstractmethod
     def _append(self, data: bytes) -> None: ...
 
     @abstractmethod
     def finish(self) -> str:
-        """Make the file visible, whole, and return its etag."""
+        """Make the complete file visible, and return its etag."""
 
     @abstractmethod
     def abandon(self) -> None:
-        """Leave nothing behind that could be taken for the file. May be repeated."""
+        """Discard the file. Idempotent."""
 
 
 class LocalFile(LakeFile):
-    """A file in a folder: it grows in `.tmp` and is then moved to its place."""
+    """A file in a folder: written in `.tmp`, then moved to its place."""
 
     def __init__(self, root: str, key: str) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class LocalFile(LakeFile):
             self._file = create_file(self._root, self._growing)
 
     def finish(self) -> str:
-        """Make the file durable, and then visible."""
+        """Make the file durable, then visible."""
         folder = os.path.dirname(self._path)
         with self._translated():
             os.fsync(self._file.fileno())
@@ -82,7 +82,7 @@ class LocalFile(LakeFile):
         return self._hash.hexdigest()
 
     def abandon(self) -> None:
-        """Remove what has grown so far."""
+        """Remove the partial file."""
         self._file.close()
         with suppress(OSError):
             os.unlink(self._growing)
@@ -101,7 +101,7 @@ class LocalFile(LakeFile):
 
 
 def open_files(lake: LakeSettings) -> Callable[[str], LakeFile]:
-    """Say how a new file is made in the lake, from its key."""
+    """Return a function that creates a file in the lake, given its key."""
     if lake.is_s3:
         from floodmark.worker.s3_writer import S3Uploads, UploadedFile
 

@@ -1,7 +1,7 @@
-"""Logins that fail: say so at once.
+"""Fail at once if a login is refused.
 
-connectorx repeats a login for half a minute whatever the server answers, which may also lock the
-user out, and Spark would repeat that four times.
+connectorx retries a login for half a minute whatever the error, which may lock the user out, and
+Spark would repeat that four times.
 """
 
 from collections.abc import Iterator
@@ -36,11 +36,11 @@ _MAY_PASS = {
 
 
 class NoLogin(FloodmarkError):
-    """A server cannot be reached, or refuses the login: another try soon would end alike."""
+    """A server cannot be reached, or refuses the login; an immediate retry would not help."""
 
 
 def check_login(connection: MysqlConnection) -> None:
-    """Raise what a server refuses a login for, unless it may soon accept one: connectorx waits."""
+    """Raise NoLogin if a server refuses a login, unless a retry by connectorx may succeed."""
     try:
         with final_refusals(connection):
             pymysql.connect(
@@ -55,7 +55,7 @@ def check_login(connection: MysqlConnection) -> None:
 
 @contextmanager
 def final_refusals(connection: MysqlConnection) -> Iterator[None]:
-    """Turn the refusals that another try would not change into NoLogin."""
+    """Translate errors that a retry would not change into NoLogin."""
     try:
         yield
     except pymysql.MySQLError as error:

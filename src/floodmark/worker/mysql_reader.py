@@ -1,12 +1,11 @@
-"""A window's rows from MySQL, read ahead or as they are wanted.
+"""Read a window's rows from MySQL, ahead or streamed.
 
-connectorx is the faster one by far, but it reads on while what it has read is being written, and
-without a bound: a worker may hold the whole window. That is right where windows are known to be
-small.
+connectorx is faster by far, but reads ahead without a limit while rows are written: a worker may
+hold the whole window. It is used for windows that are known to be small.
 
-A window that is larger, or whose size nobody knows, is streamed: PyMySQL takes a row from the
-network when it is asked for one, and the server waits meanwhile. All values come as text, of which
-`Conversion` makes exactly what it makes of connectorx's numbers.
+A window that is larger, or of unknown size, is streamed: PyMySQL reads a row from the network when
+it is needed, and the server waits meanwhile. All values are text, which `Conversion` converts to
+exactly the same values as connectorx's numbers.
 """
 
 import os
@@ -27,25 +26,25 @@ from floodmark.model.extraction import SESSION_SETTINGS, Window
 from floodmark.worker.job import BATCH_BYTES, ExtractionJob
 from floodmark.worker.login import check_login, final_refusals
 
-# How a server complains about the guard of another one.
+# The errors of a server that the guard does not match.
 _OTHER_SERVER = re.compile(r"out of range in .*~|Unknown system variable 'server_uuid'")
 _NO_FOLDER = "/nonexistent"
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
-# How connectorx refuses a row that does not fit into one packet of the server's size.
+# connectorx's error for a row larger than the server's packet size.
 _PACKET_TOO_LARGE = "Packet is larger than max_allowed_packet"
 
 
 class TooFarAhead(FloodmarkError):
-    """A window, or a row of it, proved to be much larger than planned: it must be streamed."""
+    """A window, or one of its rows, is much larger than planned and must be streamed."""
 
 
 def read_batches(job: ExtractionJob, window: Window) -> Iterator[pa.RecordBatch]:
-    """Read a window's rows from the source; its errors become ours.
+    """Read a window's rows from the source, and translate errors.
 
-    TooFarAhead if the window was not to be streamed and memory grows beyond the job's limit, or a
-    row is larger than a packet.
+    TooFarAhead if the window is not streamed and memory grows beyond the job's limit, or a row is
+    larger than a packet.
     """
     read = _stream if window.streamed else _read_ahead
     with _translated(job):
@@ -53,11 +52,11 @@ def read_batches(job: ExtractionJob, window: Window) -> Iterator[pa.RecordBatch]
 
 
 def connectorx_url(connection: MysqlConnection) -> Secret:
-    """The address that connectorx reads from. It holds the password, so it is a secret."""
+    """Return the URL for connectorx. It contains the password, so it is a secret."""
     login = f"{quote(connection.user, safe='')}:{quote(_password(connection), safe='')}"
     host = f"[{connection.host}]" if ":" in connection.host else connection.host
-    # By default it changes to the Unix socket that the server names, if the host is this one; and
-    # it prepares the query before the session's settings, which some of them come too late for.
+    # By default it switches to the Unix socket that a local server reports; and it prepares the
+    # query before the session's settings are in force, which is too early for some of them.
     options = {
         "prefer_socket": "false",
         "stmt_cache_size": "0",
@@ -69,7 +68,7 @@ def connectorx_url(connection: MysqlConnection) -> Secret:
 
 def _read_ahead(job: ExtractionJob, query: str) -> Iterator[pa.RecordBatch]:
     check_login(job.source)
-    # connectorx writes its failures to stderr as well; here they are raised, once.
+    # connectorx also writes its errors to stderr; here they are only raised.
     os.environ.setdefault("RUST_LOG", "off")
     os.environ["RUST_BACKTRACE"] = "0"
     import connectorx
@@ -92,9 +91,9 @@ def _read_ahead(job: ExtractionJob, query: str) -> Iterator[pa.RecordBatch]:
 
 @contextmanager
 def _trusting(file: str | None) -> Iterator[None]:
-    """Let connectorx connect with these certificates alone: its own `ssl-ca` adds to the system's.
+    """Have connectorx trust these certificates only: its own `ssl-ca` adds to the system's.
 
-    It connects within `read_sql`, and these variables are how its library is told.
+    It connects within `read_sql`, and its TLS library reads these variables.
     """
     before = {name: os.environ.get(name) for name in ("SSL_CERT_FILE", "SSL_CERT_DIR")}
     if file is not None:
@@ -117,7 +116,7 @@ def _stream(job: ExtractionJob, query: str) -> Iterator[pa.RecordBatch]:
         _result: Any
 
         def close(self) -> None:
-            """Leave what was not read to the server; SSCursor would read it to the end."""
+            """Close without reading the remaining rows, as SSCursor would."""
             if self._result is not None:
                 self._result.unbuffered_active = False
             self.connection = None  # type: ignore[assignment]
@@ -160,8 +159,8 @@ def _translated(job: ExtractionJob) -> Iterator[None]:
     except (FloodmarkError, GeneratorExit, KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:
-        # connectorx raises RuntimeError before the first batch, and afterwards its panics, which
-        # are no Exceptions.
+        # connectorx raises RuntimeError before the first batch, and panics afterwards, which are
+        # not Exceptions.
         reason = str(error).replace(connectorx_url(job.source).reveal(), "***")
         if _OTHER_SERVER.search(reason):
             raise AnotherServer(f"MySQL at {job.source.host}:{job.source.port}") from error
@@ -179,7 +178,7 @@ def _password(connection: MysqlConnection) -> str:
 
 
 def _resident_bytes() -> int:
-    """The memory that this process has now; 0 where the system does not tell."""
+    """Return the resident memory of this process; 0 if unknown."""
     try:
         with open("/proc/self/statm") as facts:
             return int(facts.read().split()[1]) * _PAGE_BYTES

@@ -1,8 +1,8 @@
-"""Parquet files that another system wrote: whether they fit a table, and how they are made to fit.
+"""Check whether Parquet files of another system match a table, and convert them.
 
-A file whose columns lie in it just as we write them is taken as it is. One that holds the same
-values in other types (nanoseconds, INT96, wider numbers, decimals as integers) is written anew,
-every value cast exactly. Anything else does not fit: nothing is guessed, above all no time zone.
+A file with the columns and types that we write is used unchanged. A file with the same values in
+other types (nanoseconds, INT96, wider numbers, decimals as integers) is rewritten, every value cast
+exactly. Anything else does not match: nothing is guessed, least of all a time zone.
 """
 
 from collections import Counter
@@ -17,16 +17,16 @@ from floodmark.errors import FloodmarkError
 from floodmark.model.manifest import Column
 from floodmark.worker.conversion import arrow_type
 
-_CODECS = {"UNCOMPRESSED", "SNAPPY", "GZIP", "ZSTD"}  # what every target reads
+_CODECS = {"UNCOMPRESSED", "SNAPPY", "GZIP", "ZSTD"}  # that every target reads
 _BATCH_ROWS = 65_536
-_TEXT_BYTES = 4  # of an offset: what even an empty text takes
+_TEXT_BYTES = 4  # of an offset: even an empty text takes them
 
 
 class ForeignFile(Struct, frozen=True, kw_only=True):
-    """What a file of another system holds.
+    """A Parquet file of another system.
 
-    `names` are its columns in their order. It is `exact` if it can be taken as it is; `mismatches`
-    say, with both sides, why it cannot be taken at all.
+    `names` are its columns in order. It is `exact` if it can be used unchanged; `mismatches` are
+    the reasons, with both sides, why it cannot be used at all.
     """
 
     rows: int
@@ -35,62 +35,64 @@ class ForeignFile(Struct, frozen=True, kw_only=True):
     mismatches: tuple[str, ...]
 
 
-def look_into(
+def inspect_file(
     data: bytes, columns: Sequence[Column], key: Sequence[str], most_bytes: int
 ) -> ForeignFile:
-    """Hold a file against the columns and the primary key of a table.
+    """Compare a file with the columns and the primary key of a table.
 
     FloodmarkError if it cannot be read, or takes more than `most_bytes` unpacked.
     """
     with _opened(data) as file:
         _refuse_huge(file, most_bytes)
-        wanted = {column.name: column for column in columns}
+        expected = {column.name: column for column in columns}
         found = {field.name: field.type for field in file.schema_arrow}
         physical = _physical_types(file)
         mismatches = [
-            f"{name} is missing in the file, and {column.arrow} by the source"
-            for name, column in wanted.items()
+            f"{name} is missing in the file, but {column.arrow} in the source"
+            for name, column in expected.items()
             if name not in found
         ]
         mismatches += [
-            f"{name} is {_shown(kind, physical.get(name))} in the file, and nothing by the source"
+            f"{name} exists in the file ({_shown(kind, physical.get(name))}) but not in the source"
             for name, kind in found.items()
-            if name not in wanted
+            if name not in expected
         ]
-        both = [name for name in found if name in wanted]
+        both = [name for name in found if name in expected]
         mismatches += [
-            f"{name} is {_shown(found[name], physical.get(name))} in the file, and"
-            f" {wanted[name].arrow} by the source"
+            f"{name} is {_shown(found[name], physical.get(name))} in the file, but"
+            f" {expected[name].arrow} in the source"
             for name in both
-            if not _castable(found[name], arrow_type(wanted[name].arrow), physical.get(name))
+            if not _castable(found[name], arrow_type(expected[name].arrow), physical.get(name))
         ]
         exact = len(found) == file.metadata.num_columns and _codecs(file) <= _CODECS
         exact = exact and all(
-            _exact(found[name], arrow_type(wanted[name].arrow), physical.get(name)) for name in both
+            _exact(found[name], arrow_type(expected[name].arrow), physical.get(name))
+            for name in both
         )
+        rows = file.metadata.num_rows
         if not mismatches:
             mismatches += [
-                f"{name} has {nulls:,} NULLs, and is in the primary key"
+                f"{name} is in the primary key, but NULL in {nulls:,} of {rows:,} rows"
                 for name, nulls in _count_nulls(file, key).items()
             ]
         if not mismatches and not exact:
             mismatches += _failed_casts(file, columns)
         return ForeignFile(
-            rows=file.metadata.num_rows,
+            rows=rows,
             names=tuple(found),
             exact=exact,
             mismatches=tuple(mismatches),
         )
 
 
-def write_anew(data: bytes, columns: Sequence[Column]) -> bytes:
-    """The same rows in the types and the order in which we write them."""
-    # A column that may not be NULL by now may have been so when the file was written.
+def rewrite(data: bytes, columns: Sequence[Column]) -> bytes:
+    """Return a file with the same rows, in the types and the order that we write."""
+    # A column that is NOT NULL now may have been nullable when the file was written.
     schema = pa.schema((c.name, arrow_type(c.arrow)) for c in columns)
     sink = pa.BufferOutputStream()
     with (
         _opened(data) as file,
-        # Snappy is what every target reads.
+        # Every target reads Snappy.
         pq.ParquetWriter(sink, schema, compression="snappy", store_schema=False) as writer,
     ):
         for batch in file.iter_batches(_BATCH_ROWS):
@@ -101,7 +103,7 @@ def write_anew(data: bytes, columns: Sequence[Column]) -> bytes:
 
 
 def _refuse_huge(file: pq.ParquetFile, most_bytes: int) -> None:
-    """Go by the footer: a value that repeats takes next to nothing in a file, but not in memory."""
+    """Refuse by the footer: repeated values take little space in a file, but not in memory."""
     facts = file.metadata
     groups = (facts.row_group(number) for number in range(facts.num_row_groups))
     width = sum(_width(field.type) for field in file.schema_arrow)
@@ -125,18 +127,18 @@ def _count_nulls(file: pq.ParquetFile, names: Sequence[str]) -> Counter[str]:
     nulls: Counter[str] = Counter()
     for batch in file.iter_batches(_BATCH_ROWS, columns=list(names)) if names else ():
         nulls.update({name: batch.column(name).null_count for name in names})
-    return +nulls  # without those that have none
+    return +nulls  # drops zero counts
 
 
 @contextmanager
 def _opened(data: bytes) -> Iterator[pq.ParquetFile]:
     try:
-        # A year far away does not fit into nanoseconds, which INT96 would else become.
+        # INT96 would become nanoseconds, which distant years overflow.
         with pq.ParquetFile(pa.BufferReader(data), coerce_int96_timestamp_unit="us") as file:
             yield file
     except (OSError, ValueError, KeyError, MemoryError, pa.ArrowException) as error:
         reason = (str(error).strip() or "no reason given").splitlines()[0]
-        raise FloodmarkError(f"not a Parquet file that can be read: {reason}") from error
+        raise FloodmarkError(f"not a readable Parquet file: {reason}") from error
 
 
 def _failed_casts(file: pq.ParquetFile, columns: Sequence[Column]) -> list[str]:
@@ -146,7 +148,7 @@ def _failed_casts(file: pq.ParquetFile, columns: Sequence[Column]) -> list[str]:
             try:
                 _cast(batch.column(column.name), arrow_type(column.arrow))
             except pa.ArrowException as error:
-                problem = f"{column.name} holds a value that is no {column.arrow}: {error}"
+                problem = f"{column.name} has a value that is not {column.arrow}: {error}"
                 failed.setdefault(column.name, problem)
     return list(failed.values())
 
@@ -157,34 +159,34 @@ def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
     return values.cast(kind)
 
 
-def _exact(found: pa.DataType, wanted: pa.DataType, physical: str | None) -> bool:
-    if pa.types.is_decimal(wanted) and physical != "FIXED_LEN_BYTE_ARRAY":
+def _exact(found: pa.DataType, expected: pa.DataType, physical: str | None) -> bool:
+    if pa.types.is_decimal(expected) and physical != "FIXED_LEN_BYTE_ARRAY":
         return False
-    return bool(found == wanted) and physical != "INT96"
+    return bool(found == expected) and physical != "INT96"
 
 
-def _castable(found: pa.DataType, wanted: pa.DataType, physical: str | None) -> bool:
-    """Whether a cast keeps every value or fails, and takes nothing for granted."""
+def _castable(found: pa.DataType, expected: pa.DataType, physical: str | None) -> bool:
+    """Whether a cast either keeps every value or fails, without assumptions."""
     kinds = pa.types
     if kinds.is_dictionary(found):
         found = found.value_type
-    if physical == "INT96":  # a moment, by all who write it
-        return bool(wanted == pa.timestamp("us", "UTC"))
-    if found == wanted:
+    if physical == "INT96":  # an instant, in every writer
+        return bool(expected == pa.timestamp("us", "UTC"))
+    if found == expected:
         return True
-    if kinds.is_timestamp(found) and kinds.is_timestamp(wanted):
-        return (found.tz is None) == (wanted.tz is None)
+    if kinds.is_timestamp(found) and kinds.is_timestamp(expected):
+        return (found.tz is None) == (expected.tz is None)
     if kinds.is_integer(found):
-        return bool(kinds.is_integer(wanted) or kinds.is_decimal(wanted))
+        return bool(kinds.is_integer(expected) or kinds.is_decimal(expected))
     if kinds.is_decimal(found):
-        return bool(kinds.is_decimal(wanted))
+        return bool(kinds.is_decimal(expected))
     if kinds.is_float32(found):
-        return bool(kinds.is_float64(wanted))
+        return bool(kinds.is_float64(expected))
     if kinds.is_large_string(found):
-        return bool(kinds.is_string(wanted))
+        return bool(kinds.is_string(expected))
     return bool(
         (kinds.is_large_binary(found) or kinds.is_fixed_size_binary(found))
-        and kinds.is_binary(wanted)
+        and kinds.is_binary(expected)
     )
 
 

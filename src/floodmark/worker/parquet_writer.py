@@ -1,4 +1,4 @@
-"""Batches of rows into Parquet files of a good size."""
+"""Write batches of rows to Parquet files of a suitable size."""
 
 from collections.abc import Callable, Sequence
 
@@ -11,13 +11,13 @@ from floodmark.model.manifest import DataFile
 from floodmark.worker.lake_writer import LakeFile
 from floodmark.worker.position_range import Span
 
-# A dictionary pays where a value comes again this often on average; it costs where it does not.
+# A dictionary pays if values repeat this often on average.
 _REPEATS = 8
 _SAMPLE_ROWS = 8192
 
 
 class ParquetLayout(Struct, frozen=True, kw_only=True):
-    """What all files of a window have in common."""
+    """Settings of all files of a window."""
 
     schema: pa.Schema
     create: Callable[[str], LakeFile]
@@ -30,10 +30,10 @@ class ParquetLayout(Struct, frozen=True, kw_only=True):
 
 
 class ParquetFiles:
-    """Writes rows into one file after another, and begins the next when one is large enough.
+    """Write rows to one file after another, and start the next when one is large enough.
 
-    Rows are held back until they make a row group: that, and not their number, is what memory is
-    needed for.
+    Rows are buffered until they fill a row group, so memory depends on its size, not on the number
+    of rows.
     """
 
     def __init__(self, layout: ParquetLayout) -> None:
@@ -45,7 +45,7 @@ class ParquetFiles:
         self._finished: list[DataFile] = []
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Take in a batch."""
+        """Add a batch."""
         if not batch.num_rows:
             return
         self._held.append(batch)
@@ -54,13 +54,13 @@ class ParquetFiles:
             self._write_held()
 
     def finish(self) -> tuple[DataFile, ...]:
-        """Complete the last file, and say what was written."""
+        """Complete the last file, and return all files."""
         self._write_held()
         self._finish_open()
         return tuple(self._finished)
 
     def abandon(self) -> None:
-        """Leave the file that is open unfinished. Finished ones stay; nobody will name them."""
+        """Discard the open file. Finished files stay; no manifest will list them."""
         if self._open:
             self._open.abandon()
 
@@ -129,7 +129,7 @@ class _ParquetFile:
 
 
 def repeating_columns(sample: pa.RecordBatch) -> list[str]:
-    """The columns whose values repeat often enough for a dictionary."""
+    """Return the columns whose values repeat often enough for a dictionary."""
     return [
         field.name
         for field, column in zip(sample.schema, sample.columns, strict=True)

@@ -1,4 +1,4 @@
-"""The first and the last position among rows that were written."""
+"""Track the first and last position of the rows that are written."""
 
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
@@ -16,10 +16,10 @@ Row = tuple[Any, ...]
 
 
 class Span:
-    """Follows batches of rows, and knows the ends of what it has seen.
+    """The range of positions in batches of rows.
 
-    Where rows come in the cursor's order, the first and the last are the ends: the database has
-    compared them, by its own collation. Elsewhere values are compared here, text by its bytes.
+    If rows are in the cursor's order, it goes from the first to the last row: the database has
+    compared them, by its own collation. Otherwise values are compared here, text by its bytes.
     """
 
     def __init__(self, cursor: Cursor, *, ordered: bool) -> None:
@@ -29,11 +29,11 @@ class Span:
         self._last: Row | None = None
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take in the rows of a batch."""
+        """Add the rows of a batch."""
         names = self._cursor.columns
         if not names:
             return
-        known = batch.column(names[0]).is_valid()  # a zero date has no place in the order
+        known = batch.column(names[0]).is_valid()  # a zero date has no position
         columns = [batch.column(name).filter(known) for name in names]
         if not len(columns[0]):
             return
@@ -47,17 +47,17 @@ class Span:
 
     @property
     def first(self) -> Position:
-        """The position of the first row."""
+        """Return the first position."""
         return START if self._first is None else position_of(self._cursor, self._first)
 
     @property
     def last(self) -> Position:
-        """The position of the last row."""
+        """Return the last position."""
         return START if self._last is None else position_of(self._cursor, self._last)
 
 
 def position_of(cursor: Cursor, row: Row) -> Position:
-    """The position of a row by the values of the cursor's columns."""
+    """Return the position of a row, given the values of the cursor's columns."""
     key = row[1:] if cursor.timestamp else row
     parts = tuple(key_part(value) for value in key)
     return Position(
@@ -67,7 +67,7 @@ def position_of(cursor: Cursor, row: Row) -> Position:
 
 
 def _end(columns: Sequence[pa.Array], choose: Any) -> Row:
-    """The least or the greatest row, found column by column among those still equal."""
+    """Return the smallest or largest row, comparing column by column."""
     column, *rest = columns
     value = choose(column)
     if not rest:
@@ -83,10 +83,10 @@ def _moment(value: date) -> datetime:
 
 
 def key_part(value: Any) -> int | str:
-    """A key's value as a position can hold it."""
+    """Convert a key's value to one that a position can hold."""
     if isinstance(value, int | str):
         return int(value) if isinstance(value, bool) else value
-    if isinstance(value, Decimal):  # without a fraction, a whole number such as BIGINT UNSIGNED
+    if isinstance(value, Decimal):  # an integer such as BIGINT UNSIGNED
         return int(value) if value.as_tuple().exponent == 0 else format(value, "f")
     if isinstance(value, bytes):
         return "0x" + value.hex()

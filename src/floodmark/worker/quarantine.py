@@ -1,4 +1,4 @@
-"""Rows with dates that no calendar has, set aside in the lake: the manifest names their files."""
+"""Quarantine rows with invalid dates in files of the lake that the manifest lists."""
 
 from collections.abc import Sequence
 
@@ -19,9 +19,9 @@ _NO_CURSOR = Cursor(kind="none")
 
 
 class Quarantine:
-    """Takes in rows that a window sets aside, in the form that stage 2 has for its own.
+    """Write quarantined rows of a window, in the file format that loading also uses.
 
-    What was no date is there as the server wrote it; so are the others of its kind.
+    In columns with invalid dates, all values are text as the server sent them.
     """
 
     def __init__(self, job: ExtractionJob, part: int, attempt: int) -> None:
@@ -45,7 +45,7 @@ class Quarantine:
         )
 
     def add(self, rows: Sequence[pa.Array], columns: pa.Array) -> None:
-        """Set rows aside: their values, and in which column each has no date."""
+        """Add rows: their values, and for each the column with the invalid date."""
         values = pa.StructArray.from_arrays(list(rows), fields=list(self._row))
         nothing = pa.nulls(len(values), pa.string())
         named = {
@@ -60,11 +60,11 @@ class Quarantine:
         self._files.write(pa.record_batch(list(named.values()), schema=self._schema))
 
     def finish(self) -> tuple[DataFile, ...]:
-        """Complete the files, if there are any."""
+        """Complete the files, and return them."""
         return self._files.finish()
 
     def abandon(self) -> None:
-        """Leave the file that is open unfinished."""
+        """Discard the open file."""
         self._files.abandon()
 
     def _keys(self, values: pa.StructArray) -> pa.Array:

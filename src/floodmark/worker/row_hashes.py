@@ -1,8 +1,8 @@
-"""Rows by their hashes: two sides are held against each other without being kept.
+"""Compare the rows of two sides by hash, without keeping them.
 
-DuckDB does the hashing and the counting, in memory and batch by batch. Its hashes mean nothing
-outside of this process, where both sides are hashed alike: values of one type, floating point
-numbers by their bits, NULL unlike anything else.
+DuckDB hashes and counts, in memory and batch by batch. Its hashes are valid only in this process,
+where both sides are hashed in the same way: values of one type, floating point numbers by their
+bits, NULL different from anything else.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,9 +22,9 @@ _BITS = {pa.float32(): pa.int32(), pa.float64(): pa.int64()}
 
 
 class Fingerprints:
-    """The hashes of the rows of both sides, and then the rows themselves that differ.
+    """The hashes of both sides' rows, and then the rows that differ.
 
-    Rows without a key are known by all their values.
+    Rows without a key are identified by all their values.
     """
 
     def __init__(self, schema: pa.Schema, key: Sequence[str], json_columns: Sequence[str]) -> None:
@@ -54,14 +54,14 @@ class Fingerprints:
         self._database.close()
 
     def add(self, side: Side, batches: Iterable[pa.RecordBatch]) -> Checksum:
-        """Take in the rows of a side, and sum them up."""
+        """Add the rows of a side, and return their checksum."""
         for batch in batches:
             self._insert(side, f"SELECT {self._hashes} FROM batch", batch)  # noqa: S608
         rows, first, second = self._one(f"SELECT count(*), sum(r), sum(s) FROM {side}")  # noqa: S608
         return Checksum(rows, int(first or 0) % _SUM, int(second or 0) % _SUM)
 
     def suspect(self) -> None:
-        """Find the keys of rows that the sides do not share."""
+        """Find the keys of rows that differ."""
         self._database.execute(
             "CREATE TABLE suspects AS SELECT DISTINCT k FROM ("
             " SELECT k FROM (SELECT *, 1 AS n FROM source UNION ALL SELECT *, -1 AS n FROM target)"
@@ -69,7 +69,7 @@ class Fingerprints:
         )
 
     def keep(self, side: Side, batches: Iterable[pa.RecordBatch]) -> None:
-        """Keep those rows of a side that have the key of a suspect."""
+        """Keep the rows of a side that have one of these keys."""
         kept = f"SELECT * EXCLUDE (s) FROM (SELECT {self._hashes}, * FROM batch)"  # noqa: S608
         nothing = pa.RecordBatch.from_pylist([], self._schema)
         self._run(f"CREATE TABLE {side}_rows AS {kept}", nothing)
@@ -77,9 +77,9 @@ class Fingerprints:
             self._insert(f"{side}_rows", f"{kept} WHERE k IN (FROM suspects)", batch)
 
     def judge(self) -> None:
-        """Say of each key what is wrong with it.
+        """Classify the difference of each key.
 
-        `extra` is what only the target has, until the source was asked for it.
+        `extra` rows are only in the target, unless a lookup finds them in the source.
         """
         changed = "WHEN hs <> ht THEN 'changed'" if self._key else ""
         self._database.execute(
@@ -93,7 +93,7 @@ class Fingerprints:
         )
 
     def extra_keys(self) -> list[tuple[Any, ...]]:
-        """The keys of rows that only the target has, to be looked up in the source."""
+        """Return the keys of rows that only the target has, to look up in the source."""
         columns = ", ".join(f"any_value(c{number})" for number in self._key)
         return self._all(
             f"SELECT {columns} FROM target_rows"  # noqa: S608
@@ -101,16 +101,16 @@ class Fingerprints:
         )
 
     def found_in_source(self, rows: pa.RecordBatch, due: pa.RecordBatch) -> None:
-        """Take in rows that were looked up: what has their key is not extra.
+        """Add rows that were looked up: rows with their keys are not extra.
 
-        Those that are `due` were synced since, and nothing older should be left of them.
+        Those that are `due` are within the synced ranges, so no older version may be left.
         """
         keys = f"SELECT k FROM (SELECT {self._hashes} FROM batch)"  # noqa: S608
         self._insert("present", keys, rows)
         self._insert("due", keys, due)
 
     def dismiss_found(self) -> int:
-        """Dismiss what was found in the source after all, and say how many rows that were."""
+        """Drop extra rows that were found in the source, and return their number."""
         self._database.execute(
             "UPDATE judged SET kind = 'stale' WHERE kind = 'extra' AND k IN (FROM due)"
         )
@@ -123,7 +123,7 @@ class Fingerprints:
     def differing(
         self, most: int
     ) -> list[tuple[str, dict[str, Any] | None, dict[str, Any] | None]]:
-        """Some rows that differ: what is wrong, and the row on both sides."""
+        """Return some rows that differ: the kind of difference, and the row on both sides."""
         names = self._schema.names
         sides = [", ".join(f"{side}.c{n}" for n in range(len(names))) for side in "xy"]
         rows = self._all(
@@ -145,7 +145,7 @@ class Fingerprints:
         ]
 
     def counts(self) -> dict[str, int]:
-        """How many rows differ, by kind."""
+        """Return how many rows differ, by kind."""
         return dict(
             self._all(
                 "SELECT kind, sum(n)::BIGINT FROM judged WHERE kind IS NOT NULL GROUP BY kind"

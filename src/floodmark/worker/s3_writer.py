@@ -1,4 +1,4 @@
-"""Files that grow in S3, part by part."""
+"""Write files to S3 by multipart upload."""
 
 from datetime import timedelta
 from typing import TYPE_CHECKING, Self
@@ -19,7 +19,7 @@ _PARTS_AT_ONCE = 3
 
 
 class S3Uploads(S3ObjectStore):
-    """A bucket that takes objects in parts. An object is there when its last part is, or never."""
+    """A bucket with multipart uploads. An object is visible only when its upload is complete."""
 
     @classmethod
     def to(cls, lake: LakeSettings) -> Self:
@@ -30,7 +30,7 @@ class S3Uploads(S3ObjectStore):
         return uploads
 
     def start(self, key: str) -> "WritableFile":
-        """Begin an object."""
+        """Start an upload."""
         with self._translated(key):
             return obstore.open_writer(
                 self._store,
@@ -40,21 +40,21 @@ class S3Uploads(S3ObjectStore):
             )
 
     def append(self, key: str, upload: "WritableFile", data: bytes) -> None:
-        """Add to an object's end."""
+        """Append to an upload."""
         with self._translated(key):
             upload.write(data)
 
     def finish(self, key: str, upload: "WritableFile", size: int) -> str:
-        """Complete an object, see that it is there with its size, and return its etag."""
+        """Complete an upload, check the object's size, and return its etag."""
         with self._translated(key):
             upload.close()
             facts = obstore.head(self._store, key)
         if facts["size"] != size or facts["e_tag"] is None:
-            raise StorageError(f"{self}/{key} holds {facts['size']} bytes, not {size}")
+            raise StorageError(f"{self}/{key} has {facts['size']} bytes, not {size}")
         return facts["e_tag"]
 
     def _try_parts_again(self) -> None:
-        """A part is sent again after a passing fault: not the whole window is read once more."""
+        """Retry single parts, so that the window is not read again."""
         self._store = S3Store(
             config=self._store.config,  # with the bucket
             prefix=self._prefix or None,
@@ -79,7 +79,7 @@ class UploadedFile(LakeFile):
         return self._uploads.finish(self._key, self._upload, self.size)
 
     def abandon(self) -> None:
-        """Never complete the upload; 'watermark prune' removes its parts."""
+        """Leave the upload incomplete; 'watermark prune' removes its parts."""
         self._upload = None
 
     def _append(self, data: bytes) -> None:

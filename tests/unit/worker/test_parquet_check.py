@@ -1,4 +1,4 @@
-"""Files of other systems: what is taken as it is, what is written anew, what is refused."""
+"""Files of other systems: what is taken as it is, what is written rewritten, what is refused."""
 
 import io
 import subprocess
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from floodmark.errors import FloodmarkError
 from floodmark.model.manifest import Column
-from floodmark.worker.parquet_check import look_into, write_anew
+from floodmark.worker.parquet_check import inspect_file, rewrite
 
 MOMENT = Column("at", "timestamp(6)", True, "timestamp[us, UTC]")
 LOCAL = Column("at", "datetime(6)", True, "timestamp[us]")
@@ -37,16 +37,16 @@ def int96(values: list[Any]) -> bytes:
 
 
 def test_int96_is_a_moment_and_keeps_it() -> None:
-    file = look_into(int96(TIMES), [MOMENT], (), MOST)
+    file = inspect_file(int96(TIMES), [MOMENT], (), MOST)
     assert (file.rows, file.exact, file.mismatches) == (4, False, ())
-    anew = write_anew(int96(TIMES), [MOMENT])
-    assert pq.read_table(io.BytesIO(anew)).column("at").to_pylist() == TIMES
-    assert look_into(anew, [MOMENT], (), MOST).exact
+    rewritten = rewrite(int96(TIMES), [MOMENT])
+    assert pq.read_table(io.BytesIO(rewritten)).column("at").to_pylist() == TIMES
+    assert inspect_file(rewritten, [MOMENT], (), MOST).exact
 
 
 def test_int96_is_no_local_time() -> None:
-    (mismatch,) = look_into(int96(TIMES), [LOCAL], (), MOST).mismatches
-    assert "(INT96) in the file, and timestamp[us] by the source" in mismatch
+    (mismatch,) = inspect_file(int96(TIMES), [LOCAL], (), MOST).mismatches
+    assert "(INT96) in the file, but timestamp[us] in the source" in mismatch
 
 
 @pytest.mark.parametrize(
@@ -70,20 +70,20 @@ def test_the_same_values_in_another_type_are_written_anew(
     sink = io.BytesIO()
     pq.write_table(pa.table({"v": pa.array(values, found)}), sink)
     column = Column("v", "", True, wanted)
-    file = look_into(sink.getvalue(), [column], (), MOST)
+    file = inspect_file(sink.getvalue(), [column], (), MOST)
     assert file.mismatches == ()
-    anew = write_anew(sink.getvalue(), [column])
-    assert pq.read_table(io.BytesIO(anew)).column("v").to_pylist() == values
-    assert look_into(anew, [column], (), MOST).exact
+    rewritten = rewrite(sink.getvalue(), [column])
+    assert pq.read_table(io.BytesIO(rewritten)).column("v").to_pylist() == values
+    assert inspect_file(rewritten, [column], (), MOST).exact
 
 
 def test_what_may_not_be_null_by_now_may_have_been() -> None:
     sink = io.BytesIO()
     pq.write_table(pa.table({"v": pa.array([1, None], pa.int32())}), sink)
     column = Column("v", "", False, "int64")
-    assert look_into(sink.getvalue(), [column], (), MOST).mismatches == ()
-    anew = write_anew(sink.getvalue(), [column])
-    assert pq.read_table(io.BytesIO(anew)).column("v").to_pylist() == [1, None]
+    assert inspect_file(sink.getvalue(), [column], (), MOST).mismatches == ()
+    rewritten = rewrite(sink.getvalue(), [column])
+    assert pq.read_table(io.BytesIO(rewritten)).column("v").to_pylist() == [1, None]
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,9 @@ def test_what_may_not_be_null_by_now_may_have_been() -> None:
 def test_nothing_is_guessed_or_cut(found: pa.DataType, wanted: str, value: Any) -> None:
     sink = io.BytesIO()
     pq.write_table(pa.table({"v": pa.array([value], found)}), sink)
-    (mismatch,) = look_into(sink.getvalue(), [Column("v", "", True, wanted)], (), MOST).mismatches
+    (mismatch,) = inspect_file(
+        sink.getvalue(), [Column("v", "", True, wanted)], (), MOST
+    ).mismatches
     assert mismatch.startswith("v ")
     assert wanted in mismatch
 
@@ -114,12 +116,12 @@ ID = Column("id", "bigint", False, "int64")
 MEASURE = """
 import sys
 import pyarrow as pa
-from floodmark.worker.parquet_check import look_into, write_anew
+from floodmark.worker.parquet_check import inspect_file, rewrite
 from floodmark.model.manifest import Column
 data = open(sys.argv[1], "rb").read()
 column = Column("id", "bigint", False, "int64")
-rows = look_into(data, [column], ["id"], 1 << 30).rows
-write_anew(data, [column])
+rows = inspect_file(data, [column], ["id"], 1 << 30).rows
+rewrite(data, [column])
 print(rows, pa.default_memory_pool().max_memory())
 """
 
@@ -145,7 +147,7 @@ def test_a_small_file_of_many_rows_takes_little_memory(tmp_path: Path) -> None:
 
 def test_a_file_that_is_huge_once_unpacked_is_refused_by_its_footer() -> None:
     with pytest.raises(FloodmarkError, match="4,000,000 rows take 15 MB unpacked, more than 1 MB"):
-        look_into(repeated(), [ID], ["id"], 1 << 20)
+        inspect_file(repeated(), [ID], ["id"], 1 << 20)
 
 
 @given(st.data())
@@ -161,5 +163,5 @@ def test_a_damaged_file_is_refused_or_read(data: st.DataObject) -> None:
     cut = data.draw(st.integers(0, len(file)))
     for content in (bytes(file), bytes(file[:cut])):
         with suppress(FloodmarkError):
-            if not look_into(content, columns, ["id"], MOST).mismatches:
-                write_anew(content, columns)
+            if not inspect_file(content, columns, ["id"], MOST).mismatches:
+                rewrite(content, columns)

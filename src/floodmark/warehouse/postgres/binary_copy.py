@@ -1,6 +1,6 @@
-"""Arrow batches as the bytes that PostgreSQL's binary COPY reads: exact, without a loop over rows.
+"""Encode Arrow batches for PostgreSQL's binary COPY: exactly, without a loop over rows.
 
-Binary spares both sides the digits. The server takes a third of the time that text takes it.
+Neither side has to format or parse digits. The server needs a third of the time that text takes.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -38,7 +38,7 @@ def copy_bytes(
 ) -> Iterator[bytes]:
     """Encode batches for a table with columns of these types.
 
-    Unrepresentable names a value that PostgreSQL cannot hold.
+    Raise Unrepresentable for a value that PostgreSQL cannot hold.
     """
     names = [column.name for column in table.columns]
     schema = pa.schema(list(zip(names, map(arrow_type, kinds), strict=True)))
@@ -59,7 +59,7 @@ def copy_bytes(
 
 
 def arrow_type(kind: str) -> pa.DataType:
-    """The Arrow type whose values are encoded as PostgreSQL's type wants them."""
+    """Return the Arrow type whose encoding matches a PostgreSQL type."""
     if decimal := decimal_of(kind):
         return pa.decimal128(*decimal)
     return _ARROW.get(kind, pa.string())

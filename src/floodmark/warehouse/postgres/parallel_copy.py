@@ -1,19 +1,19 @@
-"""PostgreSQL, with large batches staged by many workers at once.
+"""Stage large batches in PostgreSQL from many workers in parallel.
 
 | step | a crash right after it leaves |
 | --- | --- |
-| an advisory lock, by a number that nobody else has | nothing: it ends with the connection |
-| create a staging table, and one of its parts | two tables that nobody reads |
-| each worker: copy a file, note its part, commit | the same |
-| the load's transaction: are all parts there? merge, ledger | the same |
+| take an advisory lock with a unique number | nothing: it ends with the connection |
+| create a staging table, and a table of its parts | two tables that nobody reads |
+| each worker: copy a file, record its part, commit | the same |
+| the load's transaction: check that all parts exist, merge, ledger | the same |
 | drop both tables | nothing |
 
-A part's note has a unique number and is committed with its rows, so a file is staged once however
-often, or at the same time, a task is tried; and a task that comes too late cannot commit. Neither
-table is logged: a server that crashes empties both. Each load removes what it finds of loads that
-died: tables whose lock nobody holds.
+A part's record has a unique number and is committed with its rows, so a file is staged once even if
+its task runs several times, or in parallel; and a late task cannot commit. Both tables are
+UNLOGGED: a server crash empties them. Each load drops the tables of dead loads, whose lock nobody
+holds.
 
-What is copied straight into the target, a first load above all, is not staged by anybody.
+Rows that can be copied straight into the target, as in a first load, are not staged.
 """
 
 from collections.abc import Iterator, Sequence
@@ -43,7 +43,7 @@ from floodmark.warehouse.target import Unrepresentable
 
 _PARTS = "_parts"
 _TOKEN_DIGITS = 16
-# Whoever still has a table open that is to be dropped is not waited for: the next load will do it.
+# Do not wait for a session that still has such a table open: the next load will drop it.
 _PATIENCE = "2s"
 
 
@@ -63,7 +63,7 @@ class SharedStaging(Struct, frozen=True, kw_only=True):
 
 
 class PartAnswer(Struct, frozen=True, kw_only=True):
-    """What a worker answers: how many rows it staged, or why the target cannot hold them."""
+    """A worker's answer: how many rows it staged, or why the target cannot hold them."""
 
     rows: int = 0
     refusal: str | None = None
@@ -71,7 +71,7 @@ class PartAnswer(Struct, frozen=True, kw_only=True):
 
 
 def stage_part(staging: SharedStaging, part: int) -> bytes:
-    """Stage a file, on a worker. What another try might mend is raised."""
+    """Stage a file, on a worker. Raise errors that a retry might fix."""
     local_root = None if staging.lake.is_s3 else staging.lake.url
     files = LakeFiles(open_lake(staging.lake, RetrySettings()), local_root)
     with PartTarget(staging.settings, files) as target:
@@ -86,7 +86,7 @@ class PartTarget(PostgresTarget):
     """A worker's view of the target."""
 
     def stage_once(self, staging: SharedStaging, part: int) -> int:
-        """Stage a file unless that is done already, and say how many rows it has."""
+        """Stage a file unless that is done already, and return its number of rows."""
         known = self._known(staging, part)
         return self._stage_now(staging, part) if known is None else known
 
@@ -153,7 +153,7 @@ class ParallelPostgresTarget(PostgresTarget):
     def _filled_by_workers(
         self, batch: LoadBatch, chunks: Sequence[LoadChunk]
     ) -> Iterator[SharedStaging]:
-        """Let workers copy all files, before the ledger is locked."""
+        """Have workers copy all files, before the ledger is locked."""
         staging = SharedStaging(
             settings=self._settings,
             lake=self._lake,
@@ -173,7 +173,7 @@ class ParallelPostgresTarget(PostgresTarget):
             self._fill(staging, batch.table_name)
             yield staging
         finally:
-            with suppress(FloodmarkError):  # what is left is removed by the next load
+            with suppress(FloodmarkError):  # the next load removes the rest
                 self._drop(staging.token)
 
     def _fill(self, staging: SharedStaging, source: str) -> None:
@@ -185,7 +185,7 @@ class ParallelPostgresTarget(PostgresTarget):
                 raise Unrepresentable(answer.refusal, hint=answer.hint)
 
     def _stage_chunks(self, batch: LoadBatch, chunks: Sequence[LoadChunk]) -> int:
-        """Take what workers staged, unless somebody else loaded some of it meanwhile."""
+        """Use what workers staged, unless another load committed some of it meanwhile."""
         shared = self._shared
         if shared is None or shared.paths != _paths(chunks):
             self._shared = None

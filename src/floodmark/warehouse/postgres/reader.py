@@ -1,7 +1,7 @@
-"""PostgreSQL's rows as Arrow batches, by way of the text that COPY writes.
+"""Read PostgreSQL's rows as Arrow batches, from the text that COPY writes.
 
-A NULL is nothing at all, an empty text a pair of quotes. Numbers come with as many digits as it
-takes to read the same number back.
+A NULL is an empty field, an empty text a pair of quotes. Numbers have as many digits as it takes to
+read the same number back.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,7 +18,7 @@ _BATCH_BYTES = 8_000_000
 
 
 def read_value(column: Column, name: str, held: str) -> str:
-    """What to select so that a column's values can be read back exactly from text."""
+    """Return the expression to select so that a column's values are read exactly from text."""
     if held in ("text", "character varying"):
         return name
     match column.arrow:
@@ -51,7 +51,7 @@ def _batch(data: bytes, columns: Sequence[Column]) -> pa.RecordBatch:
     names = [f"c{number}" for number in range(len(columns))]
     table = pyarrow.csv.read_csv(
         pa.BufferReader(data),
-        # One block: no value may lie across two.
+        # One block: no value may span two.
         read_options=pyarrow.csv.ReadOptions(
             column_names=names, block_size=len(data) + 1, use_threads=False
         ),

@@ -41,9 +41,9 @@ from floodmark.warehouse.target import NameTooLong, Unrepresentable
 from floodmark.warehouse.unsupported_values import UnsupportedValue
 
 NO_SETTINGS = TableSettings()
-_LONGEST_NAME = 63  # bytes; PostgreSQL cuts what is longer
+_LONGEST_NAME = 63  # bytes; PostgreSQL truncates longer names
 
-# Whatever server, database and role prefer: text is read as we write it.
+# Override settings of server, database and role, so that text is read as we write it.
 _SETTINGS = {
     "client_encoding": "UTF8",
     "datestyle": "ISO, YMD",
@@ -53,10 +53,10 @@ _SETTINGS = {
     "timezone": "UTC",
 }
 _VERIFIED: dict[bytes, Literal["identity", "ca"]] = {b"verify-full": "identity", b"verify-ca": "ca"}
-_CLEARTEXT = "cleartext password"  # what libpq was told not to send
-_PLAIN_REFUSED = "no encryption"  # the server's word for how we came
+_CLEARTEXT = "cleartext password"  # we forbid libpq to send it
+_PLAIN_REFUSED = "no encryption"  # the server's wording
 _CONFLICTS = {"40001", "40P01"}
-# A value that is none of its type, and a key that is too long for an index.
+# A value that is invalid for its type, and a key that is too long for an index.
 _REFUSED = ("22", "54")
 _GONE = {"57P01", "57P02", "57P03", "57P05", "25P03"}  # shut down, crashed, starting, idle too long
 _HINTS = {
@@ -65,7 +65,7 @@ _HINTS = {
     "53200": "give the server more memory, or load less at once with 'loading: {batch_mb: …}'",
     "53300": "let the server take more connections, or use fewer tables at once",
 }
-# Somebody else was faster to create the same.
+# Another session created the same object first.
 _EXISTS = (
     postgres_errors.DuplicateTable,
     postgres_errors.DuplicateObject,
@@ -76,7 +76,7 @@ _EXISTS = (
 
 
 class PostgresTarget(SqlTarget):
-    """A schema of a PostgreSQL database; made when first needed."""
+    """A schema of a PostgreSQL database; created when first needed."""
 
     def __init__(
         self,
@@ -125,25 +125,25 @@ class PostgresTarget(SqlTarget):
         self._connection.close()
 
     def encryption(self) -> Encryption:
-        """What the server says of the session, and what libpq was told to check."""
+        """Return the session's protocol, and what libpq verifies."""
         ((protocol,),) = self._query("SELECT version FROM pg_stat_ssl WHERE pid = pg_backend_pid()")
         if not self._connection.pgconn.ssl_in_use:
             return Encryption()
-        told = {option.keyword: option.val or b"" for option in self._connection.pgconn.info}
-        return Encryption(protocol=protocol, verified=_VERIFIED.get(told[b"sslmode"], "none"))
+        options = {option.keyword: option.val or b"" for option in self._connection.pgconn.info}
+        return Encryption(protocol=protocol, verified=_VERIFIED.get(options[b"sslmode"], "none"))
 
     def column_type(self, column: Column) -> str:
-        """PostgreSQL's name for a column's type."""
+        """Return PostgreSQL's name for a column's type."""
         if column.type == "json" and self._json == "text":
             return "text"
         return postgres_types.postgres_type(column)
 
     def widens(self, old: str, new: str) -> bool:
-        """Whether every value of the old type is one of the new."""
+        """Whether the new type can hold every value of the old one."""
         return postgres_types.widens(old, new)
 
     def is_text(self, held: str, kind: str) -> bool:  # noqa: ARG002
-        """Neither type has a length."""
+        """Whether a column is text of any length."""
         return held in ("text", "character varying")
 
     def _as_text(self, name: str, kind: str, held: str) -> str:
@@ -153,7 +153,7 @@ class PostgresTarget(SqlTarget):
         return f"decode('{value}', 'hex')" if held == "bytea" else super()._literal(value, held)
 
     def _staged_as(self, table: TargetTable) -> TargetTable:
-        """Where the target keeps JSON as text, it must not be read as JSON on its way."""
+        """Stage JSON as text where the target's column is text."""
         found = self._columns_of(table.name)
         held = held_as(table, found).columns
         return structs.replace(
@@ -170,7 +170,7 @@ class PostgresTarget(SqlTarget):
         return postgres_unsupported_values(self._staged_as(table))
 
     def _insert_at_once(self, batch: LoadBatch, chunks: Sequence[LoadChunk]) -> int | None:
-        """Copy straight into the target where no row can be replaced: the rows are written once."""
+        """Copy straight into the target if no row can be replaced, which writes rows only once."""
         table, target = batch.table, self._name(batch.table.name)
         if not self._replaces_nothing(batch):
             return None
@@ -185,7 +185,7 @@ class PostgresTarget(SqlTarget):
         try:
             return self._copy(target, table, kinds, [path for c in chunks for path in c.paths])
         except ConstraintViolated:
-            # A key that comes twice, most likely: then the newest row is to be found after all.
+            # Most likely a duplicate key: then the newest row must be found by staging.
             self._execute("ROLLBACK TO nothing_inserted")
             return None
 
@@ -193,7 +193,7 @@ class PostgresTarget(SqlTarget):
         if not batch.table.primary_key or batch.reload:
             return True
         empty = f"SELECT NOT EXISTS (SELECT 1 FROM {self._name(batch.table.name)})"  # noqa: S608
-        # Without the key in the target, nothing would find a row that comes twice.
+        # Without the key in the target, duplicates would go unnoticed.
         return self._key_of(batch.table.name) is not None and bool(self._query(empty)[0][0])
 
     def _stage(self, table: TargetTable, paths: Sequence[str]) -> int:
@@ -233,7 +233,7 @@ class PostgresTarget(SqlTarget):
         return rows
 
     def _insert_staged(self, batch: LoadBatch, found: dict[str, str], rows: int) -> None:
-        """In one statement, where the target's table has the key: a third of the work."""
+        """Upsert in one statement if the target's table has the key: a third of the work."""
         table = batch.table
         if batch.reload or not table.primary_key or self._key_of(table.name) is None:
             super()._insert_staged(batch, found, rows)
@@ -247,14 +247,14 @@ class PostgresTarget(SqlTarget):
             f"{self._name(table.name)} AS t JOIN ({staged}) AS excluded USING ({keys})"
             f" WHERE {stays}"
         )
-        # Once rows are written, those that are no older no longer tell which were there before.
+        # Count first: once rows are written, it is unknown which ones were there before.
         early = update == "NOTHING" or batch.keep_newer_target_rows
         before = self._count_rows(kept_back) if early else 0
         written = self._execute(
             f"INSERT INTO {self._name(table.name)} AS t ({columns}) {staged}"
             f" ON CONFLICT ({keys}) DO {update}"
         )
-        if written != rows:  # a key came twice, or a row was kept back
+        if written != rows:  # a duplicate key, or a newer row was kept
             after = self._count_rows(kept_back) if stays and not early else 0
             check_written(table.name, self._count_keys(table) - before - after, written)
 
@@ -310,7 +310,7 @@ class PostgresTarget(SqlTarget):
             if len(name.encode()) > _LONGEST_NAME:
                 raise NameTooLong(
                     f"the name {name!r} is longer than the {_LONGEST_NAME} bytes that PostgreSQL"
-                    " tells apart",
+                    " keeps",
                     name,
                 )
         return table
@@ -322,7 +322,7 @@ class PostgresTarget(SqlTarget):
         names = (f"from {batch.table_name}", f"into {self._ledger_name(batch.table.name)}")
         for number in sorted(_lock_number(f"{self._schema}\0{name}") for name in names):
             self._query(f"SELECT pg_advisory_xact_lock({number})")
-        # Who locks the ledger as a whole, as loads of the version before did, keeps this one out.
+        # Wait for sessions that lock the whole ledger, as loads of the previous version did.
         self._execute(f"LOCK TABLE {self._name(LEDGER)} IN ROW SHARE MODE")
 
     def _widen(self, table: str, column: str, kind: str) -> None:
@@ -346,11 +346,11 @@ class PostgresTarget(SqlTarget):
         return granting(self._name(table), self.grants, {})  # groups and users are roles
 
     def check_grants(self, name: str) -> None:
-        """Look for the roles that the table will be granted to."""
-        wanted = {who.name for who in grantees(self.grants) if who.kind != "public"}
-        if wanted and not self._columns_of(name):
+        """Check that the roles exist that the table will be granted to."""
+        roles = {who.name for who in grantees(self.grants) if who.kind != "public"}
+        if roles and not self._columns_of(name):
             known = {role for (role,) in self._query("SELECT rolname FROM pg_roles")}
-            refuse_unknown("PostgreSQL", name, sorted(wanted - known))
+            refuse_unknown("PostgreSQL", name, sorted(roles - known))
 
     def _make_schema(self) -> None:
         name = self._text(self._schema)
@@ -369,13 +369,13 @@ class PostgresTarget(SqlTarget):
             return psycopg.RawCursor(self._connection).execute(statement.encode(), values or None)
 
     def _begin(self) -> None:
-        # Only so does what we read after the lock include what its last holder committed.
+        # So that reads after the lock see what its last holder committed.
         self._execute("BEGIN ISOLATION LEVEL READ COMMITTED")
 
     def _commit(self) -> None:
         with self._translated():
             done = self._connection.execute(b"COMMIT").statusmessage
-        if done != "COMMIT":  # a transaction that had failed answers ROLLBACK, and no error
+        if done != "COMMIT":  # a failed transaction answers ROLLBACK without an error
             raise FloodmarkError(f"PostgreSQL answered COMMIT with {done}")
 
     def _rollback(self) -> None:
@@ -384,7 +384,7 @@ class PostgresTarget(SqlTarget):
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
-        """Turn PostgreSQL's errors into ours, by their code."""
+        """Translate PostgreSQL's errors by their code."""
         try:
             yield
         except psycopg.Error as error:
@@ -392,7 +392,7 @@ class PostgresTarget(SqlTarget):
             if self._connection.closed or code in _GONE or code.startswith("08"):
                 raise FloodmarkError(
                     f"lost the connection to PostgreSQL at {self._place}: {_one_line(error)}",
-                    hint="run the command again: the ledger knows whether the load was committed",
+                    hint="run the command again: the ledger records whether the load was committed",
                 ) from error
             message = f"PostgreSQL: {_one_line(error)}" + (f" ({code})" if code else "")
             if code in _CONFLICTS:
@@ -411,14 +411,14 @@ def _lock_number(name: str) -> int:
 
 
 def staging_columns(table: TargetTable) -> str:
-    """The columns of a staging table, as they are defined."""
+    """Return the column definitions of a staging table."""
     return ", ".join(f"{quote(column.name)} {staging_type(column)}" for column in table.columns)
 
 
 def _replacement(batch: LoadBatch, found: Iterable[str]) -> tuple[str, str]:
-    """What happens to a row of the target when one of the same key is staged, and which rows stay.
+    """Return the ON CONFLICT action for rows of the same key, and the condition for rows to keep.
 
-    Of a column that the staged row does not have, nothing is left.
+    Columns that the staged row does not have are reset.
     """
     table, keep_newer_target_rows = batch.table, batch.keep_newer_target_rows
     names = [column.name for column in table.columns]
@@ -435,7 +435,7 @@ def _replacement(batch: LoadBatch, found: Iterable[str]) -> tuple[str, str]:
 
 
 def _is_refusal(error: Exception) -> bool:
-    # An error of connecting has no code.
+    # Errors while connecting have no code.
     return isinstance(error, psycopg.OperationalError) and "authentication failed" in str(error)
 
 

@@ -1,4 +1,4 @@
-"""PostgreSQL's types, spelled as its catalog spells them."""
+"""PostgreSQL's types, as its catalog spells them."""
 
 import re
 
@@ -31,27 +31,27 @@ _VARYING = re.compile(r"character varying\((\d+)\)")
 
 
 def postgres_type(column: Column) -> str:
-    """The type of the column that holds every value of a source's column."""
-    # Decimals that are too wide for Arrow lie in the lake as text.
+    """Return the type that holds every value of a source column."""
+    # Decimals that are too wide for Arrow are text in the lake.
     if decimal := _DECIMAL.match(column.arrow) or _DECIMAL.match(column.type):
         return f"numeric({decimal[1]},{decimal[2]})"
     return "jsonb" if column.type == "json" else _TYPES[column.arrow]
 
 
 def staging_type(column: Column) -> str:
-    """The type in which a column is staged: its own, or text for what only the server can read."""
+    """Return the type in which a column is staged: its own, or text that the server casts."""
     kind = postgres_type(column)
     return kind if can_be_copied(kind) else "text"
 
 
 def can_be_copied(kind: str) -> bool:
-    """Whether values of a type can be sent to the server as they are."""
+    """Whether values of a type can be sent to the server without a cast."""
     decimal = decimal_of(kind)
     return decimal is None or decimal[0] <= _ARROW_DIGITS
 
 
 def widens(old: str, new: str) -> bool:
-    """Whether every value of the old type is one of the new."""
+    """Whether the new type can hold every value of the old one."""
     if new in _WIDER.get(old, ()):
         return True
     if varying := _VARYING.fullmatch(old):
@@ -65,6 +65,6 @@ def widens(old: str, new: str) -> bool:
 
 
 def decimal_of(kind: str) -> tuple[int, int] | None:
-    """The digits and the scale of a decimal type; None for any other."""
+    """Return precision and scale of a decimal type; None for any other."""
     match = _DECIMAL.fullmatch(kind)
     return (int(match[1]), int(match[2])) if match else None

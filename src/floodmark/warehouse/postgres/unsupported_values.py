@@ -1,4 +1,4 @@
-"""What PostgreSQL cannot hold of what MySQL and MariaDB can."""
+"""Values of MySQL and MariaDB that PostgreSQL cannot hold."""
 
 import json
 import re
@@ -16,29 +16,29 @@ from floodmark.warehouse.unsupported_values import (
     zero_characters,
 )
 
-# An index takes rows of up to 2,704 bytes, of which it needs some itself.
+# An index row has up to 2,704 bytes, including some overhead.
 _LONGEST_KEY = 2600
-# The zero character as it is escaped, and not an escaped backslash followed by digits.
+# An escaped zero character, not an escaped backslash followed by digits.
 _ZERO = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 _MOST_DIGITS = 131_072  # of a NUMERIC, before the point
-_MOST_DECIMALS = 16_383  # and behind it
+_MOST_DECIMALS = 16_383  # and after it
 
 
 def postgres_unsupported_values(table: TargetTable) -> list[UnsupportedValue]:
-    """Every kind of value that PostgreSQL refuses."""
+    """Return every kind of value that PostgreSQL refuses."""
     documents = [c.name for c in table.columns if postgres_type(c) == "jsonb"]
     return [
         *zero_characters(table, "PostgreSQL"),
-        *(unfit(name, "is no JSON that JSONB can hold", refused_by_jsonb) for name in documents),
+        *(unfit(name, "is not JSON that JSONB can hold", refused_by_jsonb) for name in documents),
         *_long_keys(table),
     ]
 
 
 def refused_by_jsonb(text: str) -> bool:
-    """Whether JSONB refuses a text: what MariaDB lets through is not always JSON."""
+    """Whether JSONB refuses a text; MariaDB accepts text that is not valid JSON."""
     try:
         written = json.dumps(read_json(text, _number), ensure_ascii=False)
-        written.encode()  # half of a surrogate pair is no character
+        written.encode()  # half of a surrogate pair is not a character
     except (ValueError, DecimalException, RecursionError):
         return True
     return _ZERO.search(written) is not None

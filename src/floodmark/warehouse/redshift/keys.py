@@ -1,7 +1,7 @@
-"""The key that a table of Redshift declares: Redshift does not enforce it, its planner trusts it.
+"""Primary keys in Redshift: not enforced, but trusted by its planner.
 
-A key that is not true makes queries wrong: SELECT DISTINCT may skip its work. So it is declared
-only where the loader keeps it true, and dropped where it no longer does.
+If a declared key has duplicates, queries return wrong results: SELECT DISTINCT may skip its work.
+So a key is declared only where the loader guarantees it, and dropped where it no longer does.
 """
 
 import re
@@ -16,9 +16,9 @@ _COLUMN = re.compile(r'"((?:[^"]|"")*)"|([^\s,()]+)')
 
 
 def declared_key(table: TargetTable) -> tuple[str, ...]:
-    """The key to declare for a new table; empty if Redshift could take two of its values for one.
+    """Return the key to declare for a new table; empty if two of its values could be equal.
 
-    Text is compared without its trailing blanks, so a key of text is never declared.
+    Redshift ignores trailing blanks when it compares text, so a text key is never declared.
     """
     columns = [table.column(name) for name in table.primary_key]
     if any(may_be_null(column) or column.arrow == "string" for column in columns):
@@ -27,12 +27,12 @@ def declared_key(table: TargetTable) -> tuple[str, ...]:
 
 
 def never_null(table: TargetTable) -> list[str]:
-    """The key's columns that are NOT NULL: Redshift enforces that, so the source must, too."""
+    """Return the key columns to declare NOT NULL, which Redshift does enforce."""
     return [name for name in table.primary_key if not may_be_null(table.column(name))]
 
 
 def key_query(schema: str, table: str) -> str:
-    """Ask for the name and the definition of a table's primary key."""
+    """Return the query for the name and definition of a table's primary key."""
     return (
         "SELECT k.conname, pg_get_constraintdef(k.oid) FROM pg_constraint AS k"  # noqa: S608
         " JOIN pg_class AS c ON c.oid = k.conrelid"
@@ -43,19 +43,19 @@ def key_query(schema: str, table: str) -> str:
 
 
 def key_columns(definition: str) -> tuple[str, ...]:
-    """The columns in `PRIMARY KEY (a, "b c")`."""
+    """Parse the columns of `PRIMARY KEY (a, "b c")`."""
     inside = definition.partition("(")[2]
     found = _COLUMN.finditer(inside)
     return tuple(match[2] or match[1].replace('""', '"') for match in found)
 
 
 def stays_true(declared: Sequence[str], merged: Sequence[str]) -> bool:
-    """Whether rows that are merged by one key are unique by a declared one."""
+    """Whether rows that are merged by one key are unique by the declared one."""
     return bool(merged) and set(merged) <= set(declared)
 
 
 def not_null_query(schema: str, table: str) -> str:
-    """Ask for the columns of a table that take no NULL."""
+    """Return the query for a table's NOT NULL columns."""
     return (
         "SELECT a.attname FROM pg_attribute AS a JOIN pg_class AS c ON c.oid = a.attrelid"  # noqa: S608
         " JOIN pg_namespace AS n ON n.oid = c.relnamespace"
@@ -65,5 +65,5 @@ def not_null_query(schema: str, table: str) -> str:
 
 
 def dropping_key(place: str, constraint: str) -> str:
-    """The statement that takes a declared key from a table; `place` is its full name, quoted."""
+    """Return the statement that drops a table's key; `place` is its full name, quoted."""
     return f"ALTER TABLE {place} DROP CONSTRAINT {quote(constraint)}"

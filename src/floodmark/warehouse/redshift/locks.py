@@ -1,30 +1,30 @@
-"""Loads of Redshift that keep out of each other's way.
+"""Locks that serialize loads into Redshift.
 
-Nothing in Redshift keeps a row from being there twice: keys are declared, never enforced. LOCK has
-one mode, which keeps readers out, too, so neither the target's table nor the ledger is locked, but
-empty tables that nobody reads: one for each target table, and one for the ledger.
+Redshift does not enforce keys, so nothing else prevents duplicate rows. LOCK has only one mode,
+which also blocks readers, so neither the target's table nor the ledger is locked, but empty tables
+that nobody reads: one for each target table, and one for the ledger.
 
 | step of the load's transaction | a crash right after it leaves |
 | --- | --- |
-| LOCK the target table's lock: from now on, what its last holder committed is seen | nothing |
-| another session: what does the ledger say? | nothing |
+| LOCK the target table's lock table, so that its last holder's commit is visible | nothing |
+| another session: read the ledger's entries | nothing |
 | COPY, merge | nothing |
-| LOCK the ledger's lock, `floodmark_lock` | nothing |
-| another session: does the ledger still say the same? if not, all over again | nothing |
+| LOCK the ledger's lock table, `floodmark_lock` | nothing |
+| another session: check that the entries have not changed, else start over | nothing |
 | ledger, COMMIT | all of it |
 
-A lock ends with its session, however that ends. Loads of different tables meet only in the last
-three steps, which take moments.
+A lock ends with its session. Loads of different tables wait for each other only in the last three
+steps, which are short.
 
 The transaction itself never reads the ledger: of two that both read and write a table, serializable
-isolation undoes one (error 1023), and a long load would never come to its end beside short ones.
-The other session sees what is committed by now; it never waits for the load, which has not written
-to the ledger yet when it asks.
+isolation rolls one back (error 1023), and a long load would starve among short ones. The other
+session sees what is committed; it never waits for the load, which has not written to the ledger
+yet.
 
-Loads of the version before hold `floodmark_lock` all the time. What one of them commits during a
-load changes what the ledger says of the table, so that load begins again; and it reads the ledger
-only when it has the lock, so it sees what a load has committed. If each waits for the other,
-Redshift ends one of them, and that one is tried again.
+Loads of the previous version hold `floodmark_lock` all the time. If one of them commits during a
+load, the table's entries in the ledger change, and that load starts over; and it reads the ledger
+only while it holds the lock, so it sees what a load has committed. If they deadlock, Redshift
+cancels one of them, and that one is retried.
 """
 
 import time
@@ -42,14 +42,14 @@ from floodmark.warehouse.sql_target import SqlTarget
 _LOCK = "floodmark_lock"
 _DIGITS = 16
 _NO_TABLE = "42P01"
-_FRESH_SECONDS = 60.0  # a session that was idle for longer may be gone without notice
+_FRESH_SECONDS = 60.0  # a session that was idle for longer may have been dropped silently
 
 
 class LockingTarget(SqlTarget):
-    """Locks tables for a load, and looks at the ledger beside it."""
+    """Locks tables for a load, and reads the ledger in a second session."""
 
     quiet_seconds = 600.0
-    """How long a statement may go without an answer before another session asks why."""
+    """How long a statement may run before another session checks that it is alive."""
 
     _session: RedshiftSession
     _connection: RedshiftConnection
@@ -58,7 +58,7 @@ class LockingTarget(SqlTarget):
     _found: tuple[Any, ...] = ()
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._session.close()
         if self._beside is not None:
             self._beside.close()
@@ -76,14 +76,14 @@ class LockingTarget(SqlTarget):
         if self._entries(batch) != self._found:
             raise PassingConflict(
                 f"{batch.table_name}: another load into {batch.table.name} was committed meanwhile",
-                hint="run it again when no other load of this table runs",
+                hint="run it again when no other load of this table is running",
             )
 
     def _lock_ledger(self) -> None:
         self._lock(_LOCK)
 
     def _lock(self, name: str, *others: str) -> None:
-        """Lock a table of ours; the transaction begins again if one of them is to be made first."""
+        """Lock a lock table; restart the transaction if one must be created first."""
         try:
             self._execute(f"LOCK TABLE {self._name(name)}")
             lacking = [other for other in others if not self._columns_of(other)]
@@ -99,7 +99,7 @@ class LockingTarget(SqlTarget):
             self._execute(f"LOCK TABLE {self._name(name)}")
 
     def _entries(self, batch: LoadBatch) -> tuple[Any, ...]:
-        """What changes with every entry of a source table, or into its target table."""
+        """Return values that change with every ledger entry of the source or target table."""
         return self._look(
             f"SELECT COUNT(*), MAX(loaded_at) FROM {self._name(LEDGER)}"  # noqa: S608
             " WHERE table_name = $1 OR target_table = $2",
@@ -120,5 +120,5 @@ class LockingTarget(SqlTarget):
 
 
 def lock_name(table: str) -> str:
-    """The name of a target table's lock."""
+    """Return the name of a target table's lock table."""
     return f"{_LOCK}_{sha256(table.encode()).hexdigest()[:_DIGITS]}"

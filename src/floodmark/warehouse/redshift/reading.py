@@ -1,4 +1,4 @@
-"""Rows of Redshift, read back: through a cursor, or by UNLOAD where they are many."""
+"""Read rows back from Redshift: through a cursor, or by UNLOAD if there are many."""
 
 import secrets
 from collections.abc import Iterator, Sequence
@@ -26,7 +26,7 @@ from floodmark.warehouse.redshift.unload import (
 from floodmark.warehouse.sql_dialect import quote
 from floodmark.warehouse.sql_target import SqlTarget
 
-_FETCH_ROWS = 1000  # more at once is not for clusters of a single node
+_FETCH_ROWS = 1000  # the limit on single-node clusters
 _NUMBER = Column("c0", "int", False, "int32")
 
 
@@ -34,7 +34,7 @@ class RedshiftReading(SqlTarget):
     """Reads rows back."""
 
     unload_rows = 200_000
-    """From so many rows on, what is read back goes through the lake rather than a cursor."""
+    """Number of rows from which UNLOAD is used instead of a cursor."""
 
     _lake: str
     _lake_settings: LakeSettings
@@ -42,7 +42,7 @@ class RedshiftReading(SqlTarget):
 
     @cached_property
     def _objects(self) -> ObjectStore:
-        """The lake, unless it was given: a reader seldom needs it."""
+        """Open the lake when it is first needed; a reader seldom needs it."""
         return open_lake(self._lake_settings, RetrySettings())
 
     def _read_value(self, column: Column, held: str) -> str:
@@ -75,18 +75,18 @@ class RedshiftReading(SqlTarget):
             self._remove(folder)
 
     def _unload(self, statement: str, kinds: Sequence[str], folder: str) -> int:
-        """Write a query's rows to a folder of the lake, and say how many there are."""
+        """Write a query's rows to a folder of the lake, and return their number."""
         place = f"{self._lake}/{folder}"
         self._execute(unload_statement(statement, kinds, place, self._authorization))
         return int(self._query("SELECT pg_last_unload_count()")[0][0])
 
     def _remove(self, folder: str) -> None:
-        with suppress(StorageError):  # nobody needs it any more; 's3clean' finds it
+        with suppress(StorageError):  # no longer needed; 's3clean' finds it
             for info in list(self._objects.list_objects(folder)):
                 self._objects.delete(info.key)
 
     def _fetched(self, statement: str, columns: Sequence[Column]) -> Iterator[pa.RecordBatch]:
-        self._begin()  # without a cursor, the driver holds all rows of an answer
+        self._begin()  # without a cursor, the driver holds all rows in memory
         try:
             self._execute(f"DECLARE floodmark_rows CURSOR FOR {statement}")
             while rows := self._query(f"FETCH FORWARD {_FETCH_ROWS} FROM floodmark_rows"):
@@ -102,7 +102,7 @@ class RedshiftReading(SqlTarget):
             self._rollback()
 
     def _probe_unload(self) -> Iterator[tuple[str, str]]:
-        """Say what keeps rows from being unloaded, if anything does: only verification needs it."""
+        """Report why UNLOAD fails, if it does; only verification needs it."""
         folder = f"{UNLOADS}{secrets.token_hex(8)}/"
         try:
             unloaded = self._unload("SELECT 1 AS c0", ["INTEGER"], folder)

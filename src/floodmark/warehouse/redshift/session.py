@@ -1,4 +1,4 @@
-"""A session with Redshift: statements, and errors translated by their code."""
+"""A Redshift session: run statements, translate errors by code."""
 
 import socket
 import struct
@@ -26,17 +26,17 @@ from floodmark.warehouse.target import Unrepresentable
 
 CONNECT_SECONDS = 30
 
-# A server that closes the connection shows itself in many ways, the last being a cut-off message.
+# The driver reports a closed connection in many ways, the last being a truncated message.
 _LOST = (InterfaceError, OperationalError, OSError, struct.error)
 
 _PASSING = {"40001", "40P01"}  # could not serialize, deadlock
-# Redshift's own: not serializable, a relation that is not in the snapshot, and what comes with the
-# code of an internal error when somebody else drops, renames or refreshes something.
+# Redshift's own: not serializable, a relation that is not in the snapshot, and messages with the
+# code of an internal error when another session drops, renames or refreshes an object.
 _PASSING_NUMBERS = ("1023", "1018")
 _PASSING_WORDS = ("conflict with concurrent transaction", "could not open relation with OID")
 
-# A value that is none of its type. Most errors about data have the code of an internal error, and
-# are known by their words; those of S3 come as "Spectrum Scan Error", too.
+# A value that is invalid for its type. Most errors about data have the code of an internal error,
+# and are recognized by their text; those of S3 are also "Spectrum Scan Error".
 _DATA_CLASS = "22"
 _DATA_WORDS = ("Spectrum Scan Error", "stl_load_errors", "JSON", "String value exceeds")
 _NO_DATA_WORDS = (
@@ -50,23 +50,23 @@ _HINTS = {
     "28P01": "check 'user' and 'password' of the connection",
     "3D000": "check 'database' of the connection",
     "3F000": "check 'schema' of the connection, or create it",
-    "42501": "grant the user what it lacks",
-    "57014": "somebody or a rule of the workload manager cancelled it; run it again",
+    "42501": "grant the user the missing privilege",
+    "57014": "a user or a workload management rule cancelled it; run it again",
 }
 _IAM_HINT = (
-    "with 'iam', the database must have this user: docs/guides/redshift-permissions.md; if it has"
-    " worked for an hour, the password is over: run it again"
+    "with 'iam', the database must have this user: docs/guides/redshift-permissions.md; after an"
+    " hour, the temporary password may have expired: run it again"
 )
 _WORD_HINTS = {
     "PermanentRedirect": "the lake's bucket must be in the region of the cluster: COPY of Parquet"
-    " knows no REGION",
+    " has no REGION option",
     "not authorized to assume": "attach the role of 'iam_role' to the cluster or workgroup",
     "Access Denied": "let the role read the lake: docs/guides/redshift-permissions.md",
 }
 
 
 class StatementFailed(FloodmarkError):
-    """Redshift refused a statement. `code` is its SQLSTATE, which seldom tells why."""
+    """Redshift refused a statement. `code` is its SQLSTATE, which is rarely specific."""
 
     def __init__(self, message: str, code: str, *, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
@@ -74,11 +74,11 @@ class StatementFailed(FloodmarkError):
 
 
 class DataRefused(StatementFailed, Unrepresentable):
-    """Redshift refused a statement for a value in it."""
+    """Redshift refused a statement because of a value."""
 
 
 class RedshiftSession:
-    """One connection, in autocommit: transactions begin and end by statements."""
+    """One connection, in autocommit: transactions begin and end with statements."""
 
     def __init__(self, connection: RedshiftConnection) -> None:
         self._place = f"Redshift at {connection.host}:{connection.port}"
@@ -87,10 +87,10 @@ class RedshiftSession:
         self._secrets = tuple(secret.reveal() for secret in keys if secret is not None)
         self._connection = self._connect(connection)
         self._connection.autocommit = True
-        # In hexadecimal digits, as they come; the driver would take the bytes for text in UTF-8.
+        # Keep the hexadecimal digits; the driver would decode the bytes as UTF-8.
         self._connection.redshift_types[RedshiftOID.VARBYTE] = (FC_TEXT, text_recv)
         self.busy_since: float | None = None
-        """When the statement began that is not answered yet."""
+        """When the running statement began."""
         self._given_up = ""
         try:
             self.run("SET timezone TO 'UTC'")
@@ -111,12 +111,12 @@ class RedshiftSession:
     def run(self, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """Run a statement and return its rows; `$1`, `$2` … stand for the values.
 
-        PassingConflict if another transaction was in the way, StatementFailed if Redshift refuses.
+        PassingConflict if another transaction interfered, StatementFailed if Redshift refuses.
         """
         return self._run(statement, values)[0]
 
     def execute(self, statement: str, values: Sequence[object] = ()) -> int:
-        """Run a statement and return how many rows it wrote, -1 if Redshift does not say."""
+        """Run a statement and return the number of rows it wrote, -1 if unknown."""
         return self._run(statement, values)[1]
 
     def _run(self, statement: str, values: Sequence[object]) -> tuple[list[tuple[Any, ...]], int]:
@@ -124,7 +124,7 @@ class RedshiftSession:
         try:
             cursor = self._connection.cursor()
             if values:
-                cursor.paramstyle = "qmark"  # leaves the server's own $1 as they are
+                cursor.paramstyle = "qmark"  # leaves the server's own $1 alone
                 cursor.execute(statement, tuple(values))
             else:
                 cursor.execute(statement)
@@ -143,23 +143,23 @@ class RedshiftSession:
             self.busy_since = None
 
     def give_up(self, reason: str) -> None:
-        """End a statement that another thread runs, as if the connection had been lost."""
+        """Abort a statement of another thread, as if the connection had been lost."""
         self._given_up = f": {reason}"
         with suppress(OSError):
             self._connection._usock.shutdown(socket.SHUT_RDWR)  # noqa: SLF001
 
     @property
     def encryption(self) -> Encryption:
-        """What protects the connection."""
+        """Return how the connection is encrypted."""
         return encryption_of(self._connection._usock)  # noqa: SLF001 - it shows it nowhere else
 
     def roll_back(self) -> None:
-        """Undo the transaction, if there is one and the connection still stands."""
+        """Roll the transaction back, if there is one and the connection is alive."""
         with suppress(FloodmarkError):
             self.run("ROLLBACK")
 
     def close(self) -> None:
-        """Hang up; no error if the connection is gone already."""
+        """Close the connection; no error if it is lost already."""
         with suppress(*_LOST):
             self._connection.close()
 
@@ -175,15 +175,15 @@ class RedshiftSession:
                     user=connection.user,
                     password=password,
                     ssl=tls is not None,
-                    # It would tolerate another host name if it were not given.
+                    # Without it, the driver would accept a certificate for another host name.
                     sslmode="verify-ca" if tls and tls.verify == "ca" else "verify-full",
                     timeout=CONNECT_SECONDS,
-                    # What is silent for long may have been forgotten by a device in between.
+                    # A firewall or NAT may silently drop an idle connection.
                     tcp_keepalive_idle=30,
                     tcp_keepalive_interval=10,
                     tcp_keepalive_count=3,
                     application_name=connection.application_name,
-                    # None is ever repeated, and its tables may be others by then.
+                    # No statement is repeated, and tables may change in between.
                     max_prepared_statements=0,
                 )
         except (*_LOST, Error) as error:
@@ -194,13 +194,13 @@ class RedshiftSession:
                 raise failure from error
             raise FloodmarkError(
                 f"cannot connect to {self._place}: {reason}",
-                hint="check 'host' and 'port' of the connection, and the way there",
+                hint="check 'host' and 'port' of the connection, and the network",
             ) from error
         made._usock.settimeout(None)  # noqa: SLF001 - a COPY takes as long as it takes
         return made
 
     def _failure(self, error: Exception) -> FloodmarkError | None:
-        """What the server's own answer means; None if there was none."""
+        """Translate the server's error; None if it did not send one."""
         answer = error.args[0] if error.args else None
         if not isinstance(answer, dict):
             return None
@@ -209,8 +209,8 @@ class RedshiftSession:
         text = self._redacted("; ".join(filter(None, parts)))
         if code in _PASSING or _is_passing(message):
             return PassingConflict(
-                f"{self._place}: another transaction was in the way: {text}",
-                hint="run it again when fewer others write to the same tables",
+                f"{self._place}: conflict with another transaction: {text}",
+                hint="run it again when fewer sessions write to the same tables",
             )
         failed = DataRefused if _is_about_data(code, text) else StatementFailed
         if self._by_iam and code.startswith("28"):
@@ -230,7 +230,7 @@ def _is_refusal(error: Exception) -> bool:
 
 
 def literal(text: str) -> str:
-    """A text as a literal, in which Redshift takes a backslash for the start of an escape."""
+    """Return a text literal; in Redshift, a backslash starts an escape."""
     return "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
 
 
@@ -246,7 +246,7 @@ def _is_about_data(code: str, text: str) -> bool:
 
 
 def _context(detail: str) -> list[str]:
-    """What is worth reading of an error's detail: Redshift makes a table of it."""
+    """Return the useful lines of an error's detail, which Redshift formats as a table."""
     lines = [line.strip() for line in detail.splitlines() if set(line.strip()) - {"-"}]
     fields = dict(line.split(":", 1) for line in lines if ":" in line)
     if "context" in fields:

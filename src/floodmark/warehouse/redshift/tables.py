@@ -1,4 +1,4 @@
-"""How tables of Redshift are made, and changed where the source's schema changes."""
+"""Create tables in Redshift, and change them when the source's schema changes."""
 
 from collections.abc import Sequence
 
@@ -50,11 +50,13 @@ class RedshiftTables(SqlTarget):
         for key, columns in named.items():
             for name in map(folded, columns):
                 if name not in [column.name for column in table.columns]:
-                    raise ConfigError(f"{key} of {table.name} names {name!r}, no column")
+                    raise ConfigError(
+                        f"{key} of {table.name} names {name!r}, which is not a column"
+                    )
         if settings.distkey and table.column(folded(settings.distkey)).arrow == "binary":
             raise ConfigError(
                 f"distkey of {table.name} names {settings.distkey!r}, which is binary",
-                hint="Redshift distributes by no VARBYTE: name another column, or none",
+                hint="Redshift cannot distribute by VARBYTE: name another column, or none",
             )
         statement = super()._create_statement(table)
         if settings.diststyle:
@@ -80,14 +82,14 @@ class RedshiftTables(SqlTarget):
         done = []
         constraint, declared = self._declared_key(table.name)
         if declared and not stays_true(declared, table.primary_key):
-            self._drop_key(table.name, constraint, "rows are not loaded by it")
+            self._drop_key(table.name, constraint, "rows are loaded by another key")
             done.append(f"dropped the primary key of {table.name}")
         rows = self._query(not_null_query(self._schema, table.name))
         strict = {name for (name,) in rows}
         for column in table.columns:
             if column.name in strict and column.nullable:
                 self._allow_null(table.name, column.name, found[column.name])
-                done.append(f"let {table.name}.{column.name} be NULL")
+                done.append(f"dropped NOT NULL of {table.name}.{column.name}")
         return done + super()._adapt(table, found)
 
     def _widen(self, table: str, column: str, kind: str) -> None:
@@ -97,14 +99,16 @@ class RedshiftTables(SqlTarget):
         check_widening(name, column, old, kind, role)
         if grows_in_place(old, kind, role):
             if role.constraint:
-                self._drop_key(table, role.constraint, f"{column} could not become {kind} with it")
+                self._drop_key(
+                    table, role.constraint, f"it prevents the change of {column} to {kind}"
+                )
             self._execute(f"ALTER TABLE {name} ALTER COLUMN {quote(column)} TYPE {kind}")
             return
-        message = f"{table}.{column} becomes {kind}: every row of the table is rewritten for that"
+        message = f"{table}.{column} becomes {kind}: this rewrites every row of the table"
         self._rewrite(table, column, kind, role, message)
 
     def _rewrite(self, table: str, column: str, kind: str, role: Role, message: str) -> None:
-        """Replace a column by another one that holds its values."""
+        """Replace a column with a wider one that holds its values."""
         if role.constraint:
             message += ", and its PRIMARY KEY is no longer declared"
         self.report(Notice("info", message, "widening"))
@@ -116,11 +120,11 @@ class RedshiftTables(SqlTarget):
     def _allow_null(self, table: str, column: str, kind: str) -> None:
         role = self._role(table, column)
         check_widening(self._name(table), column, kind, f"{kind} NULL", role, in_place=False)
-        message = f"{table}.{column} may be NULL now: every row of the table is rewritten for that"
+        message = f"{table}.{column} may be NULL now: this rewrites every row of the table"
         self._rewrite(table, column, kind, role, message)
 
     def _declared_key(self, table: str) -> tuple[str, tuple[str, ...]]:
-        """The name and the columns of a table's primary key; empty if it declares none."""
+        """Return the name and columns of a table's primary key; empty if it has none."""
         for constraint, definition in self._query(key_query(self._schema, table)):
             return str(constraint), key_columns(str(definition))
         return "", ()
@@ -135,8 +139,8 @@ class RedshiftTables(SqlTarget):
         found = [(r[0], r[1], r[2], r[3]) for r in self._query(roles_query(self._schema, table))]
         if (role := role_of(column, found, views)) is None:
             raise FloodmarkError(
-                f"{table}.{column} is to be widened, and svv_redshift_columns does not show it",
-                hint="let the user own the table",
+                f"{table}.{column} must be widened, but svv_redshift_columns does not show it",
+                hint="make the user the owner of the table",
             )
         constraint, key = self._declared_key(table)
         return structs.replace(role, constraint=constraint) if column in key else role
@@ -145,16 +149,16 @@ class RedshiftTables(SqlTarget):
         return granting(self._name(table), self.grants, {"group": "GROUP", "role": "ROLE"})
 
     def check_grants(self, name: str) -> None:
-        """Look for users and groups that the table will be granted to; roles may be hidden."""
-        wanted = [who for who in grantees(self.grants) if who.kind in ("user", "group")]
-        if not wanted or self._columns_of(folded(name)):
+        """Check that users and groups exist; roles may not be visible."""
+        expected = [who for who in grantees(self.grants) if who.kind in ("user", "group")]
+        if not expected or self._columns_of(folded(name)):
             return
         try:
             known = {("user", user) for (user,) in self._query("SELECT usename FROM pg_user")}
             known |= {("group", group) for (group,) in self._query("SELECT groname FROM pg_group")}
         except StatementFailed:
-            return  # GRANT itself will tell
-        names = [who.name for who in wanted if (who.kind, folded(who.name)) not in known]
+            return  # GRANT itself will fail
+        names = [who.name for who in expected if (who.kind, folded(who.name)) not in known]
         refuse_unknown("Redshift", name, names)
 
     def _run_together(self, statements: Sequence[str]) -> None:

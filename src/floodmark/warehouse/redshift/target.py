@@ -1,4 +1,4 @@
-"""Amazon Redshift: reads the lake itself, by one COPY a load."""
+"""Amazon Redshift: one COPY a load, straight from the lake."""
 
 import json
 import re
@@ -49,11 +49,11 @@ from floodmark.warehouse.target import SchemaConflict, TargetFacts, Unrepresenta
 from floodmark.warehouse.unsupported_values import UnsupportedValue, may_be_null
 
 _LOADS = "loads/"
-_LONGEST_NAME = 127  # bytes; Redshift cuts what is longer
+_LONGEST_NAME = 127  # bytes; Redshift truncates longer names
 _NO_SETTINGS = TableSettings()
 _ERRORS_SHOWN = 3
 
-# Another loader defined it at the same moment: schema, table, column, or its catalog entry.
+# Another loader created it concurrently: schema, table, column, or its catalog entry.
 _EXISTS = {"42P06", "42P07", "42701", "42710", "23505"}
 _NO_SCHEMA = "3F000"
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]")
@@ -88,23 +88,23 @@ class RedshiftTarget(LockingTarget, RedshiftTables, RedshiftReading):
         self._session = RedshiftSession(connection)
 
     def encryption(self) -> Encryption:
-        """What protects the connection."""
+        """Return how the connection is encrypted."""
         return self._session.encryption
 
     def column_type(self, column: Column) -> str:
-        """Redshift's type for a column."""
+        """Return Redshift's type for a column."""
         return redshift_type(column, json=self._json)
 
     def _inserted(self, column: Column, held: str) -> str:
         name = quote(column.name)
         if held == SUPER:
             return f"JSON_PARSE({name})"
-        # How Redshift converts a number to another width by itself is not written anywhere.
+        # How Redshift implicitly converts a number to another width is not documented.
         wider = held.startswith("DECIMAL") and held != staging_type(column)
         return f"CAST({name} AS {held})" if wider else name
 
     def is_text(self, held: str, kind: str) -> bool:
-        """A VARCHAR must be long enough."""
+        """Whether a column is a VARCHAR that is long enough."""
         return is_text(held, kind)
 
     def _as_text(self, name: str, kind: str, held: str) -> str:
@@ -126,7 +126,7 @@ class RedshiftTarget(LockingTarget, RedshiftTables, RedshiftReading):
 
     def _key_parts(self, column: Column, place: str = "") -> list[str]:
         name = f"{place}{quote(column.name)}"
-        # Trailing blanks do not count when text is compared; in some databases, case does not.
+        # Text comparison ignores trailing blanks, and in some databases case.
         return [name, f"MD5({name})"] if column.arrow == "string" else [name]
 
     def _counted_parts(self, column: Column) -> list[str]:
@@ -134,7 +134,7 @@ class RedshiftTarget(LockingTarget, RedshiftTables, RedshiftReading):
         return [*parts, f"LENGTH({parts[0]})"] if column.arrow == "string" else parts
 
     def widens(self, old: str, new: str) -> bool:
-        """Whether every value of the old type is one of the new."""
+        """Whether the new type can hold every value of the old one."""
         return widens(old, new)
 
     def _text(self, value: str) -> str:
@@ -148,18 +148,18 @@ class RedshiftTarget(LockingTarget, RedshiftTables, RedshiftReading):
             if len(name.encode()) > _LONGEST_NAME:
                 raise SchemaConflict(
                     f"the name {name!r} is longer than the {_LONGEST_NAME} bytes that Redshift"
-                    " tells apart",
+                    " keeps",
                     hint="give the table a shorter 'target_name', or leave the column out with"
                     " 'exclude'",
                 )
         for column in table.columns:
             if not fits(column):
                 raise SchemaConflict(
-                    f"{table.name}.{column.name} is {column.type}, and Redshift has no more than"
+                    f"{table.name}.{column.name} is {column.type}, but Redshift allows at most"
                     f" {MOST_SCALE} digits after the point",
                     hint=f"leave it out: exclude: [{column.name}]",
                 )
-        # Redshift keeps names in lower case, also quoted ones: the letters of ASCII.
+        # Redshift folds ASCII letters of names to lower case, even in quotes.
         return structs.replace(
             table,
             name=_folded(table.name),
@@ -171,8 +171,8 @@ class RedshiftTarget(LockingTarget, RedshiftTables, RedshiftReading):
     def _stage_chunks(self, batch: LoadBatch, chunks: Sequence[LoadChunk]) -> int:
         for name in (STAGING, NEWEST):
             self._execute(f"DROP TABLE IF EXISTS {name}")
-        # COPY matches columns by position: the order here is that of the files. Nothing is gained
-        # by compressing rows that are read once; without an encoding, Redshift would look for one.
+        # COPY matches columns by position: the order here is that of the files. Compression does
+        # not pay for rows that are read once; without an encoding, Redshift would choose one.
         columns = ", ".join(
             f"{quote(c.name)} {staging_type(c)} ENCODE RAW" for c in batch.table.columns
         )
@@ -187,7 +187,7 @@ class RedshiftTarget(LockingTarget, RedshiftTables, RedshiftReading):
             self._copy(into, f"{_LOADS}{batch.session_id}/{name}/", files)
 
     def _insert_at_once(self, batch: LoadBatch, chunks: Sequence[LoadChunk]) -> int | None:
-        """Copy straight into a table where no row is replaced: rows are written once."""
+        """Copy straight into a table if no row is replaced, which writes rows only once."""
         table, target = batch.table, self._name(batch.table.name)
         merges = bool(table.primary_key) and not batch.reload
         key = [table.column(name) for name in table.primary_key]
@@ -199,7 +199,7 @@ class RedshiftTarget(LockingTarget, RedshiftTables, RedshiftReading):
         self._copy_chunks(target, batch, chunks)
         rows = self._count_rows(target) - held
         if merges:
-            # By their text: of a declared key, Redshift may take it for granted that it is unique.
+            # By text: Redshift may assume that a declared key is unique.
             keys = ", ".join(self._key_text(column) for column in key)
             if self._count_rows(f"(SELECT DISTINCT {keys} FROM {target}) AS keys") < rows:  # noqa: S608
                 self._execute(f"DELETE FROM {target}")  # noqa: S608
@@ -207,7 +207,7 @@ class RedshiftTarget(LockingTarget, RedshiftTables, RedshiftReading):
         return rows
 
     def _takes_files(self, table: TargetTable) -> bool:
-        """Whether a table has the columns of the data files, in their order and of their types."""
+        """Whether a table has the columns of the data files, in the same order and types."""
         wanted = [(column.name, staging_type(column)) for column in table.columns]
         return list(self._columns_of(table.name).items()) == wanted
 
@@ -218,7 +218,7 @@ class RedshiftTarget(LockingTarget, RedshiftTables, RedshiftReading):
         return self._as_text(name, staging_type(column), "VARCHAR(64)")
 
     def probe(self) -> TargetFacts:
-        """Have it read a file of the lake, too: only a real COPY shows role, region and codec."""
+        """Also COPY a file from the lake: only that tests role, region and codec."""
         facts = super().probe()
         sink = pa.BufferOutputStream()
         pq.write_table(pa.table({"n": [1]}), sink, compression=self._codec)
@@ -236,7 +236,7 @@ class RedshiftTarget(LockingTarget, RedshiftTables, RedshiftReading):
         return structs.replace(facts, remarks=tuple(self._probe_unload()))
 
     def _copy(self, into: str, folder: str, files: Sequence[tuple[str, int]]) -> None:
-        """Copy files of the lake into a table, by way of a list of them in a folder of the lake."""
+        """COPY files of the lake into a table, using a manifest in a folder of the lake."""
         key = f"{folder}{secrets.token_hex(8)}.manifest"
         source = literal(f"{self._lake}/{key}")
         self._objects.put(key, copy_manifest(self._lake, files))
@@ -245,17 +245,17 @@ class RedshiftTarget(LockingTarget, RedshiftTables, RedshiftReading):
                 f"COPY {into} FROM {source} {self._authorization} FORMAT AS PARQUET MANIFEST"
             )
         except StatementFailed as error:
-            # The transaction is over, and only outside of it may something be asked.
+            # The transaction failed; load errors can be queried only outside of it.
             self._rollback()
             found = self._load_errors()
             failed = Unrepresentable if found or isinstance(error, DataRefused) else FloodmarkError
             hint = error.hint or f"the files are named in {self._lake}/{key}"
             if self._endpoint and failed is FloodmarkError:
-                hint += f"; Redshift reads S3 of AWS, and nothing of the lake's {self._endpoint}"
+                hint += f"; Redshift reads from AWS S3 only, not from the lake's {self._endpoint}"
             raise failed(
                 "\n  ".join([f"COPY failed: {error.message}", *found]), hint=hint
             ) from error
-        with suppress(StorageError):  # nobody needs it any more; it may as well stay
+        with suppress(StorageError):  # no longer needed, but harmless
             self._objects.delete(key)
 
     def _after_load(self, table: TargetTable) -> None:
@@ -268,7 +268,7 @@ class RedshiftTarget(LockingTarget, RedshiftTables, RedshiftReading):
             self.report(Notice("warning", message, "analyze"))
 
     def _load_errors(self) -> list[str]:
-        """What Redshift noted of this session's failed COPY; not of every failure it does."""
+        """Return Redshift's records of this session's failed COPY, if there are any."""
         with suppress(FloodmarkError):
             rows = self._query(
                 "SELECT TRIM(column_name), TRIM(column_type), TRIM(column_length),"  # noqa: S608
@@ -280,7 +280,7 @@ class RedshiftTarget(LockingTarget, RedshiftTables, RedshiftReading):
         return []
 
     def _stage(self, table: TargetTable, paths: Sequence[str]) -> int:
-        raise NotImplementedError("COPY needs the files' sizes, too")
+        raise NotImplementedError("COPY also needs the files' sizes")
 
     def _columns_of(self, name: str) -> dict[str, str]:
         rows = self._query(
@@ -296,7 +296,7 @@ class RedshiftTarget(LockingTarget, RedshiftTables, RedshiftReading):
         return f"{quote(self._schema)}.{quote(table)}"
 
     def _ledger_key(self, columns: Sequence[str]) -> str:  # noqa: ARG002
-        return ""  # it would not be enforced: locks keep the ledger right
+        return ""  # it would not be enforced: locks protect the ledger
 
     def _create(self, *statements: str) -> None:
         try:
@@ -339,9 +339,9 @@ class RedshiftTarget(LockingTarget, RedshiftTables, RedshiftReading):
 
 
 def copy_manifest(lake: str, files: Sequence[tuple[str, int]]) -> bytes:
-    """The list of files that a COPY reads: all of them, at the size that they were written with.
+    """Return the manifest of a COPY: files and their sizes.
 
-    Without `mandatory` a missing file would be passed over in silence.
+    Without `mandatory`, COPY would silently skip a missing file.
     """
     entries = [
         {"url": f"{lake}/{path}", "mandatory": True, "meta": {"content_length": size}}
@@ -351,7 +351,7 @@ def copy_manifest(lake: str, files: Sequence[tuple[str, int]]) -> bytes:
 
 
 def _authorization(connection: RedshiftConnection) -> str:
-    """How a COPY says who reads the lake. Of keys, Parquet takes the older spelling only."""
+    """Return the authorization clause of a COPY. With keys, Parquet needs the older syntax."""
     key, secret = connection.access_key_id, connection.secret_access_key
     if connection.iam_role and not (key or secret):
         role = connection.iam_role
@@ -362,7 +362,7 @@ def _authorization(connection: RedshiftConnection) -> str:
             given += f";token={connection.session_token.reveal()}"
         return f"CREDENTIALS {literal(given)}"
     raise ConfigError(
-        f"Redshift at {connection.host} must know how to read the lake",
+        f"Redshift at {connection.host} has no authorization to read the lake",
         hint="set 'iam_role' of the connection, or else both 'access_key_id' and"
         " 'secret_access_key'",
     )

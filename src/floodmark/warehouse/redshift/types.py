@@ -1,7 +1,7 @@
-"""Redshift's types: which one holds a column, and which one grows into which.
+"""Redshift's types: which one holds a column, and which can be widened to which.
 
-A VARCHAR counts bytes, and a character of MySQL may take four of them in UTF-8. There is nothing
-unsigned. Values are bounded: what is longer than the longest VARCHAR does not fit at all.
+A VARCHAR counts bytes, and a character of MySQL may take four of them in UTF-8. There are no
+unsigned types. Text longer than the longest VARCHAR is not supported.
 """
 
 import re
@@ -26,18 +26,18 @@ _TYPES = {
     "timestamp[us]": "TIMESTAMP",
     "timestamp[us, UTC]": "TIMESTAMPTZ",
 }
-# By how much sign, point and leading zero lengthen a decimal's digits.
+# Extra characters of a decimal: sign, point and leading zero.
 _DECIMAL_MARKS = 3
 _BINARY_BYTES = {"tinyblob": 255, "blob": 65_535}
 _TEXT_CHARACTERS = {"tinytext": 255}
-# MariaDB's types that are shown in ASCII; an INET6 may end in an IPv4 address.
+# MariaDB's types that are ASCII text; an INET6 may end in an IPv4 address.
 _ASCII = {"time": 17, "uuid": 36, "inet4": 15, "inet6": 45}
 
 _UPPER = {ord(letter): letter.lower() for letter in ascii_uppercase}
 _SOURCE = re.compile(r"(\w+)\s*(?:\((.*)\))?", re.DOTALL)
 _MEMBER = re.compile(r"'((?:[^']|'')*)'")
 
-# What Redshift's catalog calls a type, and what we call it.
+# Names of types in Redshift's catalog, and ours.
 _SHOWN = {
     "character varying": "VARCHAR",
     "numeric": "DECIMAL",
@@ -67,12 +67,12 @@ _TEXT_BYTES = {
 
 
 def folded(name: str) -> str:
-    """A name as Redshift keeps it: the letters of ASCII in lower case, also in quotes."""
+    """Return a name as Redshift stores it: ASCII letters in lower case, even in quotes."""
     return name.translate(_UPPER)
 
 
 def redshift_type(column: Column, *, json: str = "varchar") -> str:
-    """The type that holds every value of a column; `json` is what JSON becomes."""
+    """Return the type that holds every value of a column; `json` is the type for JSON."""
     if column.type == "json" and json == "super":
         return SUPER
     if column.arrow.startswith("decimal128"):
@@ -85,29 +85,29 @@ def redshift_type(column: Column, *, json: str = "varchar") -> str:
 
 
 def fits(column: Column) -> bool:
-    """Whether there is a type for a column at all: a DECIMAL(38,38) of MariaDB has none."""
+    """Whether Redshift has a type for a column: for a DECIMAL(38,38) of MariaDB it has none."""
     name, sizes = _parts(redshift_type(column))
     return name != "DECIMAL" or sizes[1] <= MOST_SCALE
 
 
 def staging_type(column: Column) -> str:
-    """The type of a column while it is staged.
+    """Return the type of a column while it is staged.
 
-    COPY reads Parquet the way Spectrum does, which knows no TIMESTAMPTZ. Moments are staged in UTC,
-    the session's zone, and become TIMESTAMPTZ when they are inserted.
+    COPY reads Parquet like Spectrum, which has no TIMESTAMPTZ. Instants are staged in UTC, the
+    session's zone, and become TIMESTAMPTZ when they are inserted.
     """
     kind = redshift_type(column)
     return "TIMESTAMP" if kind == "TIMESTAMPTZ" else kind
 
 
 def shown_type(text: str) -> str:
-    """Our name for a type as `format_type` shows it."""
+    """Convert a type from the spelling of `format_type` to ours."""
     name, bracket, size = text.partition("(")
     return _SHOWN.get(name.strip(), name.strip().upper()) + bracket + size.replace(" ", "")
 
 
 def widens(old: str, new: str) -> bool:
-    """Whether every value of the old type is one of the new."""
+    """Whether the new type can hold every value of the old one."""
     (old_name, old_sizes), (new_name, new_sizes) = _parts(old), _parts(new)
     if old_name in _DIGITS and new_name == "DECIMAL":
         return new_sizes[0] - new_sizes[1] >= _DIGITS[old_name]
@@ -122,9 +122,9 @@ def widens(old: str, new: str) -> bool:
 
 
 def is_text(held: str, kind: str) -> bool:
-    """Whether a column is a VARCHAR that is long enough for the text of a type's values.
+    """Whether a column is a VARCHAR that is long enough for a type's values as text.
 
-    The longest one takes anything: what is longer still is refused by COPY.
+    The longest VARCHAR counts as long enough: COPY refuses longer text.
     """
     (name, sizes), (kind_name, kind_sizes) = _parts(held), _parts(kind)
     if name != "VARCHAR" or kind_name == "VARCHAR":
@@ -137,7 +137,7 @@ def is_text(held: str, kind: str) -> bool:
 
 
 def can_grow(old: str, new: str) -> bool:
-    """Whether Redshift can give a column of the old type the new one in place."""
+    """Whether Redshift can change a column from the old type to the new one in place."""
     return old.startswith("VARCHAR") and new.startswith("VARCHAR") and widens(old, new)
 
 
@@ -166,7 +166,7 @@ def _varbyte(source: str) -> str:
 
 
 def _source(source: str) -> tuple[str, str]:
-    """A type's bare name, and what is in its brackets: `varchar(20)` has `20`."""
+    """Split a type into its name and its argument: `varchar(20)` has `20`."""
     found = _SOURCE.match(source)
     return (found[1].lower(), found[2] or "") if found else ("", "")
 

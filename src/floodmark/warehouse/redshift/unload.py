@@ -1,7 +1,7 @@
-"""Reading many rows back from Redshift by UNLOAD, through a scratch folder of the lake.
+"""Read many rows back from Redshift by UNLOAD, through a scratch folder of the lake.
 
-A cursor is held whole by the leader node, which limits its size. UNLOAD writes Parquet from every
-node, but no VARBYTE: that goes as hexadecimal text, which ends at the longest VARCHAR.
+A cursor's result is kept on the leader node, which limits its size. UNLOAD writes Parquet from
+every node, but no VARBYTE: that is unloaded as hexadecimal text, up to the longest VARCHAR.
 """
 
 import json
@@ -18,18 +18,18 @@ from floodmark.warehouse.redshift.session import literal
 from floodmark.warehouse.redshift.types import LONGEST_VARCHAR
 
 MOST_BYTES = LONGEST_VARCHAR // 2  # of a VARBYTE, in hexadecimal digits
-_FILE_MB = 64  # a file is read whole
+_FILE_MB = 64  # a file is read at once
 
 
 def size_query(statement: str, kinds: Sequence[str]) -> str:
-    """Ask how many rows a query has, and how long its longest VARBYTE is."""
+    """Return the query for the number of rows, and the length of the longest VARBYTE."""
     longest = [f"MAX(OCTET_LENGTH({name}))" for name, kind in _names(kinds) if _is_bytes(kind)]
     values = ", ".join(["COUNT(*)", *longest])
     return f"SELECT {values} FROM ({statement}) AS found"  # noqa: S608
 
 
 def unload_statement(statement: str, kinds: Sequence[str], place: str, authorization: str) -> str:
-    """The UNLOAD of a query whose columns are c0, c1 …, into files below a place in S3."""
+    """Return the UNLOAD of a query with columns c0, c1 …, into files below a place in S3."""
     values = ", ".join(f"{_unloaded(name, kind)} AS {name}" for name, kind in _names(kinds))
     query = f"SELECT {values} FROM ({statement}) AS found"  # noqa: S608
     return (
@@ -41,11 +41,11 @@ def unload_statement(statement: str, kinds: Sequence[str], place: str, authoriza
 def read_unloaded(
     objects: ObjectStore, lake: str, folder: str, rows: int, columns: Sequence[Column]
 ) -> Iterator[pa.RecordBatch]:
-    """Read what was unloaded into a folder of the lake; FloodmarkError unless it is all there."""
+    """Read unloaded rows from a folder of the lake; FloodmarkError if some are missing."""
     found = 0
     for path in _files(objects, lake, folder) if rows else ():
         source = pa.BufferReader(objects.get(path).data)
-        # How it writes timestamps is not documented; of INT96, nanoseconds would overflow.
+        # The timestamp encoding is not documented; INT96 in nanoseconds would overflow.
         with pq.ParquetFile(source, coerce_int96_timestamp_unit="us") as file:
             for batch in file.iter_batches():
                 found += batch.num_rows
@@ -79,7 +79,7 @@ def _read_back(batch: pa.RecordBatch, columns: Sequence[Column]) -> pa.RecordBat
 def _unloaded(name: str, kind: str) -> str:
     if _is_bytes(kind):
         return f"FROM_VARBYTE({name}, 'hex')"
-    # Its zone is not unloaded; sessions are in UTC.
+    # The zone is not unloaded; sessions use UTC.
     return f"CAST({name} AS TIMESTAMP)" if kind == "TIMESTAMPTZ" else name
 
 

@@ -1,9 +1,9 @@
-"""Ends the wait for an answer that Redshift will never send.
+"""Abort statements whose Redshift session no longer exists.
 
-A device on the way may forget a connection and tell neither side. Keepalive finds that out, unless
-a proxy or a tunnel on the way answers it. So if a statement has had no answer for long, another
-session asks whether the first one is still there. Only if Redshift shows the session that asks, and
-not the one that waits, is the connection given up: a COPY, or the wait for a lock, may take long.
+A firewall or NAT may drop a connection without notifying either side. Keepalive detects that,
+unless a proxy or a tunnel answers it. So if a statement runs for long, a second session looks for
+the first one. The connection is given up only if Redshift lists the second session and not the
+first: a COPY, or the wait for a lock, may take long.
 """
 
 import threading
@@ -16,11 +16,11 @@ from floodmark.errors import FloodmarkError
 from floodmark.model.notice import Notice, Report
 from floodmark.warehouse.redshift.session import RedshiftSession
 
-_LONGEST_ANSWER = 60.0  # of the session that asks
+_LONGEST_ANSWER = 60.0  # of the second session
 
 
 class Watchdog:
-    """Watches a session while it is used; a context."""
+    """Context manager that watches a session while it is used."""
 
     def __init__(
         self,
@@ -50,12 +50,12 @@ class Watchdog:
             if since is None or time.monotonic() - max(since, asked) < self._quiet_seconds:
                 continue
             if self._is_gone():
-                self._session.give_up("Redshift no longer knows the session")
+                self._session.give_up("Redshift no longer has the session")
                 return
             asked = time.monotonic()
 
     def _is_gone(self) -> bool:
-        """Whether Redshift is known not to know the session."""
+        """Whether Redshift certainly no longer has the session."""
         mine = self._session.pid
         try:
             with closing(RedshiftSession(self._connection)) as asking:
@@ -67,7 +67,7 @@ class Watchdog:
                 )
                 timer.cancel()
         except FloodmarkError as error:
-            message = f"there is no answer from Redshift, and no way to ask why: {error.message}"
+            message = f"Redshift does not respond, and its sessions cannot be read: {error.message}"
             self._report(Notice("warning", message, "waiting"))
             return False
         known = {int(row[0]) for row in rows}

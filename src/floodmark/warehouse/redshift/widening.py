@@ -1,4 +1,4 @@
-"""How a column of Redshift gets a wider type, and what is in the way of that."""
+"""Widen a column in Redshift, and find what prevents it."""
 
 from collections.abc import Sequence
 
@@ -10,12 +10,12 @@ from floodmark.warehouse.redshift.types import can_grow
 from floodmark.warehouse.sql_dialect import quote
 from floodmark.warehouse.target import SchemaConflict
 
-# With these, a column's type cannot be altered.
+# A column with one of these cannot be altered.
 _FIXED_ENCODINGS = {"bytedict", "runlength", "text255", "text32k"}
 
 
 class Role(Struct, frozen=True, kw_only=True):
-    """What a column is to its table, and which views use it."""
+    """A column's encoding and keys, and the views that use it."""
 
     encoding: str
     distkey: bool
@@ -26,12 +26,12 @@ class Role(Struct, frozen=True, kw_only=True):
 
     @property
     def keys(self) -> list[str]:
-        """What would keep the column from being dropped."""
+        """Return the keys that prevent the column from being dropped."""
         return ["DISTKEY"] * self.distkey + ["SORTKEY"] * bool(self.sortkey)
 
 
 def roles_query(schema: str, table: str) -> str:
-    """Ask for the encodings of a table's columns, and which are keys."""
+    """Return the query for the encodings and keys of a table's columns."""
     return (
         "SELECT column_name, encoding, distkey, sortkey FROM svv_redshift_columns"  # noqa: S608
         f" WHERE schema_name = {literal(schema)} AND table_name = {literal(table)}"
@@ -41,11 +41,11 @@ def roles_query(schema: str, table: str) -> str:
 def role_of(
     column: str, answer: Sequence[tuple[str, str, bool, int]], views: Sequence[str]
 ) -> Role | None:
-    """What these columns and views say of one of the columns; `sortkey` lists all that sort."""
+    """Return the role of a column; `sortkey` lists all columns of the sort key."""
     found = {name: (str(encoding).lower(), distkey) for name, encoding, distkey, _ in answer}
     if column not in found:
         return None
-    # An interleaved sort key counts with alternating signs.
+    # An interleaved sort key is numbered with alternating signs.
     sorted_by = sorted((abs(place), name) for name, _, _, place in answer if place)
     names = tuple(name for _, name in sorted_by)
     encoding, distkey = found[column]
@@ -58,7 +58,7 @@ def role_of(
 
 
 def views_query(schema: str, table: str, column: str) -> str:
-    """Ask for the views that use a column."""
+    """Return the query for the views that use a column."""
     return (
         "SELECT DISTINCT v.relname FROM pg_depend AS d"  # noqa: S608
         " JOIN pg_rewrite AS r ON r.oid = d.objid JOIN pg_class AS v ON v.oid = r.ev_class"
@@ -71,14 +71,14 @@ def views_query(schema: str, table: str, column: str) -> str:
 
 
 def grows_in_place(old: str, new: str, role: Role) -> bool:
-    """Whether the type can be altered as it is, outside of a transaction."""
+    """Whether the type can be altered in place, outside of a transaction."""
     return can_grow(old, new) and role.encoding not in _FIXED_ENCODINGS
 
 
 def check_widening(
     place: str, column: str, old: str, new: str, role: Role, *, in_place: bool = True
 ) -> None:
-    """SchemaConflict, with the statements that help, if Redshift would refuse to widen a column.
+    """Raise SchemaConflict, with statements that help, if Redshift would not widen a column.
 
     `place` is the table's full name, quoted.
     """
@@ -102,7 +102,7 @@ def check_widening(
 
 
 def _rearrangements(place: str, column: str, role: Role) -> tuple[Sequence[str], Sequence[str]]:
-    """Statements that take a column out of its table's keys, and those that put it back."""
+    """Return statements that remove a column from its table's keys, and that restore it."""
     start, name = f"ALTER TABLE {place} ALTER", quote(column)
     undo, redo = [], []
     if role.distkey:
@@ -115,9 +115,9 @@ def _rearrangements(place: str, column: str, role: Role) -> tuple[Sequence[str],
 
 
 def rewriting(place: str, column: str, wider: str, old: str, new: str, role: Role) -> Sequence[str]:
-    """The statements that give a column a wider type by way of another one, `wider`.
+    """Return the statements that widen a column by copying it to another one, `wider`.
 
-    The new column may be NULL, so a primary key that the old one was part of is gone.
+    The new column is nullable, so a primary key that includes the old one is dropped.
     """
     wider = quote(wider)
     encode = f" ENCODE {role.encoding.upper()}" if old == new or can_grow(old, new) else ""
