@@ -1,4 +1,4 @@
-"""What every day costs: lists, commits, and a watermark after many of them."""
+"""Measure everyday costs: lists, commits, and the size of a watermark after many commits."""
 
 import os
 import re
@@ -37,44 +37,44 @@ pipelines:
 
 
 class CountingStore(ObjectStore):
-    """Another store, with its requests counted."""
+    """Wrap a store, and count its requests."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
         self.requests: Counter[str] = Counter()
 
     def get(self, key: str) -> StoredObject:
-        """Count and pass on."""
+        """Count and forward."""
         self.requests["get"] += 1
         return self._store.get(key)
 
     def put(self, key: str, data: bytes) -> str:
-        """Count and pass on."""
+        """Count and forward."""
         self.requests["put"] += 1
         return self._store.put(key, data)
 
     def put_if_absent(self, key: str, data: bytes) -> str:
-        """Count and pass on."""
+        """Count and forward."""
         self.requests["put if absent"] += 1
         return self._store.put_if_absent(key, data)
 
     def put_if_match(self, key: str, data: bytes, etag: str) -> str:
-        """Count and pass on."""
+        """Count and forward."""
         self.requests["put if match"] += 1
         return self._store.put_if_match(key, data, etag)
 
     def list_objects(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
-        """Count and pass on."""
+        """Count and forward."""
         self.requests["list"] += 1
         return self._store.list_objects(prefix, after=after)
 
     def list_folders(self, prefix: str) -> list[str]:
-        """Count and pass on."""
+        """Count and forward."""
         self.requests["list"] += 1
         return self._store.list_folders(prefix)
 
     def delete(self, key: str) -> None:
-        """Count and pass on."""
+        """Count and forward."""
         self.requests["delete"] += 1
         self._store.delete(key)
 
@@ -83,12 +83,12 @@ class CountingStore(ObjectStore):
 
 
 def commit(store: WatermarkStore, table: TableName = TABLE) -> None:
-    """Commit a chunk as stage 1 does."""
+    """Commit a chunk like stage 1."""
     store.commit(table, lambda current: chunk_after(current, 1000, "file"))
 
 
 def measure_commits(folder: Path) -> dict[str, Any]:
-    """The requests and the time of a commit, and of a run around it, in a folder and on S3."""
+    """Measure requests and time of a commit and its lease, in a folder and on S3."""
     found = {"local folder": _commits(Lake(folder=str(folder / "lake")).open())}
     os.environ.update(KEYS)
     with SeaweedFS(folder / "seaweedfs") as server:
@@ -124,7 +124,7 @@ def _commits(objects: ObjectStore) -> dict[str, Any]:
 
 
 def measure_watermark() -> dict[str, Any]:
-    """The size of a watermark after few and after many manifests, with and without its numbers."""
+    """Measure a watermark after few and after many manifests, with and without its numbers."""
     store, found = open_store(MemoryObjectStore()), {}
     for number in range(1, MANIFESTS + 1):
         commit(store)
@@ -138,7 +138,7 @@ def measure_watermark() -> dict[str, Any]:
 
 
 def measure_listing(folder: Path, rounds: int) -> dict[str, Any]:
-    """`watermark list` over many tables, each with a watermark."""
+    """Measure `watermark list` over many tables, each with a watermark."""
     names = [TableName("US_PROD", "shop", f"t{number:05d}") for number in range(TABLES)]
     for name in names:
         memory = MemoryObjectStore()

@@ -1,4 +1,4 @@
-"""What a command costs: wall time, CPU time and memory of all its processes."""
+"""Measure a command: wall time, CPU time and memory of all its processes."""
 
 import ctypes
 import json
@@ -22,7 +22,7 @@ _POLL_SECONDS = 0.05
 
 
 class Cost(Struct, frozen=True, kw_only=True):
-    """What one run took. Memory is the most that all processes held at one time."""
+    """The cost of one run. Memory is the peak of all processes together."""
 
     wall: float
     cpu: float
@@ -35,12 +35,12 @@ class CommandFailed(Exception):
 
 
 def adopt_orphans() -> None:
-    """Become the parent of whatever loses its own, so that its CPU time is not lost."""
+    """Become the parent of orphaned processes, so that their CPU time is counted."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def run(command: Sequence[str], folder: Path, environment: dict[str, str] | None = None) -> Cost:
-    """Run a command to its end, and until all that it started has ended."""
+    """Run a command, and wait until all its descendants have ended."""
     before, began = _spent(), time.monotonic()
     process = subprocess.Popen(
         command,
@@ -57,13 +57,13 @@ def run(command: Sequence[str], folder: Path, environment: dict[str, str] | None
     if process.returncode != 0:
         raise CommandFailed(f"{' '.join(command[:4])} …: {output[-2000:]}")
     _wait_for(list(seen.cpu))
-    # Whoever ignores the end of its children, as Spark's daemon does, leaves their time uncounted.
+    # A parent that ignores SIGCHLD, like Spark's daemon, loses its children's CPU time.
     cpu = max(_spent() - before, sum(seen.cpu.values()))
     return Cost(wall=wall, cpu=cpu, memory=seen.memory)
 
 
 class Server:
-    """A process that answers a line of JSON with a line of JSON, measured while it does."""
+    """A process that answers each line of JSON with a line of JSON, and is measured meanwhile."""
 
     def __init__(self, command: Sequence[str], folder: Path) -> None:
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115
@@ -78,7 +78,7 @@ class Server:
         self._read()
 
     def ask(self, request: object) -> tuple[Cost, dict[str, Any]]:
-        """Send a request, and return what it took and the answer."""
+        """Send a request, and return its cost and the answer."""
         assert self._process.stdin is not None
         before, began = tree_cpu(self._process.pid), time.monotonic()
         with _watched(self._process.pid) as seen:
@@ -92,7 +92,7 @@ class Server:
         return Cost(wall=wall, cpu=cpu, memory=seen.memory), answer
 
     def stop(self) -> None:
-        """Let the process end."""
+        """Stop the process."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait(60)
@@ -107,7 +107,7 @@ class Server:
 
 
 def bytes_below(folder: Path) -> int:
-    """How much lies in a folder."""
+    """Return the size of a folder's files."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
@@ -117,14 +117,14 @@ def _spent() -> float:
 
 
 def _wait_for(pids: list[int]) -> None:
-    """Wait for those that became our children when their own parent ended."""
+    """Wait for orphans that became our children."""
     for pid in pids:
         with suppress(ChildProcessError):
             os.waitpid(pid, 0)
 
 
 class _Seen:
-    """What was seen of some processes while they ran."""
+    """CPU time and memory of processes, sampled while they run."""
 
     def __init__(self) -> None:
         self.memory = 0
@@ -183,7 +183,7 @@ def _own_cpu(pid: int) -> float | None:
 
 
 def tree_cpu(pid: int) -> float:
-    """CPU time of a process, its descendants, and those of them that have ended."""
+    """Return the CPU time of a process and its descendants, including ended ones."""
     ticks = 0
     for one in _tree(pid):
         if fields := _stat(one):

@@ -1,4 +1,4 @@
-"""Where the benchmark runs: a MariaDB, a PostgreSQL, folders, and the peers' environment."""
+"""The environment of the benchmark: MariaDB, PostgreSQL, folders, and the peers' Python."""
 
 import os
 import sys
@@ -43,19 +43,19 @@ class Place(Struct, frozen=True, kw_only=True):
 
     @property
     def source_url(self) -> str:
-        """The source's address with its password."""
+        """Return the source's URL with its password."""
         source = self.source
         return f"mysql://{source.user}:{source.password}@{source.host}:{source.port}/bench"
 
     @property
     def target_url(self) -> str:
-        """The target's address with its password."""
+        """Return the target's URL with its password."""
         target = self.target
         account = f"{target.user}:{target.password}"
         return f"postgresql://{account}@{target.host}:{target.port}/{target.database}"
 
     def floodmark(self, name: str, target: str = "duckdb") -> Path:
-        """A folder with a configuration of Floodmark, a lake of its own and a schema of its own."""
+        """Create a folder with a Floodmark configuration, a lake and its own schema."""
         folder = self.folder / name
         if not folder.exists():
             folder.mkdir()
@@ -70,16 +70,16 @@ class Place(Struct, frozen=True, kw_only=True):
         return folder
 
     def databases_cpu(self) -> float:
-        """The CPU seconds that both servers have taken so far."""
+        """Return the CPU seconds of both servers so far."""
         return sum(tree_cpu(pid) for server in (self.source, self.target) if (pid := server.pid))
 
     def rows_noted(self, schema: str, note: str) -> int:
-        """How many rows of a schema's wide table carry a note."""
+        """Count the rows of a schema's wide table with a note."""
         found = self.target.execute(f"SELECT count(*) FROM {schema}.wide WHERE note = %s", [note])
         return int(found[0][0])
 
     def empty(self, name: str) -> Path:
-        """A new folder."""
+        """Create a new folder."""
         folder = self.folder / name
         folder.mkdir()
         return folder
@@ -98,5 +98,5 @@ def open_place(folder: Path) -> Iterator[Place]:
 
 
 def python() -> str:
-    """The Python that runs Floodmark."""
+    """Return the Python that runs Floodmark."""
     return sys.executable

@@ -1,4 +1,4 @@
-"""From bench/results.json to docs/performance.svg. Runs in the peers' environment."""
+"""Draw docs/performance.svg from bench/results.json. Runs in the peers' environment."""
 
 import json
 from pathlib import Path

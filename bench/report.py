@@ -1,4 +1,4 @@
-"""From bench/results.json to the tables in docs/performance.md, and to the terminal."""
+"""Write the tables of docs/performance.md from bench/results.json, and print them."""
 
 import json
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 
 
 def main() -> None:
-    """Write the page, and print what goes into it."""
+    """Update the page, and print its tables."""
     text = report(json.loads(RESULTS.read_text()))
     print(text)
     before, _, rest = PAGE.read_text().partition(BEGIN)
@@ -21,14 +21,14 @@ def main() -> None:
 
 
 def report(results: dict[str, Any]) -> str:
-    """All tables, one below the other."""
+    """Return all tables as Markdown."""
     machine = results["machine"]
     load = ", ".join(map(str, machine["load"]))
     cores = machine["cores"]
     heading = (
         f"Measured on {machine['when']}: {cores} cores, Python {machine['python']},"
         f" {results['rows']:,} wide rows, medians of {results['rounds']}. The machine's load before"
-        f" and after each part: {load} (above {cores}, others were at work on it, too)."
+        f" and after each part: {load} (above {cores}, other processes were running)."
     )
     parts = [heading]
     for name, title in (
@@ -46,12 +46,12 @@ def report(results: dict[str, Any]) -> str:
         parts += ["### A start of Spark", steps(results["start"])]
     if "everyday" in results:
         parts += ["### Everyday costs", everyday(results["everyday"])]
-    parts += ["### Against the targets", targets(results)]
+    parts += ["### Targets", targets(results)]
     return "\n\n".join(parts)
 
 
 def costs(found: dict[str, Any]) -> str:
-    """One line a contender."""
+    """Return one line a contender."""
     return table(
         ("contender", "wall s", "all runs", "CPU s", "databases' CPU s", "peak MB", "MB written"),
         (
@@ -70,7 +70,7 @@ def costs(found: dict[str, Any]) -> str:
 
 
 def sizes(found: dict[str, Any]) -> str:
-    """Narrow rows at two sizes."""
+    """Return the cost of narrow rows at two sizes."""
     return table(
         ("rows", "wall s", "µs a row"),
         (
@@ -85,7 +85,7 @@ def sizes(found: dict[str, Any]) -> str:
 
 
 def memory(found: dict[str, Any]) -> str:
-    """What driver and workers hold at two sizes."""
+    """Return the memory of driver and workers at two sizes."""
     return table(
         ("table", "rows", "seconds", "driver's Python, MB", "a worker, MB"),
         (
@@ -103,7 +103,7 @@ def memory(found: dict[str, Any]) -> str:
 
 
 def steps(found: dict[str, Any]) -> str:
-    """What each step of a start takes. Whoever has ended takes its CPU time along."""
+    """Return the time of each step of a start. The CPU time of ended processes is not included."""
     return table(
         ("step", "wall s", "CPU s"),
         (
@@ -114,7 +114,7 @@ def steps(found: dict[str, Any]) -> str:
 
 
 def everyday(found: dict[str, Any]) -> str:
-    """Lists, commits, watermarks."""
+    """Return the costs of lists, commits and watermarks."""
     listing, watermark = found["listing"], found["watermark"]
     lines = [
         (f"`watermark list` of {listing['tables']:,} tables", f"{listing['wall']:.1f} s"),
@@ -134,7 +134,7 @@ def everyday(found: dict[str, Any]) -> str:
 
 
 def targets(results: dict[str, Any]) -> str:
-    """What was to be reached, and what was."""
+    """Compare the results with the targets."""
     rows: list[tuple[str, ...]] = []
 
     def cost(part: str, name: str) -> dict[str, float]:
@@ -185,11 +185,11 @@ def targets(results: dict[str, Any]) -> str:
     if everyday := results.get("everyday"):
         few, many = (found["bytes but numbers"] for found in everyday["watermark"].values())
         at_most("a watermark after 10,000 manifests against 10, but for numbers", many, few, 1)
-    return table(("target", "to reach", "measured", "reached", "by CPU"), rows)
+    return table(("target", "goal", "measured", "reached", "by CPU"), rows)
 
 
 def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    """A table in Markdown."""
+    """Return a Markdown table."""
     lines = [head, tuple("---" for _ in head), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 

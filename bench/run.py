@@ -2,7 +2,7 @@
 
 FLOODMARK_BENCH_ROWS is the number of rows of the wide table (2,000,000), FLOODMARK_BENCH_ROUNDS how
 often everything is measured (3), and FLOODMARK_BENCH_PARTS which parts are (all). Everything
-measured goes to bench/results.json; `report.py` makes the table of it, `plot.py` the picture.
+measured goes to bench/results.json; `report.py` makes the tables, `plot.py` the chart.
 """
 
 import json
@@ -33,15 +33,15 @@ RESULTS = Path(__file__).with_name("results.json")
 CHANGED = ROWS // 20
 FEW = 1000
 
-_TENTH = ", a tenth of the rows"  # for those that would take all day
+_TENTH = ", a tenth of the rows"  # for contenders that would take too long
 
 Contender = Callable[[int], Cost]
 
 
 def main() -> None:
-    """Measure all parts, and keep what is measured after each."""
+    """Measure all parts, and save the results after each."""
     meter.adopt_orphans()
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # what is installed was compiled before
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # installed packages are compiled
     parts = {
         "stage 1": stage_one,
         "first load": first_load,
@@ -66,7 +66,7 @@ def main() -> None:
 
 
 def stage_one(place: Place) -> dict[str, Any]:
-    """The whole wide table into Parquet (Sling: CSV)."""
+    """Extract the whole wide table to Parquet (Sling: CSV)."""
     with ExitStack() as running:
         warm, jdbc = runs.WarmFloodmark(place), runs.WarmJdbc(place, ROWS)
         running.callback(warm.stop)
@@ -92,12 +92,12 @@ def stage_one(place: Place) -> dict[str, Any]:
                     place, place.empty(f"dlts_{n}"), "files", "sqlalchemy", "replace", "tenth"
                 ),
             }
-        # Both warm ones have run once before they are measured.
+        # Warm contenders run once before they are measured.
         return interleaved(place, contenders, unmeasured=("Floodmark, warm", "Spark JDBC, warm"))
 
 
 def first_load(place: Place) -> dict[str, Any]:
-    """The whole wide table into an empty warehouse, with the whole command."""
+    """Load the whole wide table into an empty warehouse, with the whole command."""
     contenders: dict[str, Contender] = {
         "Floodmark → DuckDB, cold": lambda n: runs.floodmark(
             place.floodmark(f"duck_{n}"), "sync", "-t", "bench.wide"
@@ -119,18 +119,18 @@ def first_load(place: Place) -> dict[str, Any]:
 
 
 def changes(place: Place) -> dict[str, Any]:
-    """Changed rows, a few, and none, merged into what the first loads left in PostgreSQL."""
+    """Merge many, few and no changed rows into the tables of the first loads in PostgreSQL."""
     with ExitStack() as running:
         warm = runs.WarmFloodmark(place)
         running.callback(warm.stop)
-        words = ("sync", "-t", "bench.wide")
+        arguments = ("sync", "-t", "bench.wide")
         cold_folder = place.floodmark("fm_0", "postgres")
         warm_folder = place.floodmark("fm_warm", "postgres")
         for folder in (cold_folder, warm_folder):
-            warm.run(folder, *words)
+            warm.run(folder, *arguments)
         contenders: dict[str, Contender] = {
-            "Floodmark, cold": lambda _: runs.floodmark(cold_folder, *words),
-            "Floodmark, warm": lambda _: warm.run(warm_folder, *words)[0],
+            "Floodmark, cold": lambda _: runs.floodmark(cold_folder, *arguments),
+            "Floodmark, warm": lambda _: warm.run(warm_folder, *arguments)[0],
         }
         schemas = {"Floodmark, cold": "fm_0", "Floodmark, warm": "fm_warm"}
         if PEERS.exists():
@@ -171,14 +171,14 @@ def changes(place: Place) -> dict[str, Any]:
 
 
 class Changed(NamedTuple):
-    """The last change: the note that its rows carry, and how many they are."""
+    """The last change: the note in its rows, and their number."""
 
     note: str
     rows: int
 
 
 def narrow(place: Place) -> dict[str, Any]:
-    """Stage 1 of narrow rows at two sizes: the cost of a row."""
+    """Extract narrow rows at two sizes: the cost of a row."""
     sizes = make_narrow(place)
     warm = runs.WarmFloodmark(place)
     found: dict[str, Any] = {table: [] for table in sizes}
@@ -186,8 +186,8 @@ def narrow(place: Place) -> dict[str, Any]:
         for number in range(ROUNDS + 1):
             for table, rows in sizes.items():
                 folder = place.floodmark(f"narrow_{table}_{number}")
-                words = ("sync", "-t", f"bench.{table}", "--backup-only")
-                cost, printed = warm.run(folder, *words)
+                arguments = ("sync", "-t", f"bench.{table}", "--backup-only")
+                cost, printed = warm.run(folder, *arguments)
                 result = printed["tables"][0]
                 assert result["rows"] == rows, result
                 if number:
@@ -199,7 +199,7 @@ def narrow(place: Place) -> dict[str, Any]:
 
 
 def memory(place: Place) -> dict[str, Any]:
-    """What a driver and a worker hold at two sizes, with keys and streamed without."""
+    """Measure the memory of driver and worker at two sizes, with keys and streamed without."""
     make_narrow(place)
     make_narrow(place, suffix="_keyless", keys="")
     made = {"with keys": "", "without a key, streamed": "_keyless"}
@@ -211,7 +211,7 @@ def memory(place: Place) -> dict[str, Any]:
 
 
 def make_narrow(place: Place, suffix: str = "", **options: str) -> dict[str, int]:
-    """Make two narrow tables, one of ten times the rows of the other, unless they are there."""
+    """Create two narrow tables, one with ten times the rows of the other, unless they exist."""
     sizes = {f"small{suffix}": ROWS // 2, f"large{suffix}": ROWS * 5}
     for table, rows in sizes.items():
         if not place.source.execute(f"SHOW TABLES FROM bench LIKE '{table}'"):
@@ -221,7 +221,7 @@ def make_narrow(place: Place, suffix: str = "", **options: str) -> dict[str, int
 
 
 def start(_: Place) -> dict[str, Any]:
-    """A start of Spark, step by step."""
+    """Measure a start of Spark, step by step."""
     found = [runs.cold_start() for _ in range(ROUNDS)]
     return {
         step: {kind: statistics.median(one[step][kind] for one in found) for kind in costs}
@@ -230,7 +230,7 @@ def start(_: Place) -> dict[str, Any]:
 
 
 def everyday(place: Place) -> dict[str, Any]:
-    """Lists, commits, and what a watermark weighs after many of them."""
+    """Measure lists, commits, and the size of a watermark."""
     return {
         "listing": measure_listing(place.empty("listing"), ROUNDS),
         "commit": measure_commits(place.empty("commits")),
@@ -246,9 +246,9 @@ def interleaved(
     after: Callable[[str], None] = lambda _: None,
     unmeasured: tuple[str, ...] = (),
 ) -> dict[str, Any]:
-    """Let all run one after another, round by round, and return the middle of each.
+    """Run all contenders in turn, round by round, and return the median of each.
 
-    Each round begins with another one: whoever comes first may find caches cold.
+    Each round starts with another one: the first may find caches cold.
     """
     for name in unmeasured:
         contenders[name](ROUNDS)
@@ -268,13 +268,13 @@ def interleaved(
 
 
 def middle(costs: list[dict[str, Any]]) -> dict[str, Any]:
-    """The median of each measure, and all wall times."""
+    """Return the median of each measure, and all wall times."""
     medians = {key: statistics.median(cost[key] for cost in costs) for key in costs[0]}
     return {**medians, "walls": [round(cost["wall"], 2) for cost in costs]}
 
 
 def machine() -> dict[str, Any]:
-    """What it was measured on."""
+    """Describe this machine."""
     return {
         "when": datetime.now(UTC).strftime("%Y-%m-%d"),
         "cores": os.cpu_count(),
@@ -284,7 +284,7 @@ def machine() -> dict[str, Any]:
 
 
 def say(text: str) -> None:
-    """Tell whoever waits."""
+    """Print progress."""
     print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
 
 

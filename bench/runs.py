@@ -1,4 +1,4 @@
-"""How each contender is run, and what it costs."""
+"""Run each contender, and measure its cost."""
 
 import json
 import os
@@ -22,22 +22,22 @@ _PEER = {
 
 
 def floor(place: Place, name: str, rows: int, processes: int) -> Cost:
-    """Connectorx and pyarrow, and nothing else."""
+    """Run only connectorx and pyarrow."""
     folder = place.folder / name
     command = [sys.executable, str(_HERE / "floor.py"), place.source_url, str(rows), str(folder)]
     cost = meter.run([*command, str(processes)], place.folder)
     return structs.replace(cost, bytes=meter.bytes_below(folder))
 
 
-def floodmark(folder: Path, *words: str) -> Cost:
-    """The real command, from a cold start."""
+def floodmark(folder: Path, *arguments: str) -> Cost:
+    """Run the real command, from a cold start."""
     before = _lake_bytes(folder)
-    cost = meter.run([sys.executable, "-m", "floodmark", *words], folder)
+    cost = meter.run([sys.executable, "-m", "floodmark", *arguments], folder)
     return structs.replace(cost, bytes=_lake_bytes(folder) - before)
 
 
 class WarmFloodmark:
-    """Commands in a process whose Spark is up."""
+    """Runs commands in a process with a running Spark."""
 
     def __init__(self, place: Place) -> None:
         self._server = meter.Server(
@@ -45,11 +45,11 @@ class WarmFloodmark:
         )
         self.stop = self._server.stop
 
-    def run(self, folder: Path, *words: str) -> tuple[Cost, dict[str, Any]]:
-        """Run a command and return what it took and printed."""
+    def run(self, folder: Path, *arguments: str) -> tuple[Cost, dict[str, Any]]:
+        """Run a command; return its cost and its result."""
         before = _lake_bytes(folder)
         config = str(folder / "floodmark.yml")
-        cost, answer = self._server.ask([*words, "--json", "--config", config])
+        cost, answer = self._server.ask([*arguments, "--json", "--config", config])
         output = answer["output"]
         printed = json.loads(output) if output.strip() else {}
         return structs.replace(cost, bytes=_lake_bytes(folder) - before), printed
@@ -60,11 +60,11 @@ class WarmJdbc:
 
     def __init__(self, place: Place, rows: int) -> None:
         source = place.source
-        # Spark quotes names in MySQL's way only behind this scheme, which the driver takes as well.
+        # Spark quotes names as in MySQL only with this scheme, which the driver also accepts.
         url = f"jdbc:mysql://{source.host}:{source.port}/bench"
         script = str(_HERE / "warm_jdbc.py")
-        words = [script, str(JAR), url, source.user, source.password, str(rows)]
-        self._server = meter.Server([sys.executable, *words], place.folder)
+        arguments = [script, str(JAR), url, source.user, source.password, str(rows)]
+        self._server = meter.Server([sys.executable, *arguments], place.folder)
         self.stop = self._server.stop
 
     def run(self, folder: Path) -> Cost:
@@ -74,16 +74,16 @@ class WarmJdbc:
 
 
 def cold_start() -> dict[str, Any]:
-    """The steps of a start of Spark, and what each took."""
+    """Return the cost of each step of a start of Spark."""
     command = [sys.executable, str(_HERE / "cold_start.py")]
     printed = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
     return dict(json.loads(printed))
 
 
 def memory(folder: Path, table: str) -> dict[str, float]:
-    """Stage 1 of a table by the real command, and the most that its processes held."""
-    words = ["sync", "-t", f"bench.{table}", "--backup-only", "--json"]
-    command = [sys.executable, "-m", "floodmark", *words]
+    """Run stage 1 of a table by the real command; return the peak memory of its processes."""
+    arguments = ["sync", "-t", f"bench.{table}", "--backup-only", "--json"]
+    command = [sys.executable, "-m", "floodmark", *arguments]
     printed = subprocess.run(command, cwd=folder, check=True, stdout=subprocess.PIPE).stdout
     found = json.loads(printed)
     result = found["tables"][0]
@@ -96,7 +96,7 @@ def memory(folder: Path, table: str) -> dict[str, float]:
 
 
 def dlt(place: Place, folder: Path, to: str, backend: str, mode: str, table: str = "wide") -> Cost:
-    """dlt, to a folder of files or to PostgreSQL; `folder` is where it keeps its state."""
+    """Run dlt to a folder or to PostgreSQL; `folder` holds its state."""
     source = place.source_url.replace("mysql:", "mysql+pymysql:")
     destination = place.target_url if to == "postgres" else str(folder / "files")
     command = [str(PEERS / "bin/python"), str(_HERE / "dlt_peer.py"), source, table]
@@ -106,7 +106,7 @@ def dlt(place: Place, folder: Path, to: str, backend: str, mode: str, table: str
 
 
 def sling(place: Place, folder: Path, to: str, table: str = "wide") -> Cost:
-    """Sling, to a CSV file or, merging by key, to PostgreSQL."""
+    """Run Sling to a CSV file or, merging by key, to PostgreSQL."""
     (binary,) = PEERS.glob("lib/python*/site-packages/sling_linux_amd64/bin/sling-linux-amd64")
     command = [str(binary), "run", "--src-conn", "BENCH_SOURCE", "--src-stream", f"bench.{table}"]
     file = folder / "wide.csv"

@@ -1,4 +1,4 @@
-"""What the quick commands cost at start-up, against `python -c pass`."""
+"""Measure the start-up time of quick commands, relative to `python -c pass`."""
 
 import os
 import statistics
@@ -40,7 +40,7 @@ def main() -> int:
             environment,
         )
         for _ in range(ROUNDS):
-            # Interleaved, so that a busy moment of the machine hits all of them.
+            # Interleaved, so that load on the machine affects all of them.
             for name, command in commands.items():
                 seconds[name].append(run(command, folder, environment))
     medians = {name: statistics.median(times) for name, times in seconds.items()}
@@ -54,7 +54,7 @@ def main() -> int:
 
 
 def run(command: list[str], folder: str, environment: dict[str, str]) -> float:
-    """The seconds that a command takes."""
+    """Return the seconds that a command takes."""
     began = time.perf_counter()
     subprocess.run(command, cwd=folder, env=environment, check=True, stdout=subprocess.DEVNULL)
     return time.perf_counter() - began

@@ -1,4 +1,4 @@
-"""The tables that are measured: a wide one of mixed types, and a narrow one."""
+"""The tables of the benchmark: a wide one with mixed types, and a narrow one."""
 
 import time
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ _ROWS_AT_ONCE = 500_000
 _SETTLING_SECONDS = 30.0
 _FEW_VERSIONS = 100
 
-# Name, type, and the value of row `seq`; `a` and `b` are numbers that look random, and are not.
+# Name, type, and the value of row `seq`; `a` and `b` are pseudorandom numbers.
 WIDE = (
     ("id", "BIGINT NOT NULL", "seq"),
     ("order_no", "VARCHAR(32) NOT NULL", "CONCAT('ORD', LPAD(a, 10, '0'), b % 100)"),
@@ -72,7 +72,7 @@ def create(
     *,
     keys: str = _KEYS,
 ) -> None:
-    """Make a table of so many rows, with an index along its changes."""
+    """Create a table of so many rows, with an index on its changes."""
     source.execute("CREATE DATABASE IF NOT EXISTS bench")
     defined = ", ".join(f"{column} {kind}" for column, kind, _ in columns)
     source.execute(f"CREATE TABLE bench.{name} ({defined}{keys})")
@@ -89,7 +89,7 @@ def create(
 def change(source: Source, name: str, rows: int, of: int, day: int) -> str:
     """Change so many rows, spread over the table, on a day later than all others.
 
-    Return the note that they now carry.
+    Return the note in these rows.
     """
     note = f"changed on day {day}"
     every = max(1, of // rows)
@@ -103,7 +103,7 @@ def change(source: Source, name: str, rows: int, of: int, day: int) -> str:
 
 
 def _settle(source: Source) -> None:
-    """Wait until the server has cleared up behind a change, which it does in its own time."""
+    """Wait until the server has purged old row versions after a change."""
     deadline = time.monotonic() + _SETTLING_SECONDS
     while time.monotonic() < deadline:
         found = source.execute("SHOW GLOBAL STATUS LIKE 'Innodb_history_list_length'")

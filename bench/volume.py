@@ -1,8 +1,8 @@
-"""Seed 004's size: 5.5 million rows in 110 files, and every place in which their number is shown.
+"""Sync 5.5 million rows in 110 files, and check every count that is shown.
 
-Stage 1 and stage 2 by themselves, as in the seed, into DuckDB and PostgreSQL; the second also by a
-kill in the middle of the load. Prints what it took; fails at the first number that is not right.
-FLOODMARK_VOLUME_ROWS sets another number of rows.
+Stage 1 and stage 2 run separately, into DuckDB and PostgreSQL; the second load is also killed in
+the middle. Prints times; fails at the first wrong number. FLOODMARK_VOLUME_ROWS sets another number
+of rows.
 """
 
 import json
@@ -46,7 +46,7 @@ loading: {{batch_mb: 4}}
 
 
 def main() -> None:
-    """Print what each step took, and check every number."""
+    """Run and time each step, and check every number."""
     with ExitStack() as running, tempfile.TemporaryDirectory(prefix="floodmark-volume-") as name:
         folder = Path(name)
         options = {"innodb_buffer_pool_size": "1G"}
@@ -98,7 +98,7 @@ def main() -> None:
 
 
 def fill(source: PrivateMariaDB) -> None:
-    """A few more rows than are to be extracted, a hundred with each time."""
+    """Insert a few more rows than are extracted, a hundred with each time."""
     source.execute("CREATE DATABASE settlement")
     source.execute(
         f"CREATE TABLE {TABLE} (id BIGINT PRIMARY KEY, partner INT NOT NULL, amount DECIMAL(12,4),"
@@ -116,12 +116,12 @@ def fill(source: PrivateMariaDB) -> None:
 
 
 def check_lake(folder: Path) -> None:
-    """What is said of stage 1, in every place."""
+    """Check every count of stage 1."""
     document = json.loads(run(folder, "watermark", "get", "-t", TABLE, "--json"))
     state = document["mysql_state"]
     expect("watermark get --json", (state["total_rows"], state["s3_file_count"]), (ROWS, FILES))
     shown = run(folder, "watermark", "get", "-t", TABLE, "--show-files")
-    numbers = [number(shown, f"{words}: ") for words in ("Rows Extracted", "S3 Files Created")]
+    numbers = [number(shown, f"{label}: ") for label in ("Rows Extracted", "S3 Files Created")]
     expect("watermark get", tuple(numbers), (ROWS, FILES))
     expect("watermark get --show-files", number(shown, r"S3 Files \("), FILES)
     files = json.loads(run(folder, "s3clean", "list", "-t", TABLE, "--json"))
@@ -132,7 +132,7 @@ def check_lake(folder: Path) -> None:
 
 
 def check_loaded(folder: Path) -> None:
-    """What is said of both stages, in every place."""
+    """Check every count of both stages."""
     check_lake(folder)
     document = json.loads(run(folder, "watermark", "get", "-t", TABLE, "--json"))
     state = document["redshift_state"]
@@ -150,7 +150,7 @@ def check_loaded(folder: Path) -> None:
 
 
 def kill_load(folder: Path) -> None:
-    """Start a load, and kill it once something is loaded."""
+    """Start a load, and kill it once some rows are loaded."""
     command = [sys.executable, "-m", "floodmark", "sync", "-t", TABLE, "--redshift-only"]
     process = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL)
     key = folder / "lake" / "watermarks" / "v2" / "PROD" / f"{TABLE}.json"
@@ -166,7 +166,7 @@ def kill_load(folder: Path) -> None:
 
 
 def in_duckdb(path: Path) -> tuple[int, int, int]:
-    """Rows, different keys, and what the ledger adds up to."""
+    """Return rows, distinct keys, and the ledger's sum."""
     with duckdb.connect(str(path), read_only=True) as database:
         found = database.execute(_counts("main")).fetchone()
     assert found is not None
@@ -174,7 +174,7 @@ def in_duckdb(path: Path) -> tuple[int, int, int]:
 
 
 def in_postgres(server: PrivatePostgres) -> tuple[int, int, int]:
-    """Rows, different keys, and what the ledger adds up to."""
+    """Return rows, distinct keys, and the ledger's sum."""
     with psycopg.connect(
         host=server.host,
         port=server.port,
@@ -196,28 +196,28 @@ def _counts(schema: str) -> str:
 
 
 def number(text: str, before: str) -> int:
-    """The number that stands behind some words."""
+    """Return the number after some text."""
     found = re.search(rf"{before}([\d,]+)", re.sub(r"\x1b\[\d+m", "", text))
     assert found is not None, f"{before!r} is not in {text}"
     return int(found[1].replace(",", ""))
 
 
 def expect(what: str, found: Any, expected: Any) -> None:
-    """End the program if a number is not right."""
+    """Exit if a number is wrong."""
     if found != expected:
-        raise SystemExit(f"{what}: {found}, and not {expected}")
+        raise SystemExit(f"{what}: {found}, not {expected}")
 
 
 def timed(what: str, work: Callable[..., object], *arguments: object) -> None:
-    """Do something, and say how long it took."""
+    """Run a step, and print its time."""
     began = time.perf_counter()
     work(*arguments)
     print(f"{what:24}{time.perf_counter() - began:8.1f} s", flush=True)
 
 
-def run(folder: Path, *words: str) -> str:
-    """Run the command and return what it prints."""
-    command = [sys.executable, "-m", "floodmark", *words]
+def run(folder: Path, *arguments: str) -> str:
+    """Run the command and return its output."""
+    command = [sys.executable, "-m", "floodmark", *arguments]
     return subprocess.run(command, cwd=folder, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 

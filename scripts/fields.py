@@ -1,11 +1,11 @@
-"""What models say of their fields."""
+"""Read the docstrings below the fields of models."""
 
 import ast
 from inspect import getsource
 
 
 def attribute_docstrings(struct: type) -> dict[str, str]:
-    """What a class says below each of its fields."""
+    """Return the docstring below each field of a class."""
     (definition,) = ast.parse(getsource(struct)).body
     assert isinstance(definition, ast.ClassDef)
     found = {}

@@ -1,8 +1,8 @@
-"""Writes what the code itself knows: commands, keys, formats, exit codes, and the JSON schema.
+"""Generate reference documentation: commands, keys, formats, exit codes, and the JSON schema.
 
-A page holds blocks between `<!-- generated: WHAT ARGUMENT -->` and `<!-- end -->`; everything
-between the two is written here, and everything else by hand. `--check` changes nothing, names the
-pages that are not up to date, and fails if there are any.
+This script writes the blocks of a page between `<!-- generated: WHAT ARGUMENT -->` and
+`<!-- end -->`; everything else is written by hand. `--check` changes nothing, and fails with the
+names of outdated pages.
 """
 
 import json
@@ -27,19 +27,19 @@ BLOCK = re.compile(r"(<!-- generated: (\S+)(?: (\S+))? -->\n)(?s:.*?)(<!-- end -
 
 
 def table(heads: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> str:
-    """A Markdown table."""
+    """Return a Markdown table."""
     lines = [heads, tuple("---" for _ in heads), *rows]
     return "".join("| " + " | ".join(cells) + " |\n" for cells in lines)
 
 
 def fields_of(name: str) -> str:
-    """The fields of a struct, `module:Class`, each with what stands below it in the source."""
+    """Return a table of a struct's fields, `module:Class`, with their docstrings."""
     module, _, attribute = name.partition(":")
     struct = getattr(import_module(f"floodmark.{module}"), attribute)
     meanings = attribute_docstrings(struct)
     missing = [key for key in struct.__struct_fields__ if key not in meanings]
     if missing:
-        raise SystemExit(f"{name}: say below each field what it means: {', '.join(missing)}")
+        raise SystemExit(f"{name}: write a docstring below each field: {', '.join(missing)}")
     return table(
         ("key", "meaning", "default"),
         (
@@ -54,7 +54,7 @@ def fields_of(name: str) -> str:
 
 
 def show_limits(kind: Any) -> str:
-    """The limits of a number that has an upper one, as a remark behind its meaning."""
+    """Return the limits of a number that has an upper one."""
     for meta in getattr(kind, "__metadata__", ()):
         if isinstance(meta, msgspec.Meta) and meta.le is not None:
             least = f"more than {meta.gt:,}" if meta.gt is not None else f"{meta.ge:,}"
@@ -64,7 +64,7 @@ def show_limits(kind: Any) -> str:
 
 
 def show_default(field: Any) -> str:
-    """A field's default for people: nothing, if there is none worth the name."""
+    """Format a field's default; empty if there is none worth showing."""
     if field.required:
         return "required"
     value = field.default
@@ -80,14 +80,14 @@ def show_default(field: Any) -> str:
 
 
 def commands(_: str | None) -> str:
-    """Every command with its help text, as the program prints it."""
+    """Return every command with its help text."""
     return "\n".join(
         f"## `{' '.join(path)}`\n```\n{help_text}\n```\n" for path, help_text in walk(cli)
     )
 
 
 def walk(group: click.Command) -> Iterator[tuple[tuple[str, ...], str]]:
-    """The commands below a group, each with its words and its help text."""
+    """Yield the commands below a group, each with its path and its help text."""
 
     def visit(
         command: click.Command, parent: click.Context | None, path: tuple[str, ...]
@@ -105,7 +105,7 @@ def walk(group: click.Command) -> Iterator[tuple[tuple[str, ...], str]]:
 
 
 def exit_codes(_: str | None) -> str:
-    """The exit codes and what they mean."""
+    """Return a table of the exit codes."""
     rows = ((str(int(code)), code.meaning) for code in ExitCode)
     return table(("exit code", "meaning"), rows)
 
@@ -118,12 +118,12 @@ WRITERS: dict[str, Callable[[Any], str]] = {
 
 
 def written(page: str) -> str:
-    """A page with its blocks filled in."""
+    """Return a page with its generated blocks."""
     return BLOCK.sub(lambda m: m[1] + WRITERS[m[2]](m[3]) + m[4], page)
 
 
 def main() -> None:
-    """Write every file that is not up to date, or only name them."""
+    """Write every outdated file, or only list them."""
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
     texts = {page: written(page.read_text()) for page in pages}
     texts[SCHEMA] = json.dumps(config_schema(), indent=2) + "\n"
@@ -131,11 +131,11 @@ def main() -> None:
     names = ", ".join(str(file.relative_to(ROOT)) for file in stale)
     if "--check" in sys.argv[1:]:
         if stale:
-            raise SystemExit(f"not up to date, 'make docs' writes them: {names}")
+            raise SystemExit(f"outdated, run 'make docs': {names}")
         return
     for file in stale:
         file.write_text(texts[file])
-    sys.stdout.write(f"written: {names or 'nothing, all are up to date'}\n")
+    sys.stdout.write(f"written: {names or 'nothing, all files are up to date'}\n")
 
 
 if __name__ == "__main__":

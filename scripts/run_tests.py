@@ -1,4 +1,4 @@
-"""Run pytest with the given arguments, then what failed once more, alone; name what passed then.
+"""Run pytest with the given arguments, then rerun failed tests alone, and list the flaky ones.
 
 Exits with 0 only if all tests ran, and each passed at first or alone.
 """
@@ -14,7 +14,7 @@ LAST_FAILED = Path(".pytest_cache/v/cache/lastfailed")
 
 
 def main(arguments: list[str]) -> int:
-    """Run the tests; only failed tests are run again, not a session that broke off."""
+    """Run the tests; rerun failed tests only, not an aborted session."""
     LAST_FAILED.unlink(missing_ok=True)
     code = run(arguments)
     if code != pytest.ExitCode.TESTS_FAILED:
@@ -31,22 +31,22 @@ def main(arguments: list[str]) -> int:
 
 
 def run(arguments: list[str]) -> int:
-    """Run pytest in a process of its own."""
+    """Run pytest in a subprocess."""
     return subprocess.run([sys.executable, "-m", "pytest", *arguments], check=False).returncode
 
 
 def failed() -> set[str]:
-    """The tests that failed when they were last run."""
+    """Return the tests that failed in their last run."""
     return set(json.loads(LAST_FAILED.read_text())) if LAST_FAILED.exists() else set()
 
 
 def tests(names: set[str]) -> str:
-    """How many tests these are."""
+    """Format a number of tests."""
     return f"{len(names)} test{'s' * (len(names) != 1)}"
 
 
 def say(*lines: str) -> None:
-    """Print lines at once: pytest writes to the same place."""
+    """Print lines and flush: pytest writes to the same stream."""
     sys.stdout.write("\n  ".join(lines) + "\n")
     sys.stdout.flush()
 

@@ -1,4 +1,4 @@
-"""The JSON schema of floodmark.yml, from the models that the program itself reads it with."""
+"""Generate the JSON schema of floodmark.yml from the configuration models."""
 
 from datetime import datetime
 from types import NoneType, UnionType
@@ -31,7 +31,7 @@ _LIMITS = {
 
 
 def config_schema() -> dict[str, Any]:
-    """The schema of a whole configuration."""
+    """Return the schema of a whole configuration."""
     models: dict[str, dict[str, Any]] = {}
     whole = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "floodmark.yml"}
     return {**whole, **_model(Config, models), "$defs": dict(sorted(models.items()))}
@@ -54,7 +54,7 @@ def _model(kind: type[msgspec.Struct], models: dict[str, dict[str, Any]]) -> dic
         required.insert(0, config.tag_field)
     return {
         "description": " ".join((kind.__doc__ or "").split()),
-        # Nothing behind a key stands for no keys at all.
+        # An empty value means no keys.
         "type": "object" if required else ["object", "null"],
         "properties": properties,
         "required": required,
@@ -63,7 +63,7 @@ def _model(kind: type[msgspec.Struct], models: dict[str, dict[str, Any]]) -> dic
 
 
 def _choices(kind: Any, models: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
-    """What may stand for a value of this type, in YAML."""
+    """Return the schemas of YAML values for this type."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
         return [choice for one in arguments for choice in _choices(one, models)]
@@ -99,7 +99,7 @@ def _limited(choice: dict[str, Any], metas: tuple[Any, ...]) -> dict[str, Any]:
 
 
 def _one_of(choices: list[dict[str, Any]]) -> dict[str, Any]:
-    """Any of these; what is not free text may also be filled in from the environment."""
+    """Return a schema for any of these, or for a variable of the environment."""
     kinds = {str(choice.get("type", "")) for choice in choices if "pattern" not in choice}
     nested = all({"$ref", "items", "additionalProperties"} & {*choice} for choice in choices)
     if not nested and "string" not in kinds:

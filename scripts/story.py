@@ -1,4 +1,4 @@
-"""Runs the demo and writes what it printed into the README, between the marks."""
+"""Run the demo, and write its output into the README, between the marks."""
 
 import re
 import subprocess

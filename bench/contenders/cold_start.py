@@ -1,4 +1,4 @@
-"""A start of Spark, step by step: a line of JSON with the wall and CPU seconds of each."""
+"""Start Spark step by step, and print wall and CPU seconds of each step as JSON."""
 
 import json
 import os
@@ -12,14 +12,14 @@ _last = {"wall": time.monotonic(), "cpu": tree_cpu(os.getpid())}
 
 
 def done(step: str) -> None:
-    """Note what was spent since the step before."""
+    """Record the time since the previous step."""
     now = {"wall": time.monotonic(), "cpu": tree_cpu(os.getpid())}
     _steps[step] = {kind: now[kind] - _last[kind] for kind in now}
     _last.update(now)
 
 
 def work(number: int) -> str:
-    """What a worker has to import before it can read."""
+    """Import what a worker needs before it can read."""
     import floodmark.worker.extract_window  # noqa: F401
 
     return str(number)

@@ -1,9 +1,9 @@
-"""dlt: a table of MySQL into Parquet files or PostgreSQL. Runs in the peers' environment.
+"""Run dlt: a MySQL table to Parquet files or PostgreSQL. Runs in the peers' environment.
 
     python dlt_peer.py SOURCE_URL TABLE DESTINATION BACKEND MODE DATASET
 
-DESTINATION is a folder or the address of a PostgreSQL database, MODE `replace` or `merge`. What dlt
-remembers between runs is kept below the working folder.
+DESTINATION is a folder or the URL of a PostgreSQL database, MODE `replace` or `merge`. dlt keeps
+its state below the working folder.
 """
 
 import os
@@ -39,7 +39,7 @@ def main(source: str, table: str, destination: str, backend: str, mode: str, dat
 
 
 def _file_format(target: object) -> str | None:
-    # CSV is what dlt recommends for loading much into PostgreSQL.
+    # dlt recommends CSV for large loads into PostgreSQL.
     return "csv" if type(target).__name__ == "postgres" else "parquet"
 
 

@@ -27,7 +27,7 @@ def drain(url: str, first: int, last: int, path: str) -> None:
 
 
 def main(url: str, rows: int, folder: Path, processes: int) -> None:
-    """Share the table out evenly."""
+    """Divide the table evenly among processes."""
     folder.mkdir(parents=True)
     edges = [rows * n // processes for n in range(processes + 1)]
     parts = [

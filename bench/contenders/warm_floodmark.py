@@ -1,6 +1,6 @@
-"""Floodmark in one process with one Spark session, for as many commands as are asked for.
+"""Run Floodmark commands in one process with one Spark session.
 
-Each line on stdin is a command's words in JSON; the answer is a line with its exit code.
+Each line on stdin has a command's arguments in JSON; the answer is a line with its exit code.
 """
 
 import json
@@ -15,7 +15,7 @@ from floodmark.spark import session
 
 
 def main() -> None:
-    """Start Spark, say so, and then do what is asked."""
+    """Start Spark, report it, and then run commands."""
     with session.spark_session(memory="1g", log_file="/dev/null") as spark:
 
         @contextmanager
@@ -31,9 +31,9 @@ def main() -> None:
             print(json.dumps(answer), flush=True)
 
 
-def run(words: list[str]) -> int:
-    """Run a command as the shell does."""
-    sys.argv = ["floodmark", *words]
+def run(arguments: list[str]) -> int:
+    """Run a command as a shell would."""
+    sys.argv = ["floodmark", *arguments]
     try:
         floodmark()
     except SystemExit as end:

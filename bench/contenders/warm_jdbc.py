@@ -1,4 +1,4 @@
-"""What a Spark user would write: spark.read.jdbc(…).write.parquet(…), in a warm session.
+"""Run spark.read.jdbc(…).write.parquet(…), as a Spark user would, in a warm session.
 
     python warm_jdbc.py JAR JDBC_URL USER PASSWORD ROWS
 
@@ -14,7 +14,7 @@ PARTITIONS = 8
 
 
 def main(jar: str, url: str, user: str, password: str, rows: int) -> None:
-    """Start Spark, say so, and then do what is asked."""
+    """Start Spark, report it, and then write tables."""
     spark = (
         SparkSession.builder.master("local[*]")
         .config("spark.jars", jar)

@@ -1,19 +1,19 @@
-"""Syncs a pipeline every ten minutes, in the task itself: floodmark is a library here.
+"""Sync a pipeline every ten minutes, in the task itself, with floodmark as a library.
 
-What a task makes of a result:
+The outcome of the task:
 
-    done                                  it returns rows and positions to whoever asks for them
-    wrong usage or configuration          it fails: to try again does not help
-    another run holds the tables          it is skipped: the next run takes what is there by then
-    verification found a difference       it fails: somebody has to look
-    anything else                         it fails, and Airflow tries again, which is safe
+    done                                  returns rows and positions as XCom
+    wrong usage or configuration          fails without a retry
+    another run holds the tables          is skipped; the next run continues
+    verification found a difference       fails without a retry: needs attention
+    anything else                         fails, and Airflow retries, which is safe
 
-Notices go to the task's log by themselves, under the logger `floodmark`. When Airflow ends the task
-with an exception, as at its timeout, what was committed stays and leases are released.
+Notices appear in the task's log, from the logger `floodmark`. When Airflow stops the task with an
+exception, as at its timeout, commits stay and leases are released.
 
-floodmark is installed in the workers' environment. Where its libraries and Airflow's exclude each
-other, write `@task.external_python(python="/opt/floodmark/bin/python")` instead of `@task`, and
-import what the task raises inside it.
+Install floodmark in the workers' environment. If its dependencies conflict with Airflow's, write
+`@task.external_python(python="/opt/floodmark/bin/python")` instead of `@task`, and import the
+exceptions inside the task.
 """
 
 from datetime import datetime, timedelta, timezone
@@ -34,12 +34,12 @@ PIPELINE = "settlement"
     tags=["floodmark"],
 )
 def floodmark_sync():
-    """Keep the warehouse in step with MySQL."""
+    """Sync MySQL to the warehouse."""
 
     @task
     def sync() -> dict:
         """Sync the pipeline, and return what was done to each table."""
-        import floodmark  # here, since Airflow reads this file again and again
+        import floodmark  # here, since Airflow parses this file repeatedly
 
         try:
             with floodmark.open_project(CONFIG) as project:
