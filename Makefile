@@ -5,14 +5,14 @@ bin := .venv/bin
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 11
 
-setup: ## Install what is missing and make the virtual environment
+setup: ## Install missing packages and create the virtual environment
 	@scripts/setup
 
-mysql: setup ## Unpack a real MySQL server for the tests, where it can be had
+mysql: setup ## Unpack a real MySQL server for the tests, if available
 	@[ -e .mysql/template/auto.cnf ] || { echo 'setup: unpacking MySQL'; scripts/get-mysql .mysql; } || \
-	echo 'setup: MySQL cannot be had here; the tests on it are skipped' >&2
+	echo 'setup: MySQL is not available here; its tests are skipped' >&2
 
-demo: setup ## See the main job on embedded parts
+demo: setup ## Run a self-contained demo
 	@$(bin)/floodmark demo
 
 test: check mysql ## Run all tests
@@ -21,29 +21,29 @@ test: check mysql ## Run all tests
 test-unit: setup ## Run the tests that need no server, in less than a minute
 	$(bin)/python -m pytest tests/unit
 
-check: setup ## Check formatting, style, types and layers
+check: setup ## Check formatting, style, types, layers and language
 	$(bin)/ruff format --check .
 	$(bin)/ruff check .
 	$(bin)/mypy
-	$(bin)/python -m pytest tests/unit/test_layers.py
+	$(bin)/python -m pytest tests/unit/test_layers.py tests/unit/test_language.py
 
 redshift: setup ## Check a real cluster (FLOODMARK_REDSHIFT_URL, _LAKE, _ROLE), and print a report
 	PYTHONPATH=tests $(bin)/python -m pytest -p redshift_report -m real_redshift -W ignore --tb=no -rN tests/integration/test_real_redshift.py
 
-docs: setup ## Write into the documentation what the code knows
+docs: setup ## Generate the reference documentation
 	$(bin)/python scripts/reference.py
 
-story: setup ## Run the demo, and write what it prints into the README
+story: setup ## Run the demo, and write its output into the README
 	$(bin)/python scripts/story.py
 
-bench: setup ## Measure speed against others in one run (FLOODMARK_BENCH_ROWS for less)
+bench: setup ## Measure speed against other tools (FLOODMARK_BENCH_ROWS for less)
 	scripts/bench-peers
 	$(bin)/python bench/startup.py
 	PYTHONPATH=tests:bench $(bin)/python bench/run.py
 	$(bin)/python bench/report.py
 	.peers/bin/python bench/plot.py
 
-storm: setup mysql ## Run the random storms for longer, and all tests of sources on both servers
+storm: setup mysql ## Run longer random storms, and all tests of sources on both servers
 	FLOODMARK_ALL_SERVERS=1 FLOODMARK_STORM_ROUNDS=30 $(bin)/python -m pytest -s tests/faults/test_load_storm.py tests/faults/test_source_storm.py tests/faults/test_operator_fuzz.py
 	FLOODMARK_ALL_SERVERS=1 $(bin)/python -m pytest -n 3 --dist loadfile -k 'mariadb or mysql' tests/integration tests/faults
 	FLOODMARK_SPARK='{fast_start: off}' $(bin)/python -m pytest -n 3 --dist loadfile --ignore tests/integration/test_start.py tests/integration
@@ -51,14 +51,14 @@ storm: setup mysql ## Run the random storms for longer, and all tests of sources
 volume: setup ## Sync 5.5 million rows in 110 files, and check every count
 	PYTHONPATH=tests $(bin)/python bench/volume.py
 
-airflow: setup ## Check the example for Airflow against Airflow itself, installed beside
+airflow: setup ## Check the Airflow example against Airflow, in its own environment
 	[ -x .venv-airflow/bin/airflow ] || { python3 -m venv .venv-airflow && .venv-airflow/bin/pip install -q apache-airflow; }
 	$(bin)/python -m pytest tests/unit/test_examples.py
 
 pin: setup ## Write requirements.txt, with hashes, after constraints.txt has changed
 	scripts/pin
 
-lowest: setup mysql ## Run all tests with the lowest versions that are allowed
+lowest: setup mysql ## Run all tests with the lowest allowed versions
 	scripts/lowest
 
 clean: ## Remove the virtual environment and caches
