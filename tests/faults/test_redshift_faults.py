@@ -150,7 +150,7 @@ def test_what_is_not_about_data_reads_nothing_of_the_lake(
     with pytest.raises(FloodmarkError) as caught:
         loads.load_what_fits(loads.chunk([row(3)]))
     assert hint in str(caught.value.hint)
-    assert (kind == "COPY") is ("Redshift reads S3 of AWS" in str(caught.value.hint))
+    assert (kind == "COPY") is ("Redshift can only read S3 on AWS" in str(caught.value.hint))
     assert loads.rows() == [row(1), row(2)]
 
 

@@ -112,7 +112,7 @@ def _refuse_huge(file: pq.ParquetFile, most_bytes: int) -> None:
         raise FloodmarkError(
             f"its {facts.num_rows:,} rows take {unpacked >> 20:,} MB unpacked, more than"
             f" {most_bytes >> 20:,} MB",
-            hint="if that is right, 'loading: {adopt_mb: …}' lets it pass",
+            hint="to adopt it, raise 'loading: {adopt_mb: …}'",
         )
 
 

@@ -251,7 +251,7 @@ class RedshiftTarget(LockingTarget, RedshiftTables, RedshiftReading):
             failed = Unrepresentable if found or isinstance(error, DataRefused) else FloodmarkError
             hint = error.hint or f"the files are named in {self._lake}/{key}"
             if self._endpoint and failed is FloodmarkError:
-                hint += f"; Redshift reads from AWS S3 only, not from the lake's {self._endpoint}"
+                hint += f"; Redshift can only read S3 on AWS, not the lake's {self._endpoint}"
             raise failed(
                 "\n  ".join([f"COPY failed: {error.message}", *found]), hint=hint
             ) from error
