@@ -192,7 +192,7 @@ class Pipeline:
 
     def watermark(self, name: str = "t") -> Watermark:
         """Where a table stands."""
-        found = open_store(self.lake.open()).get(self.table(name), mend=False)
+        found = open_store(self.lake.open()).get(self.table(name), write_back=False)
         assert found is not None
         return found
 

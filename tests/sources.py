@@ -169,7 +169,7 @@ def check_loaded(warehouse: Warehouse, table: SourceTable) -> None:
     assert len(found) == len(expected), f"{table.name}: {len(found)} rows, not {len(expected)}"
     assert found == expected, f"{table.name}: other rows than in the source"
     store = open_store(warehouse.lake.open())
-    watermark = store.get(table.name, mend=False)
+    watermark = store.get(table.name, write_back=False)
     assert watermark is not None
     state = watermark.redshift_state
     since = state.eligible_from_epoch

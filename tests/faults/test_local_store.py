@@ -259,7 +259,7 @@ def test_missing_permissions_are_denied(open_folder: Path) -> None:
     (lake / "closed/object").chmod(0)
     for folder, mode in {".tmp": 0o555, "a": 0o555, "closed-folder": 0, "": 0o555}.items():
         (lake / folder).chmod(mode)
-    denied = "AccessDenied check who owns the folder"
+    denied = "AccessDenied check the folder's owner and mode"
     methods = ["get", "list", "list_folders", "put", "put_if_absent", "put_if_match", "delete"]
     assert run(AS_NOBODY, lake) == [f"{method} {denied}" for method in methods]
 

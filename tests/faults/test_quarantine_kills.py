@@ -59,7 +59,7 @@ def check(warehouse: Warehouse, table: SourceTable) -> None:
     """Every row of every manifest is loaded or in quarantine, and every count says so."""
     objects = warehouse.lake.open()
     store = open_store(objects)
-    watermark = store.get(table.name, mend=False)
+    watermark = store.get(table.name, write_back=False)
     assert watermark is not None
     state = watermark.redshift_state
     with warehouse.open() as target:

@@ -152,7 +152,7 @@ def later() -> datetime:
 
 def look_after_the_kill(lake: Lake) -> tuple[object, object]:
     """What the first reader finds, and what the second finds after the first has mended."""
-    looked = open_store(lake.open(), clock=later).get(TABLE, mend=False)
+    looked = open_store(lake.open(), clock=later).get(TABLE, write_back=False)
     mended = open_store(lake.open(), clock=later).get(TABLE)
     return facts(looked), facts(mended)
 
@@ -174,7 +174,7 @@ def kill_everywhere(
 ) -> tuple[int, set[object]]:
     """Kill the change at its first step, its second, and so on until it gets through."""
     untouched = copy(0)
-    old = facts(open_store(untouched.open()).get(TABLE, mend=False))
+    old = facts(open_store(untouched.open()).get(TABLE, write_back=False))
     CHANGES[change](open_store(untouched.open()))
     new = facts(open_store(untouched.open()).get(TABLE))
     assert old != new or change == "adopt"

@@ -17,7 +17,7 @@ def insert(world: World, table: Table, random: Random) -> None:
 def insert_old(world: World, table: Table, random: Random) -> None:
     """Add rows stamped long ago, to a table that was never read."""
     store = open_store(world.pipeline.lake.open())
-    if not table.away and store.get(world.pipeline.table(table.name), mend=False) is None:
+    if not table.away and store.get(world.pipeline.table(table.name), write_back=False) is None:
         added = table.insert(world.session, random, 3, old=True)
         table.old |= added
         world.note(f"mysql> INSERT INTO {table.name} -- rows {sorted(added)} of 2024")

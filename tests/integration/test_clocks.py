@@ -180,7 +180,7 @@ def test_a_machine_whose_clock_is_wrong_commits_nothing(
 
 
 @enough
-@pytest.mark.follows_hint("if it is right, another was wrong: 'floodmark watermark …")
+@pytest.mark.follows_hint("if it is right, the writer's was wrong: 'floodmark watermark …")
 @pytest.mark.parametrize("first", [True, False])
 @pytest.mark.parametrize("stages", [[], ["--backup-only"]])
 def test_a_state_that_a_wrong_clock_wrote_is_left_by_the_hint(
@@ -198,8 +198,8 @@ def test_a_state_that_a_wrong_clock_wrote_is_left_by_the_hint(
         assert ended.code == 1
         assert state(it) == before
         said = ended.out + ended.err
-        assert "which is in the future here: this machine's clock says" in said
-    assert "which is in the future here" in it.call("watermark", "list", "--json").out
+        assert "which is in the future: this machine's clock is at" in said
+    assert "which is in the future" in it.call("watermark", "list", "--json").out
     follow(it, said)
     insert(it)
     ended = it.call("sync", "-p", "main", "--json")

@@ -109,7 +109,7 @@ def test_target_table_that_validate_misses(pipeline: New) -> None:
 @pytest.mark.parametrize("wanted", ["{cursor: update_at}", "{cursor: id}"])
 @pytest.mark.parametrize("harm", ["removed", "cut short"])
 def test_data_file_that_is_lost_before_it_is_loaded(pipeline: New, wanted: str, harm: str) -> None:
-    """No repair of the tracking brings its rows back, and none is hinted at."""
+    """Repairing the watermark does not bring its rows back, so no hint suggests it."""
     it = make(pipeline, wanted)
     add(it, 2)
     before = it.files()
@@ -281,7 +281,7 @@ def test_rows_that_would_be_loaded_after_their_new_column(pipeline: New) -> None
     assert sorted(target(it, "SELECT x FROM t")) == sorted(ask_once(it, "SELECT x FROM t"))
 
 
-@pytest.mark.follows_hint("or with 'floodmark doctor -t … --break-lease'")
+@pytest.mark.follows_hint("or release it with 'floodmark doctor -t … --break-lease'")
 def test_lease_of_a_run_that_is_dead(pipeline: New) -> None:
     it = make(pipeline)
     add(it, 2)
@@ -293,7 +293,7 @@ def test_lease_of_a_run_that_is_dead(pipeline: New) -> None:
         assert_equal(it)
 
 
-@pytest.mark.follows_hint("'floodmark doctor' tries whether the lake honours conditional writes")
+@pytest.mark.follows_hint("'floodmark doctor' to check that the lake enforces conditional writes")
 def test_lake_that_began_to_ignore_conditions(pipeline: New) -> None:
     it = make(pipeline)
     add(it, 2)
@@ -306,7 +306,7 @@ def test_lake_that_began_to_ignore_conditions(pipeline: New) -> None:
     with patch.object(LocalObjectStore, "put_if_absent", careless):
         ended = sync(it)
         assert ended.code == 1
-        assert "another one is there" in " ".join(ended.out.split())
+        assert "returned another manifest" in " ".join(ended.out.split())
         assert follow_doctor(it, ended).startswith(f"{it.lake.open()} ignores If-None-Match")
 
 

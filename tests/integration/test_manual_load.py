@@ -376,7 +376,7 @@ def test_a_table_without_a_key_does_not_go_back_unasked(
         for force in ((), ("--force",)):
             refused = it.call("watermark", *command, *force)
             assert refused.code == 2
-            assert "has no primary key: its rows in chunk 1-1" in refused.err
+            assert "has no primary key: the rows of chunk 1-1" in refused.err
             assert len(it.manifests()) == 1
     same = ("restore", "-t", name, "--from", "1-1")
     assert it.call("watermark", *same).code == 2  # nobody can be asked

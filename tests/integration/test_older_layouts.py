@@ -165,7 +165,7 @@ def test_one_without_a_position_is_behind_all_others() -> None:
     watermark = open_store(objects, notices=notices).get(TABLE)
     assert watermark is not None
     assert watermark.position == START
-    assert "watermark/tables/shop_orders.json (the start) is furthest" in notices[-1].message
+    assert "using watermark/tables/shop_orders.json (the start), which" in notices[-1].message
     for named in (
         "watermarks/v2/shop.orders.json (2025-08-14 15:30:22)",
         "watermarks/shop.orders.json (id 210050)",
@@ -333,7 +333,7 @@ def test_a_corrupt_one_beside_a_good_one_is_named() -> None:
     watermark = open_store(objects, notices=notices).get(TABLE)
     assert watermark is not None
     assert watermark.position == Position(MOMENT)
-    assert any("left aside: watermarks/v2/shop.orders.json" in one.message for one in notices)
+    assert any("ignored: watermarks/v2/shop.orders.json" in one.message for one in notices)
 
 
 def remove_old(objects: ObjectStore) -> None:
@@ -388,7 +388,7 @@ def test_looking_without_mending_adopts_nothing() -> None:
     objects = MemoryObjectStore()
     put(objects, "watermarks/shop.orders.json", FLAT)
     before = snapshot(objects)
-    watermark = open_store(objects).get(TABLE, mend=False)
+    watermark = open_store(objects).get(TABLE, write_back=False)
     assert watermark is not None
     assert watermark.position == Position(MOMENT)
     assert snapshot(objects) == before

@@ -43,7 +43,7 @@ def left_behind(objects: ObjectStore, table: TableName) -> None:
 
 def one_by_one(store: WatermarkStore, table: TableName) -> Watermark | str | None:
     try:
-        return store.get(table, mend=False)
+        return store.get(table, write_back=False)
     except FloodmarkError as error:
         return error.message
 

@@ -295,7 +295,7 @@ def leave_a_damaged_copy(objects: ObjectStore, _: list[bytes]) -> None:
 LOSSES = [leave_data_files, leave_a_damaged_primary, leave_watermarks, leave_a_damaged_copy]
 
 
-@pytest.mark.follows_hint("say where to go on: floodmark watermark set -t …")
+@pytest.mark.follows_hint("set where to resume: floodmark watermark set -t …")
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.__name__)
 @pytest.mark.parametrize("command", ["get", "set", "reset", "restore", "list", "backups"])
 def test_when_nothing_is_left_nothing_is_invented(
@@ -318,8 +318,8 @@ def test_when_nothing_is_left_nothing_is_invented(
         if command == "get":
             captured = capsys.readouterr()
             assert captured.out == ""
-            assert "neither a usable copy nor a manifest is left" in captured.err
-            assert "hint: say where to go on: floodmark watermark set" in captured.err
+            assert "no usable copy or manifest is left" in captured.err
+            assert "hint: set where to resume: floodmark watermark set" in captured.err
         assert snapshot(objects) == before
     elif command == "list":
         assert run(["watermark", "list", *config]) == 0

@@ -253,4 +253,4 @@ def test_a_reset_of_a_table_without_a_key_says_that_it_is_emptied(pipeline: New)
     assert "its table in the target is emptied by the next load" in refused(it, "reset")
     assert "is emptied first" in refused(it, "reset", "--load-only")
     for back in (["reset", "--mysql-only"], ["set", *TIME[:1], "2025-06-01"]):
-        assert "would be read again and be loaded twice" in refused(it, *back)
+        assert "would be read again and loaded twice" in refused(it, *back)

@@ -284,7 +284,7 @@ GO_BACK = {
 }
 
 
-@pytest.mark.follows_hint("then sync, reads all of it again into an emptied table")
+@pytest.mark.follows_hint("then sync, to read the whole table again into an emptied target table")
 @pytest.mark.parametrize("definition", [KEYED, KEYLESS], ids=["keyed", "keyless"])
 @pytest.mark.parametrize("way", list(GO_BACK))
 def test_going_back_loads_nothing_twice(pipeline: Make, definition: str, way: str) -> None:
@@ -302,7 +302,7 @@ def test_going_back_loads_nothing_twice(pipeline: Make, definition: str, way: st
     ended = it.call("watermark", command, "-t", name, *more, "--force")
     if definition == KEYLESS:
         assert ended.code == 2
-        assert f"{name} has no primary key: its rows in chunk" in ended.err
+        assert f"{name} has no primary key: the rows of chunk" in ended.err
         (hint,) = re.findall(r"'floodmark (watermark reset -t \S+)', then sync", ended.err)
         assert it.call(*hint.split(), "--force").code == 0
     else:

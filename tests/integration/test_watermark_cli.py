@@ -498,7 +498,7 @@ def test_list_shows_a_table_whose_state_is_lost_beside_the_others(floodmark: Flo
         floodmark.objects.delete(key)
     floodmark.objects.put(lake_layout.primary(TABLE), b"garbage")
     out, _ = floodmark.call("list")
-    assert "neither a usable copy nor a manifest is left" in out
+    assert "no usable copy or manifest is left" in out
     assert "1,250,000" in out
 
 
@@ -937,14 +937,14 @@ def lose_manifests(objects: ObjectStore) -> None:
         objects.delete(info.key)
 
 
-# What is done, what is found, and whether repair has what it needs to mend it.
+# The change, the difference that is reported, and whether `--repair` can fix it.
 TAMPERING: dict[str, tuple[Callable[[ObjectStore], None], str, bool | None]] = {
     "manifest removed": (remove_manifest, "does not follow", False),
     "last manifest removed": (remove_last_manifest, "manifest 1-3 is missing", None),
-    "manifest replaced": (replace_manifest, "says it is 1-1", False),
+    "manifest replaced": (replace_manifest, "contains 1-1", False),
     "manifest edited": (edit_manifest, "does not follow", False),
     "manifest truncated": (truncate_manifest, "is not JSON", False),
-    "all manifests lost": (lose_manifests, "nor a manifest is left", False),
+    "all manifests lost": (lose_manifests, "or manifest is left", False),
     "data file removed": (remove_data_file, "second.parquet is missing", False),
     "data file short": (shorten_data_file, "has 1 bytes instead of 20", False),
     "rows": (edit_watermark("mysql_state", "total_rows", value=99), "total_rows is 99", True),
@@ -966,7 +966,7 @@ TAMPERING: dict[str, tuple[Callable[[ObjectStore], None], str, bool | None]] = {
 
 @pytest.mark.follows_hint(
     "'watermark validate' shows what is there",
-    "put back what was there, or see 'watermark validate'",
+    "restore the original object, or see 'watermark validate'",
 )
 @pytest.mark.parametrize("tampering", TAMPERING)
 def test_validate_finds_what_was_tampered_with(floodmark: Floodmark, tampering: str) -> None:
@@ -1004,7 +1004,7 @@ def test_validate_takes_a_lost_checkpoint_for_no_difference(floodmark: Floodmark
     floodmark.objects.delete(lake_layout.primary(TABLE))
     out, _ = floodmark.call("validate", "-t", "shop.orders", "--lake-only")
     assert "1 manifest, 1 file, 10 rows" in out
-    assert "1 data files belong to no manifest" in out
+    assert "not in any manifest, and never read: 1 data file" in out
 
 
 def test_people_see_how_far_behind_a_table_is(floodmark: Floodmark) -> None:

@@ -78,7 +78,7 @@ def test_a_driver_that_is_missing_is_named_before_anything_is_read(
                 (packages / top).symlink_to(SITE / top)
     assert set(DRIVERS[kind]) <= {path.name for path in packages.iterdir()}
     further = sync(bare, tmp_path, kind, "--dry-run")  # the next that is missing is a server
-    assert re.search("does not answer|: no answer", further.stderr + further.stdout), further
+    assert re.search("does not answer|: no response", further.stderr + further.stdout), further
 
 
 def test_doctor_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ EXCEPTIONS = {
     "goes back to before the failover": "tested with replicas that lost transactions",
     "that does: floodmark watermark set -t": "needs a log that kept no cursors, and a wider key",
     "set both: floodmark watermark set -t": "needs a log that kept no cursors, of an id cursor",
-    "see who is at work with 'floodmark doctor'": "a race, which the next run wins",
+    "see which runs are active with 'floodmark doctor'": "a race, which the next run wins",
 }
 
 

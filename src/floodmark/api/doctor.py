@@ -106,7 +106,7 @@ def _check_source(run: RunContext, scope: str, tables: Sequence[TableName]) -> I
 def _state(run: RunContext, table: TableName) -> MysqlState | None:
     """How far a table has been read; None if nothing is known, or it cannot be told."""
     with suppress(FloodmarkError):  # what is wrong with the lake is another check's finding
-        watermark = run.store.get(table, mend=False)
+        watermark = run.store.get(table, write_back=False)
         return watermark.mysql_state if watermark else None
     return None
 
@@ -114,7 +114,7 @@ def _state(run: RunContext, table: TableName) -> MysqlState | None:
 def _known_key(run: RunContext, table: TableName) -> tuple[str, ...] | None:
     from floodmark.sync.log_facts import find_known_key
 
-    return find_known_key(run.store.log, table, run.store.get(table, mend=False))
+    return find_known_key(run.store.log, table, run.store.get(table, write_back=False))
 
 
 def _check_history(
@@ -130,7 +130,7 @@ def _check_history(
 
     settings, wanted = run.config.settings.extraction, run.table_settings(table)
     with suppress(FloodmarkError):  # what is wrong with a table or the lake is reported already
-        watermark = run.store.get(table, mend=False)
+        watermark = run.store.get(table, write_back=False)
         known = known_of(run.store.log, table, watermark)
         remarks = foresee_outside(
             source, session, table, wanted, settings, watermark, known, start, run.run.clock()

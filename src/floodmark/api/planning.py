@@ -98,7 +98,7 @@ def _plan_table(
     loading: Loading | None,
     start: tuple[Position, StartedBy],
 ) -> TablePlan:
-    watermark = syncing.run.store.get(table, mend=False)
+    watermark = syncing.run.store.get(table, write_back=False)
     plan = TablePlan(table_name=str(table))
     if table in syncing.sources:
         plan = structs.replace(plan, read=_plan_read(syncing, table, sources, watermark, start))

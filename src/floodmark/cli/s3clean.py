@@ -72,9 +72,9 @@ def clean(app: App, names: tuple[str, ...], age: str | None, *, dry_run: bool, f
         # With the lease, nobody is writing files that no manifest names yet.
         with nullcontext() if dry_run else app.store.lease(table):
             # A moved table's files are those of its new name, which knows what is still needed.
-            if (watermark := app.store.get(table, mend=not dry_run)) is not None:
+            if (watermark := app.store.get(table, write_back=not dry_run)) is not None:
                 watermark.refuse_moved()
-            files = _files(app, table, mend=not dry_run)
+            files = _files(app, table, write_back=not dry_run)
             removable, protected = choose_removable(files, older_than=older_than, force=force)
             for file in removable if not dry_run else []:
                 app.store.objects.delete(file.path)
@@ -95,9 +95,9 @@ def clean(app: App, names: tuple[str, ...], age: str | None, *, dry_run: bool, f
         )
 
 
-def _files(app: App, table: TableName, *, mend: bool = True) -> list[LakeFile]:
+def _files(app: App, table: TableName, *, write_back: bool = True) -> list[LakeFile]:
     objects, now = app.store.objects, app.run.clock()
-    watermark = app.store.get(table, mend=mend)
+    watermark = app.store.get(table, write_back=write_back)
     manifests = history(app.store, table)
     named = {f.path for m in manifests if isinstance(m.change, Chunk) for f in m.change.files}
     found = {info.key: info for info in objects.list_objects(lake_layout.data_files(table))}

@@ -1,1 +1,1 @@
-"""What Floodmark knows about each table: manifests, watermark, copies, lease, older layouts."""
+"""The stored state of each table: manifests, watermark, copies, lease, legacy watermarks."""

@@ -1,7 +1,7 @@
-"""Probe a lake once: it must refuse conditional writes whose condition does not hold.
+"""Check once per lake that it rejects conditional writes whose condition is false.
 
-Everything rests on that: two runs that commit under one number must not both succeed. A store that
-ignores the condition would let them, in silence. The result is kept in the lake.
+Every guarantee depends on it: if two runs commit under the same number, one must fail. A store that
+ignores the condition silently accepts both. The result of the check is kept in the lake.
 """
 
 import os
@@ -18,7 +18,7 @@ from floodmark.storage.objects import ObjectStore
 
 
 class Probed(Struct, frozen=True, kw_only=True):
-    """That a lake was found to honour conditional writes: which, when, and by whom."""
+    """Record that a lake enforces conditional writes: which lake, tested when and by whom."""
 
     lake: str
     at: datetime
@@ -28,18 +28,18 @@ class Probed(Struct, frozen=True, kw_only=True):
 def check_conditional_writes(
     objects: ObjectStore, clock: Callable[[], datetime], author: str
 ) -> None:
-    """Raise StorageError unless the lake honours conditional writes; ask it only the first time."""
+    """Raise StorageError unless the lake enforces conditional writes; test it only once."""
     with suppress(ObjectNotFound, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         known = msgspec.json.decode(objects.get(lake_layout.PROBED).data, type=Probed)
         if known.lake == str(objects):
             return
     probe_conditional_writes(objects)
-    found = Probed(lake=str(objects), at=clock(), by=author)
-    objects.put(lake_layout.PROBED, msgspec.json.encode(found))
+    probed = Probed(lake=str(objects), at=clock(), by=author)
+    objects.put(lake_layout.PROBED, msgspec.json.encode(probed))
 
 
 def probe_conditional_writes(objects: ObjectStore) -> None:
-    """Write a probe; StorageError if the lake overwrites what it must not."""
+    """Write a test object; raise StorageError if a conditional write overwrites it."""
     key = f"{lake_layout.LEASES}probe-{os.urandom(8).hex()}.json"
     try:
         objects.put_if_absent(key, b"1")
@@ -56,7 +56,7 @@ def probe_conditional_writes(objects: ObjectStore) -> None:
 
 def _broken(objects: ObjectStore, condition: str) -> StorageError:
     return StorageError(
-        f"{objects} ignores {condition}: two runs at once could overwrite each other's commits",
+        f"{objects} ignores {condition}: concurrent runs could overwrite each other's commits",
         hint="use an object store that checks If-Match and If-None-Match",
     )
 

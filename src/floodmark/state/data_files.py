@@ -16,22 +16,22 @@ from floodmark.storage.objects import ObjectInfo
 FileState = Literal["loaded", "pending", "orphan"]
 Protection = Literal["not loaded", "perhaps being written", "not ours"]
 
-# A run that was paused may still commit what it wrote, as long as nobody has taken its number.
+# A paused run may still commit its files as long as its manifest number is free.
 PATIENCE = timedelta(days=1)
 
-# Session, sequence, part, attempt and number, as `engine.job` writes them.
+# Session, sequence, part, attempt and number, as `worker.job` writes them.
 _OUR_NAME = re.compile(r"\d{8}_\d{6}_[^/-]+-(\d+)-\d+-\d+-\d+\.parquet")
 
 
 class LakeFile(Struct, frozen=True, kw_only=True):
-    """A file that lies in the lake.
+    """A data file in the lake.
 
-    loaded    its rows are in the target, or no longer wanted there
-    pending   its rows are not yet in the target; or a reset left it behind, and nothing was loaded
-              since: a manual watermark may still ask for it
-    orphan    no manifest names it: left by a run that did not finish, or written right now
+    loaded    its rows are in the target, or no longer needed there
+    pending   its rows are not yet in the target; or it is from before a reset and nothing was
+              loaded since: a manual watermark may still select it
+    orphan    not in any manifest: left by a run that did not finish, or being written now
 
-    `protection` says why it is not to be removed without force.
+    `protection` is the reason not to remove it without force.
     """
 
     path: str
@@ -44,7 +44,7 @@ class LakeFile(Struct, frozen=True, kw_only=True):
 
 
 def is_our_name(name: str) -> bool:
-    """Whether a file's name is one that a task of ours gives."""
+    """Return whether a file name has the form that our tasks write."""
     return _OUR_NAME.fullmatch(name) is not None
 
 
@@ -55,7 +55,7 @@ def describe_files(
     *,
     now: datetime,
 ) -> list[LakeFile]:
-    """Say of each file found what it belongs to."""
+    """Return each file with its state and the manifest that contains it."""
     named = {
         file.path: (manifest.head, file.rows)
         for manifest in manifests
@@ -83,7 +83,7 @@ def describe_files(
 def choose_removable(
     files: Iterable[LakeFile], *, older_than: datetime | None, force: bool
 ) -> tuple[list[LakeFile], list[LakeFile]]:
-    """Split the files that are old enough into those to remove and those that are protected."""
+    """Split the files that are old enough into removable and protected ones."""
     old = [file for file in files if older_than is None or file.modified < older_than]
     removable = [file for file in old if force or not file.protection]
     protected = [file for file in old if not force and file.protection]
@@ -105,11 +105,11 @@ def _protection(
 ) -> Protection | None:
     if state != "orphan":
         return "not loaded" if state == "pending" else None
-    if info.key.startswith(UNLOADS):  # left by a comparison that was killed, or written by one
+    if info.key.startswith(UNLOADS):  # left by a killed verification, or being written by one
         return None if now - info.modified > PATIENCE else "perhaps being written"
     ours = _OUR_NAME.fullmatch(info.key.rpartition("/")[2])
     if ours is None:
-        return "not ours"  # an older system's, perhaps: its rows may still be wanted
+        return "not ours"  # perhaps an older system's file whose rows are still needed
     taken = watermark is not None and int(ours[1]) <= watermark.head.sequence
     if taken or now - info.modified > PATIENCE:
         return None

@@ -1,9 +1,9 @@
-"""Refuse what would load rows without a primary key twice.
+"""Refuse changes that would load rows without a primary key twice.
 
-Such rows are appended, so each must be read once in all chunks that count. A position that goes
-back behind one of these chunks would read its rows again, and nothing could tell them from the
-others. To reset both stages is the way: then none of the chunks counts any more, and the first load
-empties the table in the target.
+Such rows are appended, so each may be read only once across all eligible chunks. Moving the
+position back before one of these chunks would read its rows again, and duplicates could not be
+detected. Resetting both stages is safe: no earlier chunk is eligible any more, and the first load
+empties the target table.
 """
 
 from floodmark.errors import UsageError
@@ -18,9 +18,9 @@ from floodmark.state.manifest_log import ManifestLog
 def without_repetition(
     log: ManifestLog, table: TableName, current: Watermark, change: Change
 ) -> Change:
-    """Return an operator's change; UsageError if rows without a key would be loaded twice by it.
+    """Return an operator's change; UsageError if it would load rows without a key twice.
 
-    That a table goes on under another name comes first: what it lacks a key for happens there.
+    A table that was moved to another name is refused first.
     """
     current.refuse_moved()
     eligible = current.redshift_state.eligible_from_epoch
@@ -36,10 +36,10 @@ def without_repetition(
             again = None
     if again is not None:
         raise UsageError(
-            f"{table} has no primary key: its rows in chunk {again}, and any that came after, would"
-            " be read again and be loaded twice",
-            hint=f"'floodmark watermark reset -t {table}', then sync, reads all of it again into an"
-            " emptied table",
+            f"{table} has no primary key: the rows of chunk {again} and later would be read again"
+            " and loaded twice",
+            hint=f"run 'floodmark watermark reset -t {table}', then sync, to read the whole table"
+            " again into an emptied target table",
         )
     return change
 
@@ -47,7 +47,7 @@ def without_repetition(
 def _appended(
     log: ManifestLog, table: TableName, since: ManifestId, behind: Position | None = None
 ) -> ManifestId | None:
-    """The first chunk of rows without a key since a place, which has rows behind a position."""
+    """Return the first chunk since a manifest that has keyless rows after a position."""
     for manifest in log.manifests(table, since=since):
         change = manifest.change
         if not isinstance(change, Chunk) or change.reload or change.adopted or not change.rows:
@@ -59,7 +59,7 @@ def _appended(
 
 
 def _reaches_beyond(end: Position, position: Position) -> bool:
-    """Whether rows up to `end` may lie behind a position."""
+    """Return whether rows up to `end` may be after a position."""
     if end.timestamp is None and end.id == position.id:
-        return False  # with an id cursor, the time only says which files are loaded
+        return False  # with an id cursor, the time only selects which files are loaded
     return end.compare(position) not in (-1, 0)

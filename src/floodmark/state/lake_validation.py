@@ -1,9 +1,10 @@
-"""Hold what is tracked about a table against what the lake really has."""
+"""Compare a table's watermark with its manifests and data files."""
 
 from msgspec import Struct, structs
 
 from floodmark.errors import CorruptLog, StateError
 from floodmark.model import lake_layout
+from floodmark.model.formatting import counted
 from floodmark.model.log_state import ManifestId, MysqlState
 from floodmark.model.manifest import Chunk, DataFile, Manifest
 from floodmark.model.table import TableName
@@ -14,11 +15,11 @@ from floodmark.state.watermark_store import WatermarkStore
 
 
 class Findings(Struct, frozen=True, kw_only=True):
-    """What a comparison found: differences, remarks that are none, and what to do.
+    """The result of a validation: differences, harmless remarks and hints.
 
-    `loaded_manifests` and `loaded_rows` are the ledger's, `target_rows` what the target's table
-    holds; None where they were not looked at, or where there is none. `unchecked` says why the
-    target could not be looked at. `repairable` says whether `repair` will find less to complain of.
+    `loaded_manifests` and `loaded_rows` are from the ledger, `target_rows` from the target table;
+    None if not checked, or if there is none. `unchecked` is why the target could not be checked.
+    `repairable` is whether `repair` can fix some of the differences.
     """
 
     table_name: str
@@ -39,7 +40,7 @@ def validate(store: WatermarkStore, table: TableName) -> Findings:
     """Compare the watermark with the manifests, and the manifests with the data files."""
     differences: list[str] = []
     try:
-        current = store.get(table, mend=False)
+        current = store.get(table, write_back=False)
     except StateError as error:
         differences.append(error.message)
         current = None
@@ -50,12 +51,12 @@ def validate(store: WatermarkStore, table: TableName) -> Findings:
             files=0,
             rows=0,
             differences=(),
-            remarks=(f"it was moved to {current.moved_to}",),
+            remarks=(f"moved to {current.moved_to}",),
         )
     if current is not None and current.moving_from:
-        differences.append(f"it is being moved from {current.moving_from}")
+        differences.append(f"the move from {current.moving_from} is not complete")
     manifests = read_log(store, table, differences)
-    # A run at work may have committed more since the watermark was read.
+    # A concurrent run may have committed more since the watermark was read.
     known = current.mysql_state.last_manifest if current else None
     folded = _fold(table, _up_to(manifests, known), differences)
     tracking = _compare_watermark(current, folded)
@@ -82,8 +83,8 @@ def validate(store: WatermarkStore, table: TableName) -> Findings:
             missing.append(head)
     orphans = len(found.keys() - files.keys())
     remarks = {
-        f"{orphans:,} data files belong to no manifest; they are never read": orphans,
-        f"{cleaned:,} data files were removed after they were loaded": cleaned,
+        f"not in any manifest, and never read: {counted(orphans, 'data file')}": orphans,
+        f"removed after they were loaded: {counted(cleaned, 'data file')}": cleaned,
     }
     return Findings(
         table_name=str(table),
@@ -98,14 +99,14 @@ def validate(store: WatermarkStore, table: TableName) -> Findings:
 
 
 def _counts(current: Watermark | None, head: ManifestId) -> bool:
-    """Whether a manifest may still be loaded, and was not left behind by a reset."""
+    """Return whether a manifest may still be loaded: it is not from before a reset."""
     return current is None or head.epoch >= current.redshift_state.eligible_from_epoch
 
 
 def _read_again(
     table: TableName, manifests: list[Manifest], missing: list[ManifestId]
 ) -> tuple[str, ...]:
-    """How to get back rows whose files are gone: no repair of the tracking brings them."""
+    """Return how to recover rows whose files are gone; repairing the watermark does not help."""
     for manifest in manifests:
         if manifest.head in missing and isinstance(manifest.change, Chunk):
             lost = "rows are lost from the lake; read them again:"
@@ -127,7 +128,7 @@ def _named_files(manifests: list[Manifest]) -> dict[str, tuple[ManifestId, DataF
 
 
 def read_log(store: WatermarkStore, table: TableName, problems: list[str]) -> list[Manifest]:
-    """Every manifest of a table that can be read; what is wrong with the others is added."""
+    """Return every readable manifest of a table; append the errors of the others to `problems`."""
     manifests = []
     for head in store.log.heads(table):
         try:
@@ -138,7 +139,7 @@ def read_log(store: WatermarkStore, table: TableName, problems: list[str]) -> li
 
 
 def _up_to(manifests: list[Manifest], last: str | None) -> list[Manifest]:
-    """The manifests up to one of them; all, if it is not among them."""
+    """Return the manifests up to and including one of them; all if it is not among them."""
     for place, manifest in enumerate(manifests, start=1):
         if str(manifest.head) == last:
             return manifests[:place]
@@ -146,7 +147,7 @@ def _up_to(manifests: list[Manifest], last: str | None) -> list[Manifest]:
 
 
 def _fold(table: TableName, manifests: list[Manifest], problems: list[str]) -> Watermark | None:
-    """Where the table stands by its manifests alone; None if they do not follow each other."""
+    """Rebuild the watermark from manifests alone; None if they are not consecutive."""
     if not manifests:
         return None
     watermark = _before(table, manifests[0])
@@ -162,19 +163,22 @@ def _fold(table: TableName, manifests: list[Manifest], problems: list[str]) -> W
 
 
 def _before(table: TableName, first: Manifest) -> Watermark:
-    """Where a log begins: after a loss in a later epoch than the first, which counts alone."""
+    """Return the watermark before a log's first manifest.
+
+    After a loss the log begins in a later epoch than 1, and only that epoch counts.
+    """
     empty = empty_watermark(table, first.session_id, first.created_at)
-    standing, epoch = first.standing, first.epoch
+    log_state, epoch = first.standing, first.epoch
     if epoch == 1:
         return empty
     return structs.replace(
         empty,
         epoch=epoch,
-        mysql_state=MysqlState(counted_from_epoch=standing.mysql_state.counted_from_epoch),
+        mysql_state=MysqlState(counted_from_epoch=log_state.mysql_state.counted_from_epoch),
         redshift_state=RedshiftState(
             loaded_epoch=epoch,
-            eligible_from_epoch=standing.eligible_from_epoch,
-            load_epoch=standing.load_epoch,
+            eligible_from_epoch=log_state.eligible_from_epoch,
+            load_epoch=log_state.load_epoch,
         ),
     )
 
@@ -184,14 +188,14 @@ def _compare_watermark(current: Watermark | None, folded: Watermark | None) -> l
         return []
     tracked, real = _comparable(current), _comparable(folded)
     return [
-        f"watermark says {name} is {tracked[name]}, the manifests say {real[name]}"
+        f"{name} is {tracked[name]} in the watermark, but {real[name]} in the manifests"
         for name in tracked
         if tracked[name] != real[name]
     ]
 
 
 def _missing_last(store: WatermarkStore, table: TableName) -> list[str]:
-    """The watermark may know a last manifest of which the log itself shows no trace."""
+    """Report the watermark's last manifest if it is missing from the log."""
     primary = store.copies.read(table, lake_layout.primary(table), "primary")
     known = primary.watermark.mysql_state.last_manifest if primary and primary.watermark else None
     if known is None or ManifestId.parse(known) in store.log.heads(
@@ -202,8 +206,8 @@ def _missing_last(store: WatermarkStore, table: TableName) -> list[str]:
 
 
 def _comparable(watermark: Watermark) -> dict[str, object]:
-    """What follows from the manifests alone, whatever became of the runs since."""
-    extract, standing = watermark.mysql_state, watermark.standing
+    """Return the fields that follow from the manifests alone."""
+    extract, log_state = watermark.mysql_state, watermark.standing
     return {
         "position": extract.position,
         "total_rows": extract.total_rows,
@@ -214,7 +218,7 @@ def _comparable(watermark: Watermark) -> dict[str, object]:
         "last_manifest": extract.last_manifest,
         "last_sequence": extract.last_sequence,
         "counted_from_epoch": extract.counted_from_epoch,
-        "epoch": standing.epoch,
-        "eligible_from_epoch": standing.eligible_from_epoch,
-        "load_epoch": standing.load_epoch,
+        "epoch": log_state.epoch,
+        "eligible_from_epoch": log_state.eligible_from_epoch,
+        "load_epoch": log_state.load_epoch,
     }

@@ -1,9 +1,9 @@
-"""Leases: one run at a time works on a table.
+"""Leases: only one run at a time works on a table.
 
 A lease is an object with an owner and a time to live. It is taken and renewed by conditional
-writes, so of several runs exactly one gets it. Its number goes up with every taking; a holder that
-was overtaken finds another number and knows. The lease keeps runs from wasting work. That nothing
-is committed twice does not rest on it, nor on anybody's clock, but on the numbers of manifests.
+writes, so exactly one of several runs gets it. Its number increases each time it is taken; a holder
+that finds another number has lost it. Leases only prevent wasted work. Exactly-once commits do not
+depend on them, nor on any clock, but on manifest numbers.
 """
 
 from collections.abc import Callable
@@ -31,12 +31,11 @@ from floodmark.storage.objects import ObjectStore
 
 
 class LeaseDocument(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Who works on a table, and until when unless renewed.
+    """The stored lease: who works on a table, and when the lease expires unless renewed.
 
-    A run that finds nothing new writes no watermark, but it gives back its lease. So this is where
-    it notes how fresh the table is: `in_step_at` is the moment up to which a run last had read
-    everything, `held_by` what kept the last run from reading more, and `held_since` since when
-    something has.
+    A run that finds nothing new writes no watermark, but it does release its lease. So the lease
+    also records freshness: `in_step_at` is the time up to which a run has read everything,
+    `held_by` what kept the last run from reading more, and `held_since` since when.
     """
 
     table_name: str
@@ -54,16 +53,16 @@ class LeaseDocument(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @property
     def taking(self) -> tuple[str, int]:
-        """What stays the same from a taking to its release, and differs from any other taking."""
+        """Identify one acquisition of the lease: the same until its release, and unique."""
         return self.session_id, self.number
 
     def held(self, now: datetime) -> bool:
-        """Whether somebody may still be at work."""
+        """Return whether the holder may still be running."""
         return not self.released and now < self.expires_at and not is_dead(self.process)
 
 
 class Lease:
-    """A lease that is held, renewed by a thread until it is released."""
+    """A lease that we hold; a thread renews it until it is released."""
 
     def __init__(
         self,
@@ -90,29 +89,29 @@ class Lease:
 
     @property
     def number(self) -> int:
-        """The number of this taking."""
+        """The number of this acquisition."""
         return self._document.number
 
     def check(self) -> None:
-        """Raise LeaseLost unless the lease is still ours; to be called before each commit."""
+        """Raise LeaseLost unless the lease is still ours; call before each commit."""
         if self._lost or not self._document.held(self._clock()):
             raise LeaseLost(
-                f"the lease on {self._table} ran out at {stamped(self._document.expires_at)}",
+                f"the lease on {self._table} expired at {stamped(self._document.expires_at)}",
                 hint="another run may have taken over; run the command again",
             )
 
     def note_in_step(self, fresh: datetime | None = None) -> None:
-        """Note up to when everything is read, now if not given; kept with the released lease."""
+        """Record the time up to which everything is read (default: now); saved on release."""
         now = self._clock()
         self._noted["in_step_at"] = min(fresh or now, now)
 
     def note_held(self, held_by: str | None) -> None:
-        """Note what keeps newer rows from being read, if anything does."""
+        """Record what keeps newer rows from being read, if anything does; saved on release."""
         since = self._document.held_since or self._clock()
         self._noted |= {"held_by": held_by, "held_since": since if held_by else None}
 
     def release(self) -> None:
-        """Let others work on the table. Does nothing if the lease is lost anyway."""
+        """Release the lease. Do nothing if it is already lost."""
         self._stop.set()
         self._heartbeat.join()
         if self._lost:
@@ -120,10 +119,10 @@ class Lease:
         try:
             self._write(structs.replace(self._document, released=True, **self._noted))
         except WriteConflict:
-            pass  # overtaken, so there is nothing to give back
+            pass  # taken over, so there is nothing to release
         except StorageError as error:
             until = stamped(self._document.expires_at)
-            self._warn(f"lease not released, lasts until {until}: {error}")
+            self._warn(f"lease not released, it expires at {until}: {error}")
 
     def __enter__(self) -> "Lease":
         return self
@@ -141,7 +140,7 @@ class Lease:
                 self._warn(f"the lease on {self._table} was taken over")
                 return
             except StorageError as error:
-                # Perhaps the next beat gets through; if none does, the lease runs out.
+                # The next heartbeat may succeed; if none does, the lease expires.
                 self._warn(f"lease not renewed: {error.message}")
 
     def _warn(self, message: str) -> None:
@@ -152,7 +151,7 @@ class Lease:
         try:
             etag = self._objects.put_if_match(key, seal(document), self._etag)
         except WriteConflict:
-            # A renewal whose answer was lost may have happened; then what is there is ours.
+            # A renewal whose response was lost may have succeeded; then the stored lease is ours.
             found, found_etag = _read(self._objects, self._table)
             if found is None or found_etag is None or found.taking != document.taking:
                 raise
@@ -196,17 +195,18 @@ def take_lease(
             etag = objects.put_if_match(key, seal(document), etag)
     except WriteConflict as conflict:
         winner, _ = _read(objects, table)
-        raise (_held(winner) if winner else LeaseHeld(f"{table} is being taken")) from conflict
+        taken = LeaseHeld(f"another run has just taken the lease on {table}")
+        raise (_held(winner) if winner else taken) from conflict
     return Lease(objects, table, document, etag, seconds, clock, report)
 
 
 def read_lease(objects: ObjectStore, table: TableName) -> LeaseDocument | None:
-    """The lease on a table, held or not; None if there never was one."""
+    """Read the lease on a table, held or not; None if there never was one."""
     return _read(objects, table)[0]
 
 
 def break_lease(objects: ObjectStore, table: TableName) -> None:
-    """End somebody's lease by force. Its holder notices at the next heartbeat or commit."""
+    """Release another run's lease. Its holder notices at the next heartbeat or commit."""
     for last in (False, False, True):
         current, etag = _read(objects, table)
         if current is None or etag is None:
@@ -229,13 +229,13 @@ def _read(objects: ObjectStore, table: TableName) -> tuple[LeaseDocument | None,
     try:
         return unseal(found.data, LeaseDocument, name=lake_layout.lease(table)), found.etag
     except CorruptDocument:
-        return None, found.etag  # a damaged lease holds nobody off
+        return None, found.etag  # a corrupt lease counts as free
 
 
 def _held(lease: LeaseDocument) -> LeaseHeld:
     return LeaseHeld(
         f"{lease.table_name} is held by session {lease.session_id} of {lease.owner}"
         f" until {stamped(lease.expires_at)}",
-        hint="wait for it; if that run is dead, its lease ends by itself at that time, or with"
+        hint="wait for that run; if it is dead, its lease expires at that time, or release it with"
         f" 'floodmark doctor -t {lease.table_name} --break-lease'",
     )

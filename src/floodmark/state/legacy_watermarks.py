@@ -1,10 +1,9 @@
-"""Watermarks that older systems left in the lake.
+"""Read watermarks that older systems left in the lake.
 
-They stand in one of three folders, under one of several spellings of the table's name, which may be
-in lower case whatever the table's is, as a flat document (`last_mysql_data_timestamp`, …) or a
-nested one (`mysql_state`, …). They are read, never changed. Where several disagree, the one
-furthest behind is taken, and one without a position is behind all others: reading again is safe,
-skipping is not.
+They are in one of three folders, under one of several spellings of the table's name (perhaps in
+lower case), as a flat document (`last_mysql_data_timestamp`, …) or a nested one (`mysql_state`, …).
+They are never changed. If several disagree, the one furthest behind is used, and one without a
+position is behind all others: reading again is safe, skipping is not.
 """
 
 from collections import defaultdict
@@ -28,12 +27,12 @@ from floodmark.model.timestamps import parse_timestamp
 from floodmark.model.watermark import in_future, position_in_future
 from floodmark.storage.objects import ObjectStore, is_key
 
-_HINT = "mend or remove it, or set the position by hand"
+_HINT = "fix or remove it, or set the position by hand"
 FOLDERS = ("watermarks/v2/", "watermarks/", "watermark/tables/")
 
 
 def spellings(table: TableName) -> list[str]:
-    """Every way in which an older system may have written a table's name."""
+    """Return every way in which an older system may have written a table's name."""
     dotted, underscored = (f"{table.schema}{dot}{table.table}" for dot in "._")
     names = [dotted, underscored]
     for separator in (":", ".", "_"):
@@ -42,18 +41,18 @@ def spellings(table: TableName) -> list[str]:
 
 
 def any_case(table: TableName) -> list[str]:
-    """Every spelling of a table's name, and each in lower case."""
+    """Return every spelling of a table's name, as it is and in lower case."""
     names = spellings(table)
     return list(dict.fromkeys([*names, *map(str.lower, names)]))
 
 
 class Spellings:
-    """Which tables a spelling may mean, of those that are known."""
+    """Look up the known tables that a spelling may refer to."""
 
     def __init__(self, known: Collection[TableName]) -> None:
         self._known = known
 
-    @cached_property  # asked for each of thousands of tables
+    @cached_property  # used for each of thousands of tables
     def _tables(self) -> dict[str, list[TableName]]:
         found: dict[str, list[TableName]] = defaultdict(list)
         for table in self._known:
@@ -62,13 +61,16 @@ class Spellings:
         return found
 
     def meant(self, spelling: str, table: TableName) -> list[TableName]:
-        """The table whose full name it is, or all that it fits; `table` is one of the known."""
+        """Return the table with this full name, or else all that it may refer to.
+
+        `table` counts as known.
+        """
         tables = {table, *self._tables.get(spelling, ())}
         exactly = [one for one in tables if str(one) == spelling]
         return exactly or [one for one in tables if spelling in any_case(one)]
 
     def refuse_ambiguity(self, table: TableName, spelling: str, key: str) -> None:
-        """StateError if several of the known tables may be meant by a spelling, in its case."""
+        """Raise StateError if a spelling may refer to several known tables; case matters."""
         fitting = self._tables.get(spelling, ())
         _refuse_several(table, [other for other in fitting if spelling in spellings(other)], key)
 
@@ -81,10 +83,10 @@ def find_older(
     now: datetime,
     report: Report,
 ) -> Import | None:
-    """The position that an older system left for a table; None if there is none.
+    """Return the position that an older system left for a table; None if there is none.
 
-    `known` says which other tables a spelling might mean. CorruptDocument or StateError if
-    what is there cannot be trusted; nothing is guessed.
+    `known` are the other tables that a spelling might refer to. Raise CorruptDocument or StateError
+    if a document cannot be trusted; never guess.
     """
     found: list[Import] = []
     broken: list[CorruptDocument] = []
@@ -94,7 +96,7 @@ def find_older(
             named = document.get("table_name")
             meant = known.meant(spelling if named is None else str(named), table)
             if table not in meant:
-                continue  # another table of the same spelling
+                continue  # another table with the same spelling
             _refuse_several(table, meant, key)
             found.append(_read(document, key, now))
         except CorruptDocument as error:
@@ -105,21 +107,21 @@ def find_older(
     for damaged in broken:
         if nowhere:
             raise damaged
-        report(Notice("warning", f"left aside: {damaged.message}"))
+        report(Notice("warning", f"ignored: {damaged.message}"))
     if nowhere:
         return None
     chosen = _furthest_behind(table, found)
     others = [
         f"{other.origin.key} ({other.position})" for other in found if other.origin != chosen.origin
     ]
-    message = f"{table}: position taken over from {chosen.origin.key}"
+    message = f"{table}: position imported from {chosen.origin.key}"
     report(Notice("info", message, "import", str(table)))
     if others:
         report(
             Notice(
                 "warning",
-                f"{table}: {chosen.origin.key} ({chosen.position}) is furthest behind and was"
-                f" taken; left aside: {', '.join(others)}",
+                f"{table}: using {chosen.origin.key} ({chosen.position}), which is furthest behind;"
+                f" ignored: {', '.join(others)}",
             )
         )
     return chosen
@@ -130,7 +132,7 @@ def _documents(objects: ObjectStore, table: TableName) -> Iterator[tuple[str, st
         for spelling in any_case(table):
             key = f"{folder}{spelling}.json"
             if not is_key(key):
-                continue  # such as one with `..` in it, which would lead out of the folder
+                continue  # such as one with `..` in it, which would leave the folder
             try:
                 yield key, spelling, objects.get(key).data
             except ObjectNotFound:
@@ -148,8 +150,8 @@ def _refuse_several(table: TableName, meant: Collection[TableName], key: str) ->
     if len(meant) > 1:
         raise StateError(
             f"{key} may belong to {' or '.join(sorted(map(str, meant)))}",
-            hint=f"say where {table} starts: floodmark watermark set -t {table} …,"
-            " or write the scoped name into its 'table_name'",
+            hint=f"set where {table} starts: floodmark watermark set -t {table} …,"
+            " or put the scoped name into its 'table_name'",
         )
 
 
@@ -160,13 +162,13 @@ def _read(document: dict[str, Any], key: str, now: datetime) -> Import:
     metadata = metadata if isinstance(metadata, dict) else {}
     timestamp = _moment(state, ("last_timestamp", "last_mysql_data_timestamp"), key)
     if timestamp is not None and position_in_future(timestamp, now):
-        raise _corrupt(key, f"its position {timestamp.isoformat()} lies in the future")
+        raise _corrupt(key, f"its position {timestamp.isoformat()} is in the future")
     strategy = _strategy(document.get("backup_strategy"))
     manual = strategy == "manual_cli" or bool(metadata.get("manual_watermark"))
     updated = _moment(document, ("updated_at",), key) or _moment(metadata, ("updated_at",), key)
     extracted = _moment(state, ("last_extraction_time", "last_mysql_extraction_time"), key)
     if extracted is not None and in_future(extracted, now):
-        raise _corrupt(key, f"its extraction at {extracted.isoformat()} lies in the future")
+        raise _corrupt(key, f"its extraction time {extracted.isoformat()} is in the future")
     return Import(
         position=Position(timestamp, _count(state, ("last_id", "last_processed_id"), key)),
         origin=ImportedFrom(
@@ -207,7 +209,7 @@ def _count(state: dict[str, Any], keys: tuple[str, ...], origin: str) -> int | N
 
 
 def _whole(value: object) -> int | None:
-    """A whole number, also as text; None for what is not exactly one."""
+    """Return a whole number, also from text; None if the value is not exactly one."""
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
         return int(value)
     if isinstance(value, int | str) and not isinstance(value, bool):
@@ -225,7 +227,7 @@ def _strategy(value: object) -> Strategy:
 
 
 def _furthest_behind(table: TableName, found: list[Import]) -> Import:
-    # The start can be held against any position, others not.
+    # The start compares with any position; other pairs may not compare.
     behind, *rest = sorted(found, key=lambda candidate: not candidate.position.is_start)
     for candidate in rest:
         order = candidate.position.compare(behind.position)
@@ -233,12 +235,12 @@ def _furthest_behind(table: TableName, found: list[Import]) -> Import:
             raise StateError(
                 f"{behind.origin.key} ({behind.position}) and {candidate.origin.key}"
                 f" ({candidate.position}) disagree, and neither is clearly behind",
-                hint=f"say where {table} starts: floodmark watermark set -t {table} …",
+                hint=f"set where {table} starts: floodmark watermark set -t {table} …",
             )
         if order < 0:
             behind = candidate
     position = behind.position
-    # A cursor of ids knows no time: it is the least id that nothing is skipped from.
+    # An id cursor ignores the time: only the smallest id skips nothing.
     ids = [other.position.id for other in found if isinstance(other.position.id, int)]
     if isinstance(position.id, int) and min(ids) < position.id:
         return structs.replace(behind, position=structs.replace(position, id=min(ids)))

@@ -1,4 +1,4 @@
-"""The log of manifests: appended to, never changed."""
+"""The append-only log of manifests."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -25,20 +25,20 @@ class ManifestLog:
         self._objects = objects
 
     def append(self, table: TableName, manifest: Manifest) -> None:
-        """Commit a manifest under its number, and read it back; WriteConflict if it is taken."""
+        """Commit a manifest and read it back; WriteConflict if its number is taken."""
         key, data = lake_layout.manifest(table, manifest.head), seal(manifest)
         self._objects.put_if_absent(key, data)
         if self._objects.get(key).data != data:
             raise StorageError(
-                f"{self._objects} did not keep manifest {manifest.head} of {table} as it was"
-                " written: another one is there",
-                hint="'floodmark doctor' tries whether the lake honours conditional writes",
+                f"{self._objects} returned another manifest {manifest.head} of {table} than was"
+                " written",
+                hint="run 'floodmark doctor' to check that the lake enforces conditional writes",
             )
 
     def read(self, table: TableName, head: ManifestId) -> Manifest:
-        """Read one manifest; CorruptLog if it is missing or not what was written."""
+        """Read one manifest; CorruptLog if it is missing or damaged."""
         key = lake_layout.manifest(table, head)
-        hint = "put back what was there, or see 'watermark validate'"
+        hint = "restore the original object, or see 'watermark validate'"
         try:
             found = self._objects.get(key)
             manifest: Manifest = unseal(found.data, Manifest, name=f"manifest {key}")
@@ -48,14 +48,14 @@ class ManifestLog:
             raise CorruptLog(error.message, hint=hint) from error
         if manifest.table_name != str(table) or manifest.head != head:
             raise CorruptLog(
-                f"manifest {key} says it is {manifest.head} of {manifest.table_name}", hint=hint
+                f"manifest {key} contains {manifest.head} of {manifest.table_name}", hint=hint
             )
         if problem := _problem(manifest):
             raise CorruptLog(f"manifest {key} {problem}", hint=hint)
         return manifest
 
     def heads(self, table: TableName, *, since: ManifestId | None = None) -> Iterator[ManifestId]:
-        """Name the places taken, in order; with `since`, from that place on, itself included."""
+        """List a table's manifest ids in order; with `since`, from that one on (inclusive)."""
         after = lake_layout.manifest(table, since).removesuffix(".json") if since else ""
         for info in self._objects.list_objects(lake_layout.manifests(table), after=after):
             head = lake_layout.head_of_manifest(info.key, table)
@@ -98,9 +98,9 @@ class ManifestLog:
         return next(self.heads(table), None) is None
 
     def outrun(self, places: Mapping[TableName, ManifestId]) -> set[TableName]:
-        """Those tables whose log goes on behind the place given, found by one listing.
+        """Return the tables whose log continues after the given manifest, using one listing.
 
-        It runs from the first one's place to the end of the last one's log, in the order of keys.
+        The listing runs from the first table's manifest to the end of the last table's log.
         """
         folders = {lake_layout.manifests(table): table for table in places}
         first, last = min(folders), max(folders)
@@ -119,7 +119,7 @@ class ManifestLog:
         return found
 
     def tables(self) -> list[TableName]:
-        """Every table that has a log."""
+        """List every table that has a log."""
         keys = (
             f"{scope}/{name}"
             for scope in self._objects.list_folders(lake_layout.MANIFESTS)
@@ -129,7 +129,7 @@ class ManifestLog:
 
 
 def _problem(manifest: Manifest) -> str | None:
-    """What a manifest says that none of ours does: it must not lead to files that are not data."""
+    """Return what is invalid in a manifest, such as a path that is not a data file; None if OK."""
     change = manifest.change
     if not isinstance(change, Chunk):
         return None
@@ -139,8 +139,8 @@ def _problem(manifest: Manifest) -> str | None:
     ):
         for path in (path for file in files for path in (file.path, file.origin)):
             if path is not None and not (is_key(path) and may_be(path)):
-                return f"names {path!r}, which is no data file of this lake"
+                return f"names {path!r}, which is not a data file of this lake"
     for column in change.columns:
         if _ARROW.fullmatch(column.arrow) is None:
-            return f"gives column {column.name!r} the type {column.arrow!r}, which is none of ours"
+            return f"gives column {column.name!r} the unknown type {column.arrow!r}"
     return None

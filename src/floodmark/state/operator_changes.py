@@ -1,4 +1,4 @@
-"""What operators do to a table's position: set it, reset it, go back to an earlier state."""
+"""Operator changes to a table's position: set, reset, restore."""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -28,16 +28,16 @@ def set_position(
     position: Position,
     kept: Callable[[Sequence[CursorColumn]], bool] = lambda _known: True,
 ) -> Watermark:
-    """Put a table's position somewhere by hand, also after its state was lost.
+    """Set a table's position by hand, even if its state was lost.
 
-    `kept` says whether it is one of the cursor that the table is known to have.
+    `kept` returns whether the position belongs to the table's known cursor.
     """
 
     def change(current: Watermark) -> Set:
         known = current.mysql_state.cursor
         if known is None or not kept(known):
             return Set(position=position)
-        # It is by the columns as they are now, whatever their types were.
+        # The position is by the columns as they are now, whatever their types were before.
         return Set(position=position, cursor=tuple(CursorColumn(c.name) for c in known))
 
     with store.lease(table):
@@ -48,15 +48,15 @@ def set_position(
 
 
 def reset(store: WatermarkStore, table: TableName, stages: Sequence[Stage]) -> Watermark:
-    """Send one stage or both back to the start, also after the state was lost."""
+    """Reset one stage or both to the start, even if the state was lost."""
     with store.lease(table):
         _make_readable(store, table)
-        wanted = Reset(stages=tuple(stages))
-        return store.commit(table, lambda now: without_repetition(store.log, table, now, wanted))
+        change = Reset(stages=tuple(stages))
+        return store.commit(table, lambda now: without_repetition(store.log, table, now, change))
 
 
 def refuse_repetition(store: WatermarkStore, table: TableName, change: Change) -> None:
-    """Raise UsageError before anything is asked, if rows without a key would be loaded twice."""
+    """Raise UsageError if a change would load rows without a key twice; call before prompting."""
     with suppress(StateError):
         if (current := store.get(table)) is not None:
             without_repetition(store.log, table, current, change)
@@ -65,7 +65,7 @@ def refuse_repetition(store: WatermarkStore, table: TableName, change: Change) -
 def restore_manifest(
     store: WatermarkStore, table: TableName, head: ManifestId, *, agree: Agree = lambda _: None
 ) -> Watermark:
-    """Go back to where a table stood after a manifest, if `agree` does not raise."""
+    """Restore the state right after a manifest, unless `agree` raises."""
     if head not in store.log.heads(table, since=head):
         raise UsageError(
             f"{table} has no state {head}", hint=f"see floodmark watermark history -t {table}"
@@ -83,7 +83,7 @@ def restore_document(
     name: str,
     agree: Agree = lambda _: None,
 ) -> Watermark:
-    """Go back to a watermark that was saved with `watermark get --json`, as above."""
+    """Restore a watermark that was saved with `watermark get --json`, unless `agree` raises."""
     try:
         earlier: Watermark = unseal(_without_files(data), Watermark, name=name)
     except CorruptDocument as error:
@@ -104,7 +104,7 @@ def restore_document(
 
 
 def _without_files(data: bytes) -> bytes:
-    """Leave out what `get --show-files` adds to the document."""
+    """Remove the keys that `get --show-files` adds to the document."""
     try:
         content = read_object(data, name="")
     except CorruptDocument:
@@ -115,7 +115,7 @@ def _without_files(data: bytes) -> bytes:
 
 
 def history(store: WatermarkStore, table: TableName, most: int | None = None) -> list[Manifest]:
-    """A table's manifests, newest first."""
+    """Return a table's manifests, newest first."""
     return list(islice(store.log.manifests(table, newest_first=True), most))
 
 
@@ -128,7 +128,7 @@ def _restore(
     origin: str,
     agree: Agree,
 ) -> Watermark:
-    # The state may have been written by a clock that was ahead.
+    # The machine that wrote the state may have had a clock that was ahead.
     now = store.now()
     state = extracted_not_after(earlier.mysql_state, now)
     earlier = structs.replace(earlier, mysql_state=state)
@@ -137,14 +137,14 @@ def _restore(
     def refuse_unless_earlier(current: Watermark) -> None:
         if earlier.head > current.head:
             raise UsageError(
-                f"{origin} of {table} is not an earlier state: the lake ends at {current.head}"
+                f"{origin} of {table} is not an earlier state: the log ends at {current.head}"
             )
 
     def change(current: Watermark) -> Change:
         refuse_unless_earlier(current)
         first = ManifestId(earlier.mysql_state.counted_from_epoch, 0)
         chunks = list(store.log.chunks(table, since=first))
-        wanted = Restore(
+        restore = Restore(
             origin=origin,
             earlier=earlier,
             loaded=loaded,
@@ -154,11 +154,11 @@ def _restore(
             bytes=sum(chunk.bytes for chunk in chunks),
             quarantined_rows=sum(chunk.quarantined_rows for chunk in chunks),
         )
-        return without_repetition(store.log, table, current, wanted)
+        return without_repetition(store.log, table, current, restore)
 
     with suppress(StateError):
         if (current := store.get(table)) is not None:
-            change(current)  # what is to be refused needs no question
+            change(current)  # refuse before prompting
     agree(earlier.mysql_state.position)
     with store.lease(table):
         _make_readable(store, table)
@@ -166,7 +166,7 @@ def _restore(
 
 
 def _make_readable(store: WatermarkStore, table: TableName) -> None:
-    """A hand-made position is the way out when nothing else can be read."""
+    """Begin a new log if the state is lost: setting a position by hand must still work."""
     try:
         if (watermark := store.get(table)) is not None:
             watermark.refuse_moved()

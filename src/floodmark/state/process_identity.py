@@ -1,18 +1,18 @@
-"""Which process holds a lease, so that the lease of a dead one need not be waited for."""
+"""Identify the process that holds a lease, so that a dead one's lease is free at once."""
 
 import os
 
 
 def this_process() -> str:
-    """Name this process so that no other one, ever or anywhere, has the same name.
+    """Return a globally unique name of this process.
 
-    Empty where the system does not tell: then nobody will take us for dead.
+    Empty if the system does not provide one: then the process never counts as dead.
     """
     return _name(os.getpid())
 
 
 def is_dead(process: str) -> bool:
-    """Whether a process ran under this very kernel and process table, and has ended."""
+    """Return whether a process ran in this boot and PID namespace, and has ended."""
     here = this_process()
     machine, _, rest = process.rpartition("/")
     if not here or not machine or machine != here.rpartition("/")[0]:
@@ -22,7 +22,7 @@ def is_dead(process: str) -> bool:
 
 
 def _is_hidden(pid: int) -> bool:
-    """Whether there is a process that we are not shown, as others' are not under `hidepid`."""
+    """Return whether a process exists but is hidden from us, as with `hidepid`."""
     if os.access(f"/proc/{pid}/stat", os.R_OK):
         return False
     try:
@@ -41,7 +41,7 @@ def _name(pid: int) -> str:
             boot = file.read().strip()
         namespace = os.readlink("/proc/self/ns/pid")
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            # The name of the program may hold anything, so count from its closing bracket.
+            # The program name may contain anything, so count from its closing parenthesis.
             fields = file.read().rpartition(")")[2].split()
     except OSError:
         return ""

@@ -11,7 +11,7 @@ from floodmark.storage.objects import ObjectStore
 
 
 class Recovery(msgspec.Struct, frozen=True, kw_only=True):
-    """A watermark was found damaged, stale or missing, and was mended."""
+    """A watermark was damaged, stale or missing, and was recovered."""
 
     table_name: str
     at: datetime
@@ -22,18 +22,18 @@ class Recovery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RecoveryRecords:
-    """All recoveries that ever happened."""
+    """The records of all recoveries."""
 
     def __init__(self, objects: ObjectStore) -> None:
         self._objects = objects
 
     def add(self, table: TableName, recovery: Recovery) -> None:
-        """Keep a recovery on record."""
+        """Save the record of a recovery."""
         key = lake_layout.recovery(table, recovery.at, recovery.session_id)
         self._objects.put(key, msgspec.json.encode(recovery))
 
     def of(self, table: TableName) -> list[Recovery]:
-        """A table's recoveries, oldest first; a record that cannot be read is left out."""
+        """Return a table's recoveries, oldest first, without unreadable records."""
         found = []
         for info in self._objects.list_objects(lake_layout.recoveries(table)):
             try:

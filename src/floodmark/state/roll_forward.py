@@ -1,9 +1,9 @@
-"""Find out where a table stands, whatever happened to its watermark.
+"""Determine a table's current state, whatever happened to its watermark.
 
 The manifests are the truth about extraction; the watermark and its copies are checkpoints of them.
-So a checkpoint is usable if it is valid and if the last manifest that it knows is in the log. The
-usable one with the highest revision is taken and rolled forward over the manifests behind it. A
-reset is a manifest too, so rolling forward also carries an old copy across a reset.
+A checkpoint is usable if it is valid and its last manifest is in the log. The usable one with the
+highest revision is rolled forward over the manifests after it. A reset is a manifest too, so
+rolling forward also carries an old copy across a reset.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,13 +25,13 @@ from floodmark.storage.objects import ObjectStore
 
 
 class Reading(Struct, frozen=True, kw_only=True):
-    """What was found out about a table.
+    """The state of a table as it was read.
 
-    watermark   where the table stands now; None if nothing is known of it
-    saved       the checkpoint that this was rolled forward from; None if there was no usable one
+    watermark   the current state; None if the table is unknown
+    saved       the checkpoint that was rolled forward; None if there was no usable one
     manifests   the manifests it was rolled forward over
-    etag        the primary's, usable or not; None if there is no primary
-    source      the key that `saved` came from, or "manifests"
+    etag        ETag of the primary, usable or not; None if there is no primary
+    source      the key of `saved`, or "manifests"
     problem     why the primary could not be used; None if it could
     began       when a recovery began
     """
@@ -46,7 +46,7 @@ class Reading(Struct, frozen=True, kw_only=True):
 
 
 class WatermarkReader:
-    """Reads and never writes."""
+    """Read a table's state; never write."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class WatermarkReader:
         self._clock = clock
 
     def read(self, table: TableName) -> Reading:
-        """Say where a table stands; StateLost if it was synced before but nothing is left."""
+        """Return a table's state; StateLost if it was synced before but nothing is left."""
         began = self._clock()
         primary = self._copies.read(table, lake_layout.primary(table), "primary")
         if primary is None:
@@ -72,14 +72,14 @@ class WatermarkReader:
             known = primary.watermark.mysql_state.last_manifest
             problem = f"{primary.key} names manifest {known}, which is not in the lake"
         elif newer := self._newer_copy(table, primary.watermark):
-            problem = f"{primary.key} is an older state than {newer.key}"
+            problem = f"{primary.key} is older than {newer.key}"
         else:
             return self._rolled(table, primary, heads)
         try:
             found = self._recovered(table, problem, primary)
         except StateLost:
             if primary is None and self._copies.read(table, lake_layout.primary(table), "primary"):
-                return self.read(table)  # nothing is lost: a first run has just begun
+                return self.read(table)  # nothing is lost: the table's first run has just begun
             raise
         return structs.replace(
             found,
@@ -104,9 +104,8 @@ class WatermarkReader:
         files = self._objects.list_objects(lake_layout.data_files(table))
         if unusable or next(files, None) is not None:
             raise StateLost(
-                f"{problem}, and neither a usable copy nor a manifest is left to recover"
-                f" {table} from",
-                hint=f"say where to go on: floodmark watermark set -t {table} --timestamp … (or"
+                f"{problem}, and no usable copy or manifest is left to recover {table} from",
+                hint=f"set where to resume: floodmark watermark set -t {table} --timestamp … (or"
                 f" --id …), or read it again: floodmark watermark reset -t {table}",
             )
         return Reading(watermark=None)
@@ -114,7 +113,7 @@ class WatermarkReader:
     def _copies_worth_reading(
         self, table: TableName
     ) -> Iterator[tuple[Copy, list[ManifestId] | None]]:
-        """Daily copies, then the session copies newer than them, each down to a usable one."""
+        """Yield daily copies, then newer session copies, each until the first usable one."""
         newest = ""
         for copy in self._copies.daily(table):
             heads = self._usable(table, copy)
@@ -123,7 +122,7 @@ class WatermarkReader:
                 newest = copy.watermark.backup_metadata.session_id
                 break
         if not newest and not self._was_touched(table):
-            return  # sessions are many, and none of them can know the table
+            return  # there are many sessions, and none can contain the table
         for copy in self._copies.sessions(table, newer_than=newest):
             heads = self._usable(table, copy)
             yield copy, heads
@@ -131,7 +130,7 @@ class WatermarkReader:
                 return
 
     def _was_touched(self, table: TableName) -> bool:
-        """Whether any run ever worked on a table: it took a lease, or left a manifest."""
+        """Return whether any run ever worked on a table: there is a lease or a manifest."""
         if not self._log.is_empty(table):
             return True
         try:
@@ -141,7 +140,7 @@ class WatermarkReader:
         return True
 
     def _newer_copy(self, table: TableName, primary: Watermark) -> Copy | None:
-        """A daily copy that is newer than the primary, which is written before its copies."""
+        """Return a daily copy newer than the primary, which should be written first, or None."""
         saved_on = f"{primary.backup_metadata.saved_at:%Y%m%d}"
         for key in self._copies.daily_keys(table):
             if (lake_layout.day_of_daily(key, table) or "") < saved_on:
@@ -152,11 +151,11 @@ class WatermarkReader:
         return None
 
     def _usable(self, table: TableName, copy: Copy) -> list[ManifestId] | None:
-        """The places behind a copy; None if it is damaged or disagrees with the log."""
+        """Return the manifests after a copy; None if it is damaged or disagrees with the log."""
         return self._heads_behind(table, copy.watermark) if copy.watermark else None
 
     def _heads_behind(self, table: TableName, watermark: Watermark) -> list[ManifestId] | None:
-        """The places behind a watermark; None if the log lacks the manifest that it knows."""
+        """Return the manifests after a watermark; None if its last manifest is not in the log."""
         known = watermark.mysql_state.last_manifest
         if known is None:
             return list(self._log.heads(table))
@@ -192,25 +191,25 @@ class WatermarkReader:
         )
 
     def _refuse_future(self, table: TableName, last: Manifest) -> None:
-        """FutureState if the last manifest cannot be: then this clock is wrong, or its writer's."""
+        """Raise FutureState if the last manifest is in the future: one clock is wrong."""
         now = self._clock()
         if not _lies_ahead(last, now):
             return
         position = last.standing.mysql_state.position
         raise FutureState(
             f"manifest {last.head} of {table} was written at {stamped(last.created_at)}, at"
-            f" position {position}, which is in the future here: this machine's clock says"
+            f" position {position}, which is in the future: this machine's clock is at"
             f" {stamped(now.replace(microsecond=0))}",
-            hint="if this clock is wrong, set it (NTP); if it is right, another was wrong:"
+            hint="if this clock is wrong, set it (NTP); if it is right, the writer's was wrong:"
             f" 'floodmark watermark {self._way_out(table, now)}",
         )
 
     def _way_out(self, table: TableName, now: datetime) -> str:
-        """What leads back from the future: to the last state whose position does not lie there."""
+        """Return the command that restores the last state whose position is not in the future."""
         for manifest in self._log.manifests(table, newest_first=True):
             position = manifest.standing.mysql_state.position
             if not _ahead(position.timestamp, now):
-                return f"restore -t {table} --from {manifest.head}' goes on from {position}"
+                return f"restore -t {table} --from {manifest.head}' resumes from {position}"
         return f"reset -t {table}' reads it again from the start"
 
 
@@ -227,7 +226,7 @@ def _ahead(timestamp: datetime | None, now: datetime) -> bool:
 
 
 def _is_bare(copy: Copy, heads: list[ManifestId]) -> bool:
-    """Whether a copy is of a time before the first manifest, and there is none now either."""
+    """Return whether neither the copy nor the log has any manifest."""
     return not heads and not _knows_manifests(copy)
 
 

@@ -13,11 +13,11 @@ from floodmark.model.watermark import position_in_future
 from floodmark.storage.objects import ObjectStore
 
 OLDER_KEY = "watermark/last_run_timestamp.txt"
-_HINT = "set it anew: floodmark watermark set PRESET --force"
+_HINT = "set it again: floodmark watermark set PRESET --force"
 
 
 class SystemWatermark(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A start for every table that has none of its own."""
+    """The start of every table without a watermark of its own."""
 
     timestamp: datetime
     preset: str
@@ -29,9 +29,9 @@ class SystemWatermark(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 def read_system_watermark(objects: ObjectStore, *, now: datetime) -> SystemWatermark | None:
-    """Read the system watermark, or else what an older system left; None if there is neither.
+    """Read the system watermark, or else an older system's; None if there is neither.
 
-    CorruptDocument if it cannot be read, or lies in the future: every row would be skipped.
+    CorruptDocument if it is damaged or in the future: every row would be skipped.
     """
     try:
         data = objects.get(lake_layout.SYSTEM).data
@@ -46,7 +46,7 @@ def read_system_watermark(objects: ObjectStore, *, now: datetime) -> SystemWater
 def write_system_watermark(
     objects: ObjectStore, timestamp: datetime, preset: str, by: Authorship
 ) -> SystemWatermark:
-    """Set the system watermark, unless somebody else sets it at the same moment."""
+    """Set the system watermark; LostRace if another process sets it at the same time."""
     try:
         found = objects.get(lake_layout.SYSTEM)
         etag: str | None = found.etag
@@ -70,7 +70,7 @@ def write_system_watermark(
         else:
             objects.put_if_match(lake_layout.SYSTEM, seal(system), etag)
     except WriteConflict as error:
-        raise LostRace("somebody else has just set the system watermark") from error
+        raise LostRace("another process has just set the system watermark") from error
     return system
 
 
@@ -90,5 +90,5 @@ def _read_older(objects: ObjectStore, now: datetime) -> SystemWatermark | None:
 
 def _checked(system: SystemWatermark, key: str, now: datetime) -> SystemWatermark:
     if position_in_future(system.timestamp, now):
-        raise CorruptDocument(f"{key} lies in the future: {stamped(system.timestamp)}", hint=_HINT)
+        raise CorruptDocument(f"{key} is in the future: {stamped(system.timestamp)}", hint=_HINT)
     return system

@@ -1,7 +1,7 @@
-"""Parquet files that no manifest names, from older systems: which are theirs, and which are wanted.
+"""Select the Parquet files of older systems, which no manifest contains, for adoption.
 
-A file under a name such as our own tasks give is never one of them, named or not: it was left by a
-run that did not finish, and its rows were read again.
+A file with a name of our own tasks is never one of them: a run that did not finish left it, and its
+rows were read again.
 """
 
 from collections.abc import Collection, Iterable
@@ -14,17 +14,17 @@ from floodmark.model.watermark import Watermark
 from floodmark.state.data_files import is_our_name
 from floodmark.storage.objects import ObjectInfo
 
-_HIDDEN = ("_", ".")  # what Spark and Hadoop write on the way
+_HIDDEN = ("_", ".")  # temporary and marker files of Spark and Hadoop
 
 
 class AdoptionWindow(Struct, frozen=True, kw_only=True):
-    """When a file must have been created to be wanted: after `after`, and not after `until`."""
+    """Select files by creation time: after `after`, up to and including `until`."""
 
     after: datetime
     until: datetime | None = None
 
     def holds(self, file: ObjectInfo) -> bool:
-        """Whether a file is wanted."""
+        """Return whether a file is in the window."""
         return self.after < file.modified and (self.until is None or file.modified <= self.until)
 
     def __str__(self) -> str:
@@ -40,7 +40,7 @@ class AdoptionWindow(Struct, frozen=True, kw_only=True):
 
 
 class ForeignFiles(Struct, frozen=True, kw_only=True):
-    """An older system's files: to adopt, outside of the window, and adopted before."""
+    """An older system's files: to adopt, outside the window, and already adopted."""
 
     chosen: tuple[ObjectInfo, ...] = ()
     left_out: tuple[ObjectInfo, ...] = ()
@@ -48,7 +48,10 @@ class ForeignFiles(Struct, frozen=True, kw_only=True):
 
 
 def adoption_window(watermark: Watermark, hours: float) -> AdoptionWindow | None:
-    """Which files are wanted: after a manual watermark, or else around the last extraction."""
+    """Return the window of files to adopt: after a manual watermark, or around the last extraction.
+
+    None if there is neither.
+    """
     if watermark.manual_start is not None:
         return AdoptionWindow(after=watermark.manual_start)
     last, around = watermark.mysql_state.last_extraction_time, timedelta(hours=hours)
@@ -58,7 +61,7 @@ def adoption_window(watermark: Watermark, hours: float) -> AdoptionWindow | None
 def sort_files(
     found: Iterable[ObjectInfo], known: Collection[str], window: AdoptionWindow
 ) -> ForeignFiles:
-    """Sort an older system's files, oldest first; `known` were adopted before."""
+    """Classify an older system's files, oldest first; `known` are already adopted."""
     chosen: list[ObjectInfo] = []
     left_out: list[ObjectInfo] = []
     adopted: list[ObjectInfo] = []
@@ -71,7 +74,7 @@ def sort_files(
 
 
 def is_foreign(key: str) -> bool:
-    """Whether this is a Parquet file of another system, whole and meant to be read."""
+    """Return whether this is a complete, visible Parquet file of another system."""
     *_, name = parts = key.split("/")
     hidden = any(part.startswith(_HIDDEN) for part in parts)
     return name.endswith(".parquet") and not hidden and not is_our_name(name)

@@ -1,4 +1,4 @@
-"""The redundant copies of a watermark: one a day, one a session."""
+"""The redundant copies of a watermark: one per day, one per session."""
 
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
@@ -16,7 +16,7 @@ from floodmark.storage.objects import ObjectStore
 
 
 class Copy(Struct, frozen=True, kw_only=True):
-    """A copy that was read, or the reason why it cannot be used."""
+    """A copy as it was read, or the reason why it cannot be used."""
 
     place: Literal["primary", "daily", "session"]
     key: str
@@ -36,7 +36,7 @@ class Copies:
     def read(
         self, table: TableName, key: str, place: Literal["primary", "daily", "session"]
     ) -> Copy | None:
-        """Read and check one copy; None if there is none."""
+        """Read and validate one copy; None if there is none."""
         try:
             found = self._objects.get(key)
         except ObjectNotFound:
@@ -48,17 +48,17 @@ class Copies:
         return Copy(place=place, key=key, etag=found.etag, watermark=watermark)
 
     def save(self, table: TableName, data: bytes, session_id: str) -> None:
-        """Write both copies; one that fails is reported, and nothing worse."""
+        """Write both copies; a failure is reported, not raised."""
         day = f"{self._clock():%Y%m%d}"
         for key in (lake_layout.daily(table, day), lake_layout.session(table, session_id)):
             try:
                 self._objects.put(key, data)
             except StorageError as error:
-                message = f"a copy was not saved: {error.message}"
+                message = f"backup copy not saved: {error.message}"
                 self._report(Notice("warning", message, table=str(table)))
 
     def daily_keys(self, table: TableName) -> list[str]:
-        """The keys of a table's daily copies, newest first."""
+        """List the keys of a table's daily copies, newest first."""
         folder = f"{lake_layout.DAILY}{table.key.partition('/')[0]}/"
         start = f"{lake_layout.DAILY}{table.key}_"
         keys = []
@@ -77,7 +77,7 @@ class Copies:
                 yield copy
 
     def sessions(self, table: TableName, *, newer_than: str = "") -> Iterator[Copy]:
-        """Read a table's session copies, newest first, down to a session."""
+        """Read a table's session copies, newest first, that are newer than a session."""
         for session_id in reversed(self._objects.list_folders(lake_layout.SESSIONS)):
             if session_id <= newer_than:
                 return
@@ -86,7 +86,7 @@ class Copies:
                 yield copy
 
     def prune(self, *, keep_days: int, dry_run: bool = False) -> list[str]:
-        """Remove copies older than some days, but never a table's newest one."""
+        """Remove copies older than `keep_days`, but never a table's newest one."""
         oldest_kept = f"{self._clock() - timedelta(days=keep_days):%Y%m%d}"
         return [
             *self._prune_daily(oldest_kept, dry_run=dry_run),

@@ -1,4 +1,4 @@
-"""Where all tables stand, found in few requests."""
+"""List the state of all tables with few requests."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,13 +16,13 @@ from floodmark.state.lease import LeaseDocument, read_lease
 from floodmark.state.watermark_store import WatermarkStore
 
 KEYS_A_LISTING = 1000
-"""As many keys as S3 names in one answer."""
+"""The number of keys in one page of an S3 listing."""
 
-_AT_ONCE = 16
+_THREADS = 16
 
 
 class Overview(Struct, frozen=True, kw_only=True):
-    """Where a table stands and who works on it, or the `problem` that keeps us from knowing."""
+    """A table's watermark and lease, or the `problem` why they cannot be read."""
 
     table: TableName
     watermark: Watermark | None = None
@@ -33,10 +33,10 @@ class Overview(Struct, frozen=True, kw_only=True):
 def read_overview(
     store: WatermarkStore, known: Iterable[TableName], *, remote: bool
 ) -> list[Overview]:
-    """Look at every table that is known or has anything in the lake.
+    """Read the state of every table that is configured or in the lake.
 
-    A saved watermark stands if its table's log has nothing behind it; the others are read with all
-    care. A `remote` lake is asked many things at once, and for many logs by one listing.
+    A saved watermark is current if its table's log has nothing after it; the others go through
+    recovery. For a `remote` lake, send requests in parallel and list many logs at once.
     """
     objects = store.objects
     keys = (info.key for info in objects.list_objects(lake_layout.PRIMARIES))
@@ -46,27 +46,27 @@ def read_overview(
     def look(table: TableName) -> Overview:
         try:
             lease = read_lease(objects, table)
-            watermark = standing.get(table) or store.get(table)
+            watermark = current.get(table) or store.get(table)
             if watermark is not None:
                 watermark.refuse_moved()
         except FloodmarkError as error:
             return Overview(table=table, problem=error.message)
         return Overview(table=table, watermark=watermark, lease=lease)
 
-    with _many_at_once(remote and len(tables) > 1) as each:
+    with _parallel_map(remote and len(tables) > 1) as each:
         checkpoints = zip(saved, each(partial(_saved, store), saved), strict=True)
-        standing = {table: watermark for table, watermark in checkpoints if watermark}
-        places = {table: watermark.head for table, watermark in standing.items()}
+        current = {table: watermark for table, watermark in checkpoints if watermark}
+        places = {table: watermark.head for table, watermark in current.items()}
         shares = _shares(places, KEYS_A_LISTING if remote else 0)
         for outrun in each(partial(_outrun, store), shares):
             for table in outrun:
-                del standing[table]
-        gone = {t for t, watermark in standing.items() if watermark.moved_to} - {*known}
+                del current[table]
+        gone = {t for t, watermark in current.items() if watermark.moved_to} - {*known}
         return list(each(look, [table for table in tables if table not in gone]))
 
 
 def _saved(store: WatermarkStore, table: TableName) -> Watermark | None:
-    """A table's watermark as it was saved; None if it cannot be read."""
+    """Return a table's watermark as saved; None if it cannot be read."""
     try:
         primary = store.copies.read(table, lake_layout.primary(table), "primary")
     except FloodmarkError:
@@ -77,26 +77,26 @@ def _saved(store: WatermarkStore, table: TableName) -> Watermark | None:
 def _shares(
     places: Mapping[TableName, ManifestId], most_keys: int
 ) -> Iterator[dict[TableName, ManifestId]]:
-    """Tables whose logs lie so close to each other that one listing may go through them.
+    """Group tables with adjacent logs so that one listing covers each group.
 
-    It begins at the first one's place, and then meets every manifest of the others.
+    The listing begins at the first table's last manifest, and returns all manifests of the others.
     """
     share: dict[TableName, ManifestId] = {}
-    met = 0
+    listed = 0
     for table in sorted(places, key=lake_layout.manifests):
         place = places[table]
-        # How many manifests earlier epochs have is not known.
-        met += place.sequence + 1 if place.epoch == 1 else most_keys + 1
-        if share and met > most_keys:
+        # The number of manifests in earlier epochs is unknown.
+        listed += place.sequence + 1 if place.epoch == 1 else most_keys + 1
+        if share and listed > most_keys:
             yield share
-            share, met = {}, 0
+            share, listed = {}, 0
         share[table] = place
     if share:
         yield share
 
 
 def _outrun(store: WatermarkStore, places: Mapping[TableName, ManifestId]) -> Iterable[TableName]:
-    """The tables whose logs go on behind their places; all, if these cannot be listed."""
+    """Return the tables whose logs continue after their places; all if listing fails."""
     try:
         return store.log.outrun(places)
     except FloodmarkError:
@@ -104,12 +104,12 @@ def _outrun(store: WatermarkStore, places: Mapping[TableName, ManifestId]) -> It
 
 
 @contextmanager
-def _many_at_once(wanted: bool) -> Iterator[Callable[..., Iterator[Any]]]:
-    """A `map`, which does many things at once if that is wanted."""
-    if not wanted:
+def _parallel_map(parallel: bool) -> Iterator[Callable[..., Iterator[Any]]]:
+    """Provide a `map` that runs in threads if `parallel`."""
+    if not parallel:
         yield map
         return
     from concurrent.futures import ThreadPoolExecutor
 
-    with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
+    with ThreadPoolExecutor(max_workers=_THREADS) as pool:
         yield pool.map

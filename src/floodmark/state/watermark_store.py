@@ -1,4 +1,4 @@
-"""The watermark store: the one place from which a watermark is written."""
+"""The watermark store: the only code that writes watermarks."""
 
 import time
 from collections.abc import Callable, Collection
@@ -20,6 +20,7 @@ from floodmark.errors import (
 )
 from floodmark.model import lake_layout
 from floodmark.model.checksummed_json import seal
+from floodmark.model.formatting import counted
 from floodmark.model.log_state import MysqlState
 from floodmark.model.manifest import Change
 from floodmark.model.notice import Notice, Report
@@ -44,7 +45,7 @@ from floodmark.state.watermark_copies import Copies
 from floodmark.storage.objects import ObjectStore
 
 if TYPE_CHECKING:
-    # Reading a watermark must not wait for what only writers need.
+    # Imported lazily: only writers need these.
     from floodmark.state.lease import Lease
     from floodmark.state.legacy_watermarks import Spellings
 
@@ -52,7 +53,7 @@ RACES = 20
 
 
 class Run(Struct, frozen=True, kw_only=True):
-    """The run that a store works for: who it is, what time it is, and where remarks go."""
+    """The run that uses a store: its identity, clock and notices."""
 
     session_id: str
     author: str
@@ -64,10 +65,10 @@ class Run(Struct, frozen=True, kw_only=True):
 
 
 class WatermarkStore:
-    """Every table's watermark, read with all the care there is and written by one method.
+    """Every table's watermark: recovered on read if necessary, and written by one method.
 
-    Reads within a run are cached; a write that meets somebody else's forgets the cache and starts
-    again from fresh state.
+    Reads within a run are cached. A write that conflicts with another writer's drops the cache and
+    retries on fresh state.
     """
 
     def __init__(
@@ -84,32 +85,32 @@ class WatermarkStore:
         self._probed = False
 
     def now(self) -> datetime:
-        """What time it is for this run."""
+        """Return the current time by the run's clock."""
         return self._run.clock()
 
-    def get(self, table: TableName, *, mend: bool = True) -> Watermark | None:
-        """Say where a table stands; None if nothing is known of it.
+    def get(self, table: TableName, *, write_back: bool = True) -> Watermark | None:
+        """Return a table's watermark; None if the table is unknown.
 
-        A watermark that had to be recovered is written back, unless `mend` is off.
+        A watermark that had to be recovered is saved, unless `write_back` is off.
         """
-        reading = self._read(table, mend=mend)
+        reading = self._read(table, write_back=write_back)
         unsaved = reading.problem is not None or reading.saved is None
-        if mend and reading.watermark is not None and unsaved:
+        if write_back and reading.watermark is not None and unsaved:
             return self.update(table)
         return reading.watermark
 
     def known(self, table: TableName) -> Watermark | None:
-        """What this run has last read or written of a table, without another look."""
+        """Return the watermark that this run last read or wrote, from the cache."""
         reading = self._cache.get(table)
         return reading.watermark if reading else None
 
     def commit(
         self, table: TableName, decide: Callable[[Watermark], Change], *, races: int = 0
     ) -> Watermark:
-        """Append the change that `decide` makes of the current state, and save the watermark.
+        """Commit the change that `decide` returns for the current state, and save the watermark.
 
-        Whoever else takes the number first has won. Then `decide` is asked again with fresh state,
-        `races` times; after that, LostRace.
+        If another run takes the manifest number first, call `decide` again with fresh state, up to
+        `races` times; then raise LostRace.
         """
         for race in range(races + 1):
             reading = self._current(table)
@@ -130,14 +131,14 @@ class WatermarkStore:
                 manifests=(*reading.manifests, manifest),
             )
             return self.update(table)
-        raise LostRace(f"another run has committed to {table} first", hint="run the command again")
+        raise LostRace(f"another run committed to {table} first", hint="run the command again")
 
     def update(
         self, table: TableName, change: Callable[[Watermark], Watermark] = lambda same: same
     ) -> Watermark:
         """Read, apply a pure change, check it, write it conditionally, read it back, copy it.
 
-        Nothing is written when nothing changed. A lost race is run again on fresh state.
+        Nothing is written if nothing changed. After a conflict, retry on fresh state.
         """
         for race in range(RACES):
             reading = self._current(table)
@@ -157,26 +158,26 @@ class WatermarkStore:
                 self._note_recovery(table, reading)
             return saved
         raise LostRace(
-            f"the watermark of {table} was changed by others {RACES} times in a row",
-            hint="see who is at work with 'floodmark doctor', then run the command again",
+            f"other runs changed the watermark of {table} {RACES} times in a row",
+            hint="see which runs are active with 'floodmark doctor', then run the command again",
         )
 
     def saved(self, table: TableName) -> Watermark | None:
-        """The watermark as it was saved, without a look at the log; None if there is none."""
+        """Return the watermark as saved, without reading the log; None if there is none."""
         primary = self.copies.read(table, lake_layout.primary(table), "primary")
         return primary.watermark if primary else None
 
     def take_over(self, table: TableName, watermark: Watermark) -> Watermark:
-        """Save what was known under another name in place of what is saved under this one."""
+        """Replace a table's watermark with that of the table that was moved here."""
         primary = self.copies.read(table, lake_layout.primary(table), "primary")
         revision = primary.watermark.revision if primary and primary.watermark else 0
         return self._save(table, watermark, revision, primary.etag if primary else None)
 
     def begin_again(self, table: TableName) -> None:
-        """Go on without what cannot be read: as if new, or after a loss in an unused epoch.
+        """Start over if the state cannot be read: as a new table, or after a loss in a new epoch.
 
-        Resets count from 1 up; minutes since 1970 are far beyond any number of them. What was
-        written by a clock that was ahead is kept, but for its times.
+        Resets count from 1; minutes since 1970 are far beyond any number of them. State that is
+        only in the future is kept, with its times set to now.
         """
         try:
             self._cache[table] = self._reader.read(table)
@@ -185,7 +186,7 @@ class WatermarkStore:
         except (StateLost, CorruptLog):
             left = sum(1 for _ in self.log.heads(table))
             if left:
-                message = f"{table}: {left} manifests of a broken log are left behind"
+                message = f"{table}: abandoned a broken log of {counted(left, 'manifest')}"
                 self._run.report(Notice("warning", message, table=str(table)))
             now = self._run.clock()
             epoch = int(now.timestamp()) // 60
@@ -210,7 +211,7 @@ class WatermarkStore:
         return structs.replace(reading, watermark=watermark, manifests=(), source="manifests")
 
     def repair(self, table: TableName) -> Watermark:
-        """Write the watermark anew from the last manifest; what is loaded stays."""
+        """Rewrite the watermark from the last manifest; keep the load state."""
         reading = self._reader.read(table)
         last = max(self.log.heads(table), default=None)
         if last is None:
@@ -227,7 +228,7 @@ class WatermarkStore:
     def lease(self, table: TableName) -> "Lease":
         """Take the lease on a table; LeaseHeld if another run has it.
 
-        The first one in a lake probes that it honours conditional writes.
+        The first one in a lake checks that it enforces conditional writes.
         """
         from floodmark.state.conditional_writes import check_conditional_writes
         from floodmark.state.lease import take_lease
@@ -247,7 +248,7 @@ class WatermarkStore:
         )
 
     def _save(self, table: TableName, new: Watermark, revision: int, etag: str | None) -> Watermark:
-        """Write primary, read it back, write the copies. The only code that writes a watermark."""
+        """Write the primary, read it back, write the copies. Nothing else writes a watermark."""
         now = self._run.clock()
         document = structs.replace(
             new,
@@ -269,11 +270,11 @@ class WatermarkStore:
         return saved
 
     def _check_plausible(self, table: TableName, new: Watermark) -> None:
-        """Refuse to write what nobody could read again."""
+        """Refuse to write a state that could not be read back."""
         check_plausible(new, name=f"the new state of {table}", now=self._run.clock())
 
     def _read_back(self, table: TableName, data: bytes, saved: Watermark) -> None:
-        """Make sure that the store kept what was written, or that a later write came on top."""
+        """Check that the store has what was written, or a later revision."""
         key = lake_layout.primary(table)
         found = self.objects.get(key).data
         if found == data:
@@ -285,7 +286,7 @@ class WatermarkStore:
             later = False
         if not later:
             raise StorageError(
-                f"{self.objects} did not keep the watermark of {table} as it was written",
+                f"{self.objects} returned another watermark of {table} than was written",
                 hint="check that nothing else writes below 'watermarks/'",
             )
 
@@ -307,23 +308,23 @@ class WatermarkStore:
             failure = f"recovery not recorded: {error.message}"
             self._run.report(Notice("warning", failure, table=str(table)))
 
-    def _read(self, table: TableName, *, mend: bool = True) -> Reading:
+    def _read(self, table: TableName, *, write_back: bool = True) -> Reading:
         reading = self._reader.read(table)
         if reading.watermark is None:
-            reading = self._adopted(table, reading, mend=mend)
-        if mend:
+            reading = self._imported(table, reading, write_back=write_back)
+        if write_back:
             self._cache[table] = reading
         return reading
 
     @cached_property
     def spellings(self) -> "Spellings":
-        """Which of the known tables an older system may have meant."""
+        """The spellings that older systems may have used for the known tables."""
         from floodmark.state.legacy_watermarks import Spellings
 
         return Spellings(self._known_tables)
 
-    def _adopted(self, table: TableName, reading: Reading, *, mend: bool) -> Reading:
-        """Take over what an older system left, if it left anything."""
+    def _imported(self, table: TableName, reading: Reading, *, write_back: bool) -> Reading:
+        """Import an older system's watermark, if there is one."""
         from floodmark.state.legacy_watermarks import find_older
 
         now, report = self._run.clock(), self._run.report
@@ -332,11 +333,11 @@ class WatermarkStore:
             return reading
         empty = self._or_empty(table, reading)
         manifest = record(empty, older, self._authorship())
-        if mend:
+        if write_back:
             try:
                 self.log.append(table, manifest)
             except WriteConflict:
-                return self._reader.read(table)  # somebody else has just done so
+                return self._reader.read(table)  # another run has just imported it
         return structs.replace(
             reading, watermark=checkpoint(empty, manifest), manifests=(manifest,)
         )
@@ -348,7 +349,7 @@ class WatermarkStore:
         return reading.watermark or empty_watermark(table, self._run.session_id, self._run.clock())
 
     def _forget(self, table: TableName, race: int) -> None:
-        message = f"{table}: another writer was faster"
+        message = f"{table}: another writer committed first"
         self._run.report(Notice("debug", message, "conflict", str(table)))
         self._cache.pop(table, None)
         self._run.sleep(self._run.random.uniform(0, min(1.0, 0.01 * 2.0**race)))

@@ -1,1 +1,1 @@
-"""Objects with compare-and-set: in memory, in a local folder, in S3."""
+"""Object stores with compare-and-set: in memory, in a local folder, in S3."""

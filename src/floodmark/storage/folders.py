@@ -1,8 +1,8 @@
-"""Files and folders of a lake in a folder: what they are called, and who may see them.
+"""Names and permissions of the files and folders of a local lake.
 
-A lake that we make is its owner's alone. In a folder that was there before, whoever may enter the
-folder may read what is added to it, and its group may write if it may write there: so the mode of
-one folder says who shares a lake. Nothing that exists already is changed.
+A lake that we create is private to its owner. In an existing folder, new files inherit the folder's
+read permissions, and its group's write permission: the mode of one folder decides who shares the
+lake. Existing files are never changed.
 """
 
 import errno
@@ -14,13 +14,13 @@ from typing import IO
 
 from floodmark.storage.objects import check_key
 
-_LONGEST = 255  # bytes of a name, in every usual file system
+_LONGEST = 255  # bytes of a file name, in all common file systems
 _PIECE = 250
 _JOINT = "~"
 
 
 def path_of(root: str, key: str) -> str:
-    """Where an object lies; a part of its key that no file can be called is split over folders.
+    """Return the path of an object; parts of the key that are too long are split into folders.
 
     `xxx…yyy…zzz` becomes `xxx…~/~yyy…~/~zzz`.
     """
@@ -28,7 +28,7 @@ def path_of(root: str, key: str) -> str:
 
 
 def entries(folder: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """What is in a folder, each under its part of a key; nothing that is hidden."""
+    """Yield the visible entries of a folder, each with its part of the key."""
     with os.scandir(folder) as found:
         for entry in found:
             if entry.name.startswith("."):
@@ -41,7 +41,7 @@ def entries(folder: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
 
 
 def make_folder(root: str, path: str) -> None:
-    """Make a folder of the lake, and those above it, unless they are there."""
+    """Create a folder of the lake and its parents, unless they exist."""
     try:
         os.mkdir(path, 0o700)
     except FileNotFoundError:
@@ -59,7 +59,7 @@ def make_folder(root: str, path: str) -> None:
 
 
 def create_file(root: str, path: str) -> IO[bytes]:
-    """Create a file that is not there, to be written; FileExistsError if it is."""
+    """Create a file and open it for writing; FileExistsError if it exists."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with suppress(PermissionError):
         os.fchmod(descriptor, 0o600 | _shared(root) & 0o064)
@@ -67,7 +67,7 @@ def create_file(root: str, path: str) -> IO[bytes]:
 
 
 def write_all(file: IO[bytes], data: bytes) -> None:
-    """Write everything; a system call may take a part."""
+    """Write everything; one system call may write only a part."""
     rest = memoryview(data)
     while rest:
         rest = rest[file.write(rest) :]
@@ -76,12 +76,12 @@ def write_all(file: IO[bytes], data: bytes) -> None:
 def _split(part: str) -> str:
     if len(os.fsencode(part)) <= _LONGEST:
         return part
-    if not part.isascii():  # never ours, so there is no such file
+    if not part.isascii():  # never written by us, so it does not exist
         raise FileNotFoundError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), part)
     pieces = [part[start : start + _PIECE] for start in range(0, len(part), _PIECE)]
     return f"{_JOINT}/{_JOINT}".join(pieces)
 
 
 def _shared(root: str) -> int:
-    """What others than the owner may do in the lake; nobody but owner and group may write."""
+    """Return the mode bits for users other than the owner; only the group may write."""
     return os.stat(root).st_mode & (stat.S_ISGID | 0o075)

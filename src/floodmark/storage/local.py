@@ -1,9 +1,8 @@
-"""Objects as files in a folder, with the same promises as an object store has.
+"""Objects as files in a folder, with the guarantees of an object store.
 
-An object is written to a file of its own in `.tmp` and then moved or linked into place, so no torn
-file is ever visible, whenever the process dies. Writers of one folder take turns by locking the
-folder itself, for an instant; the kernel releases that lock when its holder dies. Nobody waits for
-ever for a holder that is suspended.
+An object is written to a temporary file in `.tmp` and then moved or linked into place, so a partial
+file is never visible, even if the process dies. Writers briefly lock the object's folder; the
+kernel releases the lock if its holder dies, and waiting for a suspended holder times out.
 """
 
 import errno
@@ -28,7 +27,7 @@ from floodmark.storage.objects import ObjectInfo, ObjectStore, StoredObject, che
 LOCK_SECONDS = 10.0
 
 _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
-# ENOENT here: somebody removed a folder while we were writing to it.
+# ENOENT: another process removed a folder while we were writing to it.
 _PASSING = {
     errno.EINTR,
     errno.EAGAIN,
@@ -38,12 +37,12 @@ _PASSING = {
     errno.ETIMEDOUT,
 }
 _FULL = {errno.ENOSPC, errno.EDQUOT}
-# An object store has no folders, so what is a folder here is no object.
+# An object store has no folders, so a folder is not an object.
 _NO_OBJECT = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 
 
 class LocalObjectStore(ObjectStore):
-    """A folder. Several processes may use it at once, also over a file system with `flock`."""
+    """A folder. Several processes may share it, also on a network file system with `flock`."""
 
     def __init__(self, root: str) -> None:
         self._root = os.path.abspath(root)
@@ -60,7 +59,7 @@ class LocalObjectStore(ObjectStore):
         return StoredObject(data, _etag(data))
 
     def put(self, key: str, data: bytes) -> str:
-        """Write an object, whatever was there before."""
+        """Write an object, overwriting any other."""
         with self._translated(key), self._writing(key, data) as written:
             os.replace(written, self._path(key))
         return _etag(data)
@@ -90,12 +89,12 @@ class LocalObjectStore(ObjectStore):
         return _etag(data)
 
     def list_objects(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
-        """Name the objects under a prefix, in the order of their keys."""
+        """List the objects under a prefix, in key order."""
         with self._translated(prefix), suppress(FileNotFoundError):
             yield from self._walk(self._folder(prefix), prefix, after)
 
     def list_folders(self, prefix: str) -> list[str]:
-        """Name the folders right below a prefix."""
+        """List the folders directly below a prefix."""
         with self._translated(prefix):
             try:
                 found = entries(self._folder(prefix))
@@ -106,7 +105,7 @@ class LocalObjectStore(ObjectStore):
     def delete(self, key: str) -> None:
         """Remove an object."""
         path = self._path(key)
-        # Locked, so as not to come between another writer's look at the etag and its write.
+        # Lock, so as not to interfere between another writer's etag check and its write.
         locked = _locked_folder(os.path.dirname(path))
         with self._translated(key), suppress(*_NO_OBJECT), locked:
             os.unlink(path)
@@ -114,11 +113,11 @@ class LocalObjectStore(ObjectStore):
     def remove_unfinished(
         self, prefix: str, before: datetime, *, dry_run: bool = False
     ) -> list[str]:
-        """Remove old files from `.tmp`, where nothing tells what they were to become."""
+        """Remove old files from `.tmp`; their keys are not known, so `prefix` is ignored."""
         removed = []
         with self._translated(prefix), suppress(FileNotFoundError):
             for entry in sorted(os.scandir(self._temporary), key=lambda entry: entry.name):
-                with suppress(FileNotFoundError):  # finished meanwhile
+                with suppress(FileNotFoundError):  # finished in the meantime
                     if entry.stat().st_mtime < before.timestamp():
                         removed.append(f".tmp/{entry.name}")
                         if not dry_run:
@@ -136,7 +135,7 @@ class LocalObjectStore(ObjectStore):
 
     def _walk(self, folder: str, prefix: str, after: str) -> Iterator[ObjectInfo]:
         try:
-            # A folder sorts as its name with the slash, as its keys do.
+            # Sort a folder by its name with the slash, as its keys sort.
             found = sorted((name + "/" * entry.is_dir(), entry) for name, entry in entries(folder))
         except (FileNotFoundError, NotADirectoryError):
             return
@@ -154,7 +153,7 @@ class LocalObjectStore(ObjectStore):
 
     @contextmanager
     def _writing(self, key: str, data: bytes) -> Iterator[str]:
-        """Have the data safe in a temporary file, and the key's folder to ourselves."""
+        """Write the data to a temporary file, and lock the key's folder."""
         path = self._path(key)
         written = os.path.join(self._temporary, f"{os.getpid()}.{os.urandom(8).hex()}")
         make_folder(self._root, self._temporary)
@@ -162,7 +161,7 @@ class LocalObjectStore(ObjectStore):
             with create_file(self._root, written) as file:
                 write_all(file, data)
                 os.fsync(file.fileno())
-            # A file in the way is reported by what follows.
+            # If a file is in the way, locking the folder fails.
             make_folder(self._root, os.path.dirname(path))
             with _locked_folder(os.path.dirname(path)):
                 yield written
@@ -172,16 +171,16 @@ class LocalObjectStore(ObjectStore):
 
     @contextmanager
     def _translated(self, key: str) -> Iterator[None]:
-        """Turn the operating system's errors into ours, by their number."""
+        """Translate the operating system's errors into ours, by errno."""
         try:
             yield
         except OSError as error:
             message = f"{self}/{key}: {error.strerror}"
             if error.errno in _DENIED:
-                raise AccessDenied(message, hint="check who owns the folder") from error
+                raise AccessDenied(message, hint="check the folder's owner and mode") from error
             if error.errno in _PASSING:
                 raise StorageUnavailable(message) from error
-            hint = "make room on the disk" if error.errno in _FULL else None
+            hint = "free some disk space" if error.errno in _FULL else None
             raise StorageError(message, hint=hint) from error
 
 
@@ -200,14 +199,14 @@ def _locked_folder(path: str) -> Iterator[None]:
 
 
 def _lock(folder: int) -> None:
-    """Wait for the lock, which others hold for an instant only, unless they are suspended."""
-    patience = time.monotonic() + LOCK_SECONDS
+    """Wait for the lock, which others hold only briefly unless they are suspended."""
+    deadline = time.monotonic() + LOCK_SECONDS
     while True:
         try:
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            if time.monotonic() > patience:
-                reason = "another process holds the folder; it may be suspended"
+            if time.monotonic() > deadline:
+                reason = "another process has locked the folder; it may be suspended"
                 raise OSError(errno.ETIMEDOUT, reason) from None
             time.sleep(0.001)
         else:

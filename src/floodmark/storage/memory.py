@@ -1,4 +1,4 @@
-"""Objects in memory: for tests, and for trying things out."""
+"""Objects in memory, for tests and experiments."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -24,7 +24,7 @@ class MemoryObjectStore(ObjectStore):
             raise ObjectNotFound(f"{self}/{key} does not exist") from None
 
     def put(self, key: str, data: bytes) -> str:
-        """Write an object, whatever was there before."""
+        """Write an object, overwriting any other."""
         with self._lock:
             return self._write(key, data)
 
@@ -44,7 +44,7 @@ class MemoryObjectStore(ObjectStore):
             return self._write(key, data)
 
     def list_objects(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
-        """Name the objects under a prefix, in the order of their keys."""
+        """List the objects under a prefix, in key order."""
         check_prefix(prefix)
         with self._lock:
             found = sorted(self._objects.items())
@@ -53,7 +53,7 @@ class MemoryObjectStore(ObjectStore):
                 yield ObjectInfo(key, len(stored.data), modified)
 
     def list_folders(self, prefix: str) -> list[str]:
-        """Name the folders right below a prefix."""
+        """List the folders directly below a prefix."""
         check_prefix(prefix)
         with self._lock:
             rests = [key[len(prefix) :] for key in self._objects if key.startswith(prefix)]

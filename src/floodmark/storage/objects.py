@@ -1,4 +1,4 @@
-"""The object store: the one interface through which Floodmark keeps anything."""
+"""The object store interface, through which Floodmark stores everything."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -10,14 +10,14 @@ from floodmark.errors import StorageError
 
 
 class StoredObject(Struct, frozen=True):
-    """An object's content, and the tag that changes whenever the content does."""
+    """An object's content and ETag, which changes whenever the content does."""
 
     data: bytes
     etag: str
 
 
 class ObjectInfo(Struct, frozen=True):
-    """What a listing says of an object."""
+    """An entry of a listing."""
 
     key: str
     size: int
@@ -28,8 +28,8 @@ class ObjectStore(ABC):
     """Objects under keys such as `watermarks/v2/A/b.c.json`.
 
     A reader sees a whole object or none, never a part. Once a write has returned, every reader sees
-    it. Any method may raise StorageUnavailable for a passing fault, AccessDenied, or another
-    StorageError; after a StorageUnavailable a write may or may not have happened.
+    it. Any method may raise StorageUnavailable for a transient fault, AccessDenied, or another
+    StorageError; after StorageUnavailable, a write may or may not have happened.
     """
 
     @abstractmethod
@@ -38,7 +38,7 @@ class ObjectStore(ABC):
 
     @abstractmethod
     def put(self, key: str, data: bytes) -> str:
-        """Write an object, whatever was there before, and return its etag. May be repeated."""
+        """Write an object, overwriting any other, and return its etag. Idempotent."""
 
     @abstractmethod
     def put_if_absent(self, key: str, data: bytes) -> str:
@@ -48,27 +48,27 @@ class ObjectStore(ABC):
     def put_if_match(self, key: str, data: bytes, etag: str) -> str:
         """Replace the object with this etag and return the new one.
 
-        WriteConflict if there is another object by now, or none.
+        WriteConflict if the object has changed or is gone.
         """
 
     @abstractmethod
     def list_objects(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
-        """Name the objects whose keys start with a prefix, in the order of keys.
+        """List the objects whose keys start with a prefix, in key order.
 
         The prefix ends in `/`; an empty one means everything. With `after`, which need not exist,
-        only keys that sort behind it. No number of objects is too large.
+        only keys that sort after it. Works for any number of objects.
         """
 
     @abstractmethod
     def list_folders(self, prefix: str) -> list[str]:
-        """Name the folders right below a prefix, in order, without the prefix.
+        """List the folders directly below a prefix, in order, without the prefix.
 
-        A folder whose last object was deleted may still be named.
+        A folder whose last object was deleted may still be listed.
         """
 
     @abstractmethod
     def delete(self, key: str) -> None:
-        """Remove an object. It is no error if there is none. May be repeated."""
+        """Remove an object; do nothing if there is none. Idempotent."""
 
     def remove_unfinished(
         self,
@@ -77,15 +77,15 @@ class ObjectStore(ABC):
         *,
         dry_run: bool = False,  # noqa: ARG002
     ) -> list[str]:
-        """Remove what writers that died left half-written under a prefix before a moment.
+        """Remove incomplete uploads under a prefix from before a time; return their names.
 
-        Names what goes. A store whose writes leave nothing behind has nothing to do.
+        A store whose writes leave nothing behind does nothing.
         """
         return []
 
     @abstractmethod
     def __str__(self) -> str:
-        """Where this is, for messages; never with a secret."""
+        """Return the store's address for messages, without secrets."""
 
 
 def check_key(key: str) -> str:
@@ -96,7 +96,7 @@ def check_key(key: str) -> str:
 
 
 def is_key(text: str) -> bool:
-    """Whether a text means the same object to every store, and none outside of the lake."""
+    """Return whether a text means the same object to every store, and none outside the lake."""
     return text.isprintable() and all(part[:1] not in ("", ".") for part in text.split("/"))
 
 

@@ -1,4 +1,4 @@
-"""From the configuration to an object store."""
+"""Open the configured object store."""
 
 import time
 from random import Random
@@ -9,7 +9,7 @@ from floodmark.storage.retrying import Backoff, RetryingObjectStore
 
 
 def open_lake(lake: LakeSettings, retries: RetrySettings) -> ObjectStore:
-    """Open the lake. Only the kind of store that is asked for is imported."""
+    """Open the lake; import only the kind of store that is configured."""
     store: ObjectStore
     if lake.is_s3:
         from floodmark.storage.s3 import S3ObjectStore

@@ -1,4 +1,4 @@
-"""The one place where storage is tried again."""
+"""Retry storage operations; the only place that does."""
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -22,17 +22,17 @@ class Backoff(Struct, frozen=True):
     most_seconds: float = 5.0
 
     def pause(self, failures: int, random: Random) -> float:
-        """The seconds to wait after this many failures."""
-        doublings = min(failures - 1, 60)  # by then the most is reached; a float has its limits
+        """Return the seconds to wait after this many failures."""
+        doublings = min(failures - 1, 60)  # far above any maximum, and a float does not overflow
         return random.uniform(0.0, min(self.most_seconds, self.first_seconds * 2.0**doublings))
 
 
 class RetryingObjectStore(ObjectStore):
-    """Another store, tried again after passing faults.
+    """Wrap another store and retry after transient faults.
 
-    A write whose answer was lost may have happened. So when a repeated conditional write meets a
-    conflict, the object that is there decides: if it is ours to the byte, the write was ours.
-    Writers that race for a key therefore put something of their own into what they write.
+    A write whose response was lost may have succeeded. So if a retried conditional write conflicts,
+    compare the stored object: if its bytes are ours, our write succeeded. Writers that compete for
+    a key must therefore write something unique.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class RetryingObjectStore(ObjectStore):
         return self._retried(lambda: self._store.get(key))
 
     def put(self, key: str, data: bytes) -> str:
-        """Write an object, whatever was there before."""
+        """Write an object, overwriting any other."""
         return self._retried(lambda: self._store.put(key, data))
 
     def put_if_absent(self, key: str, data: bytes) -> str:
@@ -65,7 +65,7 @@ class RetryingObjectStore(ObjectStore):
         return self._conditional(key, data, lambda: self._store.put_if_match(key, data, etag))
 
     def list_objects(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
-        """Name the objects under a prefix; a broken listing goes on behind its last key."""
+        """List the objects under a prefix; a failed listing resumes after its last key."""
         failures = 0
         while True:
             try:
@@ -81,7 +81,7 @@ class RetryingObjectStore(ObjectStore):
                 return
 
     def list_folders(self, prefix: str) -> list[str]:
-        """Name the folders right below a prefix."""
+        """List the folders directly below a prefix."""
         return self._retried(lambda: self._store.list_folders(prefix))
 
     def delete(self, key: str) -> None:
@@ -91,7 +91,7 @@ class RetryingObjectStore(ObjectStore):
     def remove_unfinished(
         self, prefix: str, before: datetime, *, dry_run: bool = False
     ) -> list[str]:
-        """Remove what writers that died left half-written."""
+        """Remove incomplete uploads of dead writers."""
         return self._retried(lambda: self._store.remove_unfinished(prefix, before, dry_run=dry_run))
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Objects in S3, or in anything that speaks its protocol and checks conditional writes."""
+"""Objects in S3, or in any compatible store that supports conditional writes."""
 
 import re
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ from floodmark.errors import (
 )
 from floodmark.storage.objects import ObjectInfo, ObjectStore, StoredObject, check_key, check_prefix
 
-# The client keeps the answer's status and S3's own code for the error in its message only.
+# obstore has the HTTP status and the S3 error code only in its error message.
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>(\w+)</Code>|\(code: (\w+)\)")
 _REDIRECT = "Received redirect without LOCATION"
@@ -38,7 +38,7 @@ _PASSING_CODES = {"RequestTimeout", "InternalError", "ServiceUnavailable", "Slow
 _DENIED = {401, 403}
 _DENIED_CODES = {"AccessDenied", "ExpiredToken", "InvalidToken", "TokenRefreshRequired"}
 _OTHER_REGION_CODES = {"AuthorizationHeaderMalformed", "IllegalLocationConstraintException"}
-# Regions outside of amazonaws.com, by how their names begin; obstore knows of none.
+# Domains of regions outside amazonaws.com, by region prefix; obstore does not know them.
 _SUFFIXES = {
     "cn-": "amazonaws.com.cn",
     "eu-isoe-": "cloud.adc-e.uk",
@@ -52,7 +52,7 @@ _NOT_FOUND = (FileNotFoundError, NotFoundError)
 
 
 class S3ObjectStore(ObjectStore):
-    """A bucket, or the part of one below a prefix. Credentials come from the usual AWS chain."""
+    """A bucket, or a prefix of one. Uses the default AWS credential chain."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class S3ObjectStore(ObjectStore):
                     "timeout": timedelta(seconds=timeout_seconds),
                     "connect_timeout": timedelta(seconds=min(10.0, timeout_seconds)),
                 },
-                # Retries live in one place, and it is not here.
+                # `storage.retrying` is the only place that retries.
                 retry_config={
                     "max_retries": 0,
                     "retry_timeout": timedelta(seconds=timeout_seconds),
@@ -108,14 +108,13 @@ class S3ObjectStore(ObjectStore):
         length = len(f"{self._prefix}/{check_key(key)}".strip("/").encode())
         if length > _LONGEST_KEY:
             raise StorageError(
-                f"{self}/{key} takes {length:,} bytes, and S3 has no key of more than"
-                f" {_LONGEST_KEY:,}",
-                hint="shorten the prefix in the lake's address, or keep the lake in a folder",
+                f"the key {self}/{key} has {length:,} bytes; S3 allows at most {_LONGEST_KEY:,}",
+                hint="shorten the prefix in the lake's URL, or keep the lake in a local folder",
             )
         return key
 
     def put(self, key: str, data: bytes) -> str:
-        """Write an object, whatever was there before."""
+        """Write an object, overwriting any other."""
         with self._translated(key):
             return _tag(obstore.put(self._store, self._checked(key), data)["e_tag"])
 
@@ -132,7 +131,7 @@ class S3ObjectStore(ObjectStore):
             return _tag(result["e_tag"])
 
     def list_objects(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
-        """Name the objects under a prefix, in the order of their keys."""
+        """List the objects under a prefix, in key order."""
         with self._translated(prefix):
             check_prefix(prefix)
             for page in obstore.list(self._store, prefix, offset=after or None, chunk_size=1000):
@@ -140,7 +139,7 @@ class S3ObjectStore(ObjectStore):
                     yield ObjectInfo(meta["path"], meta["size"], meta["last_modified"])
 
     def list_folders(self, prefix: str) -> list[str]:
-        """Name the folders right below a prefix."""
+        """List the folders directly below a prefix."""
         with self._translated(prefix):
             check_prefix(prefix)
             found = obstore.list_with_delimiter(self._store, prefix)["common_prefixes"]
@@ -157,7 +156,7 @@ class S3ObjectStore(ObjectStore):
     def remove_unfinished(
         self, prefix: str, before: datetime, *, dry_run: bool = False
     ) -> list[str]:
-        """Abort old uploads that were begun and never completed; obstore cannot list them."""
+        """Abort old multipart uploads that were never completed; obstore cannot list them."""
         import boto3  # type: ignore[import-untyped]
         from botocore.exceptions import (  # type: ignore[import-untyped]
             BotoCoreError,
@@ -187,7 +186,7 @@ class S3ObjectStore(ObjectStore):
 
     @contextmanager
     def _translated(self, key: str, *, conditional: bool = False) -> Iterator[None]:
-        """Turn the client's errors into ours, by their class, status and code."""
+        """Translate obstore's errors into ours, by class, status and code."""
         try:
             yield
         except (BaseError, *_NOT_FOUND) as error:
@@ -201,10 +200,10 @@ class S3ObjectStore(ObjectStore):
         code = (found[1] or found[2]) if found else None
         if code == "NoSuchBucket":
             return StorageError(
-                f"bucket {self._bucket!r} does not exist", hint="create it, or mend 'lake:'"
+                f"bucket {self._bucket!r} does not exist", hint="create it, or correct 'lake:'"
             )
         if conditional and isinstance(error, (AlreadyExistsError, PreconditionError, *_NOT_FOUND)):
-            return WriteConflict(f"{place} is not what was expected")
+            return WriteConflict(f"{place} has changed")
         if isinstance(error, _NOT_FOUND):
             return ObjectNotFound(f"{place} does not exist")
         if code in _OTHER_REGION_CODES or _REDIRECT in text:
@@ -220,7 +219,7 @@ class S3ObjectStore(ObjectStore):
         if status is None and code is None:
             if isinstance(error, (GenericError, JoinError)):
                 return StorageUnavailable(
-                    f"{place}: no answer", hint="check 'endpoint' of the lake, and the way there"
+                    f"{place}: no response", hint="check 'endpoint' of the lake, and the network"
                 )
             return StorageError(f"{place}: {_first_line(text)}")
         reason = ", ".join(filter(None, (f"status {status}" if status else None, code)))
@@ -241,7 +240,8 @@ def _first_line(text: str) -> str:
 def _tag(etag: str | None) -> str:
     if etag is None:
         raise StorageError(
-            "the object store sends no ETag", hint="conditional writes need one; use another store"
+            "the object store returns no ETag",
+            hint="conditional writes need one; use another store",
         )
     return etag
 

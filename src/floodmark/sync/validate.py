@@ -192,7 +192,7 @@ def _look(
 def _read(store: WatermarkStore, table: TableName) -> Watermark | None:
     """Read a table's watermark; None if there is none, or it cannot be read."""
     with suppress(StateError):
-        return store.get(table, mend=False)
+        return store.get(table, write_back=False)
     return None
 
 

@@ -63,7 +63,7 @@ def test_a_path_that_leads_elsewhere_is_damage(path: str, place: str) -> None:
     land(open_store(objects), rows=3, name="first")
     forge(objects, **{place: files_at(objects, path)})
     store = open_store(objects)
-    with pytest.raises(CorruptLog, match="is no data file of this lake") as caught:
+    with pytest.raises(CorruptLog, match="is not a data file of this lake") as caught:
         store.log.read(TABLE, FIRST)
     assert repr(path) in caught.value.message
     assert "\n" not in caught.value.message
@@ -78,7 +78,7 @@ def test_a_path_that_leads_elsewhere_is_damage(path: str, place: str) -> None:
         "exports/shop_orders/part-0000.snappy.parquet",  # an older system's
     ],
 )
-def test_where_data_may_lie(path: str) -> None:
+def test_where_data_may_be(path: str) -> None:
     objects = MemoryObjectStore()
     land(open_store(objects), rows=3, name="first")
     forge(objects, files=files_at(objects, path))
@@ -86,11 +86,11 @@ def test_where_data_may_lie(path: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["decimal128(1, 1)); DROP TABLE x; --", "evil", "", "int32 "])
-def test_a_type_that_is_none_of_ours_is_damage(kind: str) -> None:
+def test_an_unknown_type_is_damage(kind: str) -> None:
     objects = MemoryObjectStore()
     land(open_store(objects), rows=3, name="first")
     forge(objects, columns=[{"name": "a", "type": "int", "nullable": True, "arrow": kind}])
-    with pytest.raises(CorruptLog, match="which is none of ours"):
+    with pytest.raises(CorruptLog, match="the unknown type"):
         open_store(objects).log.read(TABLE, FIRST)
 
 

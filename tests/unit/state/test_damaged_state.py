@@ -53,7 +53,7 @@ def prepare(objects: ObjectStore) -> WatermarkStore:
 def test_a_damaged_copy_gives_way_to_the_next(data: bytes) -> None:
     objects = MemoryObjectStore()
     store = prepare(objects)
-    before = store.get(TABLE, mend=False)
+    before = store.get(TABLE, write_back=False)
     assert before is not None
     objects.put(lake_layout.primary(TABLE), data)
     for key in store.copies.daily_keys(TABLE):
@@ -135,7 +135,7 @@ PLACES = [
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_time_outside_of_the_calendar_is_damage(moment: str) -> None:
     objects = MemoryObjectStore()
-    before = prepare(objects).get(TABLE, mend=False)
+    before = prepare(objects).get(TABLE, write_back=False)
     data = objects.get(lake_layout.primary(TABLE)).data
     for path in PLACES:
         document = json.loads(data)
@@ -154,7 +154,7 @@ def test_a_time_outside_of_the_calendar_is_damage(moment: str) -> None:
 @given(st.binary(max_size=300) | st.text('{}[]":,1e-nullNaN\\', max_size=60).map(str.encode))
 def test_any_bytes_are_a_document_or_damage(data: bytes) -> None:
     objects = MemoryObjectStore()
-    before = prepare(objects).get(TABLE, mend=False)
+    before = prepare(objects).get(TABLE, write_back=False)
     objects.put(lake_layout.primary(TABLE), data)
     objects.put(lake_layout.lease(TABLE), data)
     objects.put("watermarks/shop.orders.json", data)

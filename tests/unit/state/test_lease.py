@@ -137,7 +137,7 @@ def test_it_runs_out_by_the_clock(clock: Clock, taken: list[Lease]) -> None:
     with pytest.raises(LeaseHeld):
         take(objects, clock, taken, session="second")
     clock.advance(1)
-    with pytest.raises(LeaseLost, match="ran out at 2025-08-01T01:00:00Z"):
+    with pytest.raises(LeaseLost, match="expired at 2025-08-01T01:00:00Z"):
         first.check()
     second = take(objects, clock, taken, session="second")
     assert second.number == first.number + 1
@@ -257,7 +257,7 @@ def test_a_lease_that_cannot_be_released_is_reported(clock: Clock, taken: list[L
     objects.fault = StorageUnavailable("no answer")
     lease.release()
     objects.fault = None
-    assert "lease not released, lasts until 2025-08-01T01:00:00Z" in notices[0].message
+    assert "lease not released, it expires at 2025-08-01T01:00:00Z" in notices[0].message
 
 
 def test_breaking_a_lease_wins_over_a_heartbeat_that_comes_in_between(
