@@ -70,7 +70,7 @@ def said(capsys: pytest.CaptureFixture[str], line: str) -> tuple[int, str]:
         ("watermark set never --force", 2, "unknown preset 'never'", "one of"),
         ("watermark restore -t shop.orders --file folder.yml", 2, "cannot read folder.yml", None),
         ("watermark history", 2, "Missing option '-t' / '--table'", "--help"),
-        ("s3clean clean -t shop.orders --older-than 3", 2, "'3' is not a span of time", "7d"),
+        ("s3clean clean -t shop.orders --older-than 3", 2, "'3' is not a duration", "7d"),
         ("doctor --break-lease", 2, "--break-lease needs to know whose", "-t"),
         ("demo --rows 5", 2, "Invalid value for '--rows'", "--help"),
         ("init --yes", 2, "floodmark.yml is there already", "--force"),

@@ -256,7 +256,7 @@ def test_verification_says_what_lies_before_the_start(pipeline: Make) -> None:
     insert(it, 13, 13, "NOW() + INTERVAL 1 DAY")
     said, left = compare_all(it)
     before = f"not compared: 5 rows before {START}"
-    rest = "1 row not loaded (behind 2025-05-06 07:08:09, id 9), 3 rows without a cursor value"
+    rest = "1 row not loaded (after 2025-05-06 07:08:09, id 9), 3 rows without a cursor value"
     assert f"source and target are equal; {before}, {rest}\n" in said
     assert left == [("before_start", 5), ("not_loaded", 1), ("no_cursor", 3)]
     insert(it, 14, 14, "'2025-05-07'")

@@ -196,7 +196,7 @@ def test_a_lake_that_was_put_back_can_be_moved(pipeline: Make) -> None:
     assert ended.code == 0, ended
     ended = it.call(*SYNC)
     assert ended.code == 1
-    assert "the lake was put back to an older state" in " ".join(ended.out.split())
+    assert "the lake was restored to an older state" in " ".join(ended.out.split())
     (command,) = commands_in(ended.err)
     assert command[3] == new(it)
     assert it.call(*command, "--force").code == 0

@@ -278,7 +278,7 @@ def test_an_unscoped_name_is_settled_by_the_document() -> None:
     assert store.get(ELSEWHERE) is not None
 
 
-@pytest.mark.follows_hint("say where … starts: floodmark watermark set -t … …")
+@pytest.mark.follows_hint("set where … starts: floodmark watermark set -t … …")
 def test_a_position_set_by_hand_is_the_way_out(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

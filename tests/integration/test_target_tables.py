@@ -230,7 +230,7 @@ def follow_hints(it: Pipeline) -> list[str]:
     raise AssertionError(said)
 
 
-@pytest.mark.follows_hint("--load-only', then sync, loads all that this lake has again")
+@pytest.mark.follows_hint("--load-only', then sync, to load everything in this lake again")
 @pytest.mark.parametrize("definition", [KEYED, KEYLESS], ids=["keyed", "keyless"])
 @pytest.mark.parametrize("since", ["syncs", "set", "reset", "load reset", "nothing loaded"])
 def test_an_older_lake_that_is_put_back_is_seen(
@@ -264,7 +264,7 @@ def test_an_older_lake_that_is_put_back_is_seen(
     insert(it, "t", 31, 35)
     said = follow_hints(it)
     if since in ("syncs", "set"):
-        assert "the lake was put back to an older state" in " ".join(said[0].split())
+        assert "the lake was restored to an older state" in " ".join(said[0].split())
     assert held(it, "t") == list(range(1, 36))
     insert(it, "t", 36, 40)
     assert it.call(*sync).code == 0

@@ -114,7 +114,7 @@ def test_only_what_is_new_is_compared_unless_all_is_wanted(synced: Pipeline) -> 
     # What turned out to be different is verified no more, and found again.
     state = synced.watermark().verified_state
     assert (state.status, str(state.position)) == ("failed", "2025-06-01 00:00:01, id 4")
-    assert state.error == "source and target differ in rows: 1 with other values in the target"
+    assert state.error == "source and target differ in rows: 1 with different values in the target"
     again = verify(synced)
     assert (again.code, again.table["verification"]["rows"]) == (5, 21)
 

@@ -965,7 +965,7 @@ TAMPERING: dict[str, tuple[Callable[[ObjectStore], None], str, bool | None]] = {
 
 
 @pytest.mark.follows_hint(
-    "'watermark validate' shows what is there",
+    "'watermark validate' lists what exists",
     "restore the original object, or see 'watermark validate'",
 )
 @pytest.mark.parametrize("tampering", TAMPERING)

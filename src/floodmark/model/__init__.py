@@ -1,1 +1,1 @@
-"""What Floodmark talks about, as immutable values. Nothing here does any input or output."""
+"""Immutable values, and pure functions of them. No I/O."""

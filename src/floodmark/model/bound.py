@@ -1,4 +1,4 @@
-"""How far a table may be read: what is known of a server's transactions, and what follows."""
+"""How far a table may be read, given the transactions in flight on its server."""
 
 from datetime import datetime, timedelta
 
@@ -8,21 +8,21 @@ from floodmark.model.position import Position
 
 
 class Activity(Struct, frozen=True, kw_only=True):
-    """What was in flight on a server, read in the order that `floodmark.planning.bounds` needs.
+    """In-flight activity on a server, read in the order that `floodmark.planning.bounds` needs.
 
     now                  the server's clock before anything else was read, in UTC
-    oldest_statement     when the oldest statement still running began
-    oldest_transaction   when the oldest transaction that may write began, to the second
-    undated              a transaction whose beginning is not known; None if there is none
-    holder               who runs the older of the two
+    oldest_statement     start of the oldest running statement
+    oldest_transaction   start of the oldest transaction that may write, to the second
+    undated              a transaction whose start is not known; None if there is none
+    holder               the session that runs the older of the two
     unseen               why transactions in flight cannot be seen; None if they can
-    applied              if unseen: everything committed elsewhere before this moment is applied
+    applied              if unseen: everything committed elsewhere before this time is applied
     held                 why nothing may be read at all; None if something may
-    hint                 what to do about that
-    offset               the offset of the server's zone from UTC now
-    server_offset        the least offset of the server's zone from UTC since the older of the two
-    server_zone          what the server calls its zone
-    gtids                the GTIDs that were executed, if the server keeps them
+    hint                 how to fix that
+    offset               current offset of the server's time zone from UTC
+    server_offset        smallest offset of the server's time zone since the older of the two
+    server_zone          the server's name for its time zone
+    gtids                the executed GTIDs, if the server keeps them
     """
 
     now: datetime
@@ -41,18 +41,18 @@ class Activity(Struct, frozen=True, kw_only=True):
 
 
 class Ceiling(Struct, frozen=True):
-    """The greatest id that was there, and the server's clock right after it was read, in UTC."""
+    """The largest id in a table, and the server's clock right after it was read, in UTC."""
 
     id: int
     read_at: datetime
 
 
 class Bound(Struct, frozen=True, kw_only=True):
-    """How far it is safe to read: not at all without a position.
+    """How far it is safe to read; without a position, nothing may be read.
 
     held_by    what holds the bound back, if anything does
-    hint       what to do about that
-    fresh      the moment up to which rows are complete once they are read to the bound
+    hint       how to fix that
+    fresh      the time up to which rows are complete once everything up to the bound is read
     """
 
     position: Position | None

@@ -1,7 +1,7 @@
 """JSON documents that carry their own checksum.
 
-The checksum covers the document's content, not its spelling: keys may be in any order, and a
-document may be indented or not. It stands under `checksum` in the document itself.
+The checksum covers the content, not the formatting: key order and indentation do not matter. It is
+stored under `checksum` in the document itself.
 """
 
 from datetime import datetime
@@ -17,14 +17,14 @@ D = TypeVar("D")
 
 
 def seal(document: msgspec.Struct) -> bytes:
-    """Encode a document with its checksum, indented for people."""
+    """Encode a document with its checksum, indented for readability."""
     content = msgspec.to_builtins(document)
     content["checksum"] = _digest(content)
     return msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n"
 
 
 def unseal(data: bytes, kind: type[D] | Any, *, name: str) -> D:
-    """Decode what `seal` made; CorruptDocument says what is wrong with anything else."""
+    """Decode the output of `seal`; CorruptDocument if anything is wrong with it."""
     content = read_object(data, name=name)
     try:
         if content.get("checksum") != _digest(content):
@@ -33,26 +33,26 @@ def unseal(data: bytes, kind: type[D] | Any, *, name: str) -> D:
     except RecursionError as error:
         raise CorruptDocument(f"{name} is nested too deeply") from error
     except msgspec.ValidationError as error:
-        raise CorruptDocument(f"{name} does not fit its schema: {error}") from error
+        raise CorruptDocument(f"{name} does not match its schema: {error}") from error
     _check_moments(document, name)
     return document
 
 
 def read_object(data: bytes, *, name: str) -> dict[str, Any]:
-    """Read a JSON object that anybody may have written; CorruptDocument if it is none."""
+    """Read a JSON object from an untrusted source; CorruptDocument if it is not one."""
     try:
         content = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise CorruptDocument(f"{name} is not JSON: {error}") from error
     except RecursionError as error:
-        raise CorruptDocument(f"{name} is not JSON of ours: it is nested too deeply") from error
+        raise CorruptDocument(f"{name} is nested too deeply") from error
     if not isinstance(content, dict):
         raise CorruptDocument(f"{name} is not a JSON object")
     return content
 
 
 def _check_moments(value: object, name: str) -> None:
-    """Refuse a time that has no zone, or that lies outside of the calendar in UTC."""
+    """Refuse times without a time zone, and times out of range in UTC."""
     if isinstance(value, datetime):
         try:
             as_utc(value)

@@ -18,9 +18,9 @@ _KINDS: dict[str, KeyKind] = {
 
 
 def key_kind(column: SourceColumn) -> KeyKind | None:
-    """How a column's values are written in SQL; None if they cannot order a table exactly.
+    """Return how a column's values are written in SQL; None if they cannot order a table exactly.
 
-    Floating point numbers do not compare equal to what they print as, and ENUM and SET sort by
+    Floating-point numbers do not compare equal to their printed form, and ENUM and SET sort by
     number but compare with text.
     """
     if column.data_type == "decimal" and column.scale == 0:
@@ -29,29 +29,29 @@ def key_kind(column: SourceColumn) -> KeyKind | None:
 
 
 def is_time(column: SourceColumn) -> bool:
-    """Whether a column can say when a row changed."""
+    """Return whether a column can hold the time at which a row changed."""
     return column.data_type in ("datetime", "timestamp")
 
 
 class CursorColumn(Struct, frozen=True, omit_defaults=True):
-    """A column of the cursor that a position was read by."""
+    """A column of the cursor that a position belongs to."""
 
     name: str
-    """Its name in the source."""
+    """Column name in the source."""
     type: str = ""
-    """Its type, as the source wrote it then; empty where an operator set the position."""
+    """Column type in the source at the time; empty if an operator set the position."""
     collation: str | None = None
-    """The collation that orders its text."""
+    """Collation that orders its text."""
 
 
 class Cursor(Struct, frozen=True, kw_only=True):
     """How a table's changes are ordered.
 
-    timestamp   ordered by a time column, ties broken by `key` if there is one
+    timestamp   ordered by a time column; `key`, if any, breaks ties
     id          ordered by `key`, which only ever grows; updates are not seen
     none        not ordered: the whole table is read each time
 
-    Only if it is `unique` can a window end at any row; else it ends between different values.
+    A window can end at any row only if the cursor is `unique`; else it ends between values.
     """
 
     kind: Literal["timestamp", "id", "none"]
@@ -61,7 +61,7 @@ class Cursor(Struct, frozen=True, kw_only=True):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns in their order."""
+        """The columns in order."""
         return (*((self.timestamp,) if self.timestamp else ()), *self.key)
 
     def __str__(self) -> str:
@@ -69,10 +69,10 @@ class Cursor(Struct, frozen=True, kw_only=True):
 
 
 class CursorChoice(Struct, frozen=True, kw_only=True):
-    """The cursor of a table, the index that serves it, and why it was chosen.
+    """The cursor of a table, the index that supports it, and why it was chosen.
 
-    `better` is the cursor that the schema suggests by now, if the table keeps the one of its
-    first sync.
+    `better` is the cursor that the schema now suggests, if the table keeps the one of its first
+    sync.
     """
 
     cursor: Cursor

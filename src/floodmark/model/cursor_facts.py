@@ -1,4 +1,4 @@
-"""What is known of a table's cursor without asking its source: its kind, its clock."""
+"""Facts about a table's cursor that are known without querying the source."""
 
 from datetime import timedelta
 from typing import Literal
@@ -11,10 +11,11 @@ from floodmark.model.position import Position
 
 
 class CursorFacts(Struct, frozen=True, kw_only=True):
-    """What is known of a cursor: of what kind it is, and of a time cursor, whose clock it shows.
+    """The kind of a cursor and, for a time cursor, its clock.
 
-    `described` says that of a time column, `offset` is how far it is ahead of UTC. `id_problem` is
-    why a whole number is no part of a position. `problem` is why the source could not be asked.
+    `described` is the time column with its clock, `offset` the clock's offset from UTC.
+    `id_problem` is why an integer id cannot be part of a position. `problem` is why the source
+    could not be queried.
     """
 
     kind: Literal["timestamp", "id", "none"] | None = None
@@ -27,7 +28,7 @@ class CursorFacts(Struct, frozen=True, kw_only=True):
 def remembered(
     columns: tuple[str, ...] | None, last: Chunk | None, before: Position | None
 ) -> CursorFacts:
-    """What the configuration and the last chunk say."""
+    """Return the facts that follow from the configuration and the last chunk."""
     if columns == () or (columns is None and last and last.reload):
         return CursorFacts(kind="none")
     if columns == ("id",):
@@ -44,7 +45,10 @@ def remembered(
 
 
 def _time_of(chunk: Chunk) -> str | None:
-    """The time column that a chunk was read by; older versions kept no cursor, but its version."""
+    """Return the time column that a chunk was read by.
+
+    Older versions stored no cursor, only the version column.
+    """
     if chunk.cursor is None:
         return chunk.version
     is_time = chunk.cursor[0].type.startswith(("datetime", "timestamp")) if chunk.cursor else False
@@ -61,7 +65,7 @@ def _by_time(column: str, last: Chunk | None) -> CursorFacts:
 
 
 def show_offset(clock: Clock) -> str:
-    """The zone of a clock: `zone +08:00`."""
+    """Format the time zone of a clock: `zone +08:00`."""
     minutes = abs(clock.offset_seconds) // 60
     sign = "-" if clock.offset_seconds < 0 else "+"
     return f"zone {sign}{minutes // 60:02d}:{minutes % 60:02d}"

@@ -1,4 +1,4 @@
-"""What protects a connection, as the connection itself says."""
+"""Encryption of an open connection."""
 
 from typing import Literal
 
@@ -6,7 +6,7 @@ from msgspec import Struct
 
 
 class Encryption(Struct, frozen=True, kw_only=True):
-    """The protocol of an open connection, and what its client checked; no protocol if plain."""
+    """The TLS protocol of a connection (None if plain), and what the client verified."""
 
     protocol: str | None = None
     verified: Literal["identity", "ca", "none"] = "none"

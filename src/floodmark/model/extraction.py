@@ -1,6 +1,6 @@
-"""What one Spark task is asked to do, and what it answers.
+"""Inputs and results of Spark tasks.
 
-These travel to the workers as plain JSON, so everything here is small and encodes itself.
+They are sent to the workers and back as JSON, so they are small and plain.
 """
 
 from typing import Literal
@@ -13,9 +13,9 @@ from floodmark.model.position import Position
 ZeroDates = Literal["null", "quarantine", "error"]
 NullCursors = Literal["skip", "error"]
 
-# Every connection to a source runs these first, so that nothing set for the whole server changes a
-# result or cuts it short. Version comments hide from a server what it does not know: MariaDB skips
-# /*!50701 to /*!99999, and MySQL skips /*M!.
+# Every connection to a source runs these first, so that no global server setting changes or
+# truncates a result. Version comments hide unknown variables: MariaDB skips /*!50701 to /*!99999,
+# and MySQL skips /*M!.
 _MOST = 18446744073709551615
 SESSION_SETTINGS = (
     (
@@ -24,11 +24,11 @@ SESSION_SETTINGS = (
         f", sql_select_limit = {_MOST}, max_join_size = {_MOST}, sql_big_selects = 1"
         ", max_sort_length = 8192"
         " /*!50708 , max_execution_time = 0 */"
-        # Statistics in the catalog are cached for a day, and windows are cut by them.
+        # Catalog statistics are cached for a day by default, and windows are sized by them.
         " /*!80003 , information_schema_stats_expiry = 0 */"
         " /*!80013 , use_secondary_engine = OFF */"
         " /*!80030 , show_gipk_in_create_table_and_information_schema = ON */"
-        # For a session, DEFAULT is the present, whatever is set for the server.
+        # For a session, DEFAULT means the present, whatever the global value is.
         " /*M!100300 , max_statement_time = 0, system_versioning_asof = DEFAULT */"
     ),
     # The variable has another name on older servers; this statement is the same on all.
@@ -39,8 +39,8 @@ SESSION_SETTINGS = (
 class Window(Struct, frozen=True, kw_only=True):
     """A half-open range of positions `(start, end]` that one task reads.
 
-    `predicate` is the SQL condition that selects exactly the rows of the range. What may be more
-    than a worker can hold is `streamed`: slower, but in the same memory whatever its size.
+    `predicate` is the SQL condition that selects exactly the rows of the range. A window that may
+    not fit into a worker's memory is `streamed`: slower, but in constant memory.
     """
 
     part: int
@@ -51,9 +51,9 @@ class Window(Struct, frozen=True, kw_only=True):
 
 
 class Edge(Struct, frozen=True):
-    """Where a window may end, and how many rows lay between the edge before it and this one.
+    """A position where a window may end, and the number of rows since the previous edge.
 
-    Rows that were not `counted` are a guess: then there are at `most` so many, or nobody knows.
+    If the rows were not `counted`, they are an estimate, and `most` is the maximum if it is known.
     """
 
     end: Position
@@ -62,7 +62,7 @@ class Edge(Struct, frozen=True):
     most: int | None = None
 
     def may_exceed(self, rows: int) -> bool:
-        """Whether there may be more rows than that."""
+        """Return whether there may be more than this many rows."""
         most = self.rows if self.counted else self.most
         return most is None or most > rows
 
@@ -70,7 +70,7 @@ class Edge(Struct, frozen=True):
 class ChunkPlan(Struct, frozen=True, kw_only=True):
     """Windows that tile `(start, end]`, to be read and committed together; `final` if the last.
 
-    Their rows were `counted`, or are a guess.
+    Their rows were `counted`, or are an estimate.
     """
 
     start: Position
@@ -82,10 +82,10 @@ class ChunkPlan(Struct, frozen=True, kw_only=True):
 
 
 class Route(Struct, frozen=True, kw_only=True):
-    """How a table's new rows are reached.
+    """The access path to a table's new rows.
 
-    Along the cursor's index, or along the primary key with the range as a filter. With `chunked` it
-    is committed chunk by chunk, else only as a whole. `index` is what the reads are held to.
+    Along the cursor's index, or along the primary key with the range as a filter. With `chunked`
+    each chunk is committed, else only the whole. `index` is the index that the reads are forced to.
     """
 
     by: Literal["cursor", "key"]
@@ -95,7 +95,7 @@ class Route(Struct, frozen=True, kw_only=True):
 
 
 class ColumnChoices(Struct, frozen=True, kw_only=True):
-    """What the configuration says of columns: left out, hashed, read as booleans."""
+    """The configured column treatment: excluded, hashed, read as booleans."""
 
     exclude: tuple[str, ...] = ()
     hash: tuple[str, ...] = ()
@@ -103,12 +103,12 @@ class ColumnChoices(Struct, frozen=True, kw_only=True):
 
 
 class ColumnPlan(Struct, frozen=True, kw_only=True):
-    """How one column is read: what the server is asked for, and what it becomes in Arrow.
+    """How one column is read: the SQL expression, and the Arrow type of the result.
 
     `arrow` is one of bool, int16, int32, int64, float32, float64, decimal128(P, S), string, binary,
-    date32, timestamp[us] and timestamp[us, UTC]. With `zero_dates`, what is no day of any calendar
-    (`0000-00-00`, `2024-00-15`) counts as such and becomes NULL. `type` is what MySQL would call
-    what arrives. With `hashed`, only a hash of it does.
+    date32, timestamp[us] and timestamp[us, UTC]. With `zero_dates`, invalid dates (`0000-00-00`,
+    `2024-00-15`) are counted and become NULL. `type` is the MySQL type of the result. With
+    `hashed`, the result is a hash.
     """
 
     name: str
@@ -121,7 +121,7 @@ class ColumnPlan(Struct, frozen=True, kw_only=True):
 
 
 class Receipt(Struct, frozen=True, kw_only=True):
-    """What a task wrote for its window."""
+    """The files that a task wrote for its window."""
 
     part: int
     rows: int

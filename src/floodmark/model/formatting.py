@@ -1,4 +1,4 @@
-"""Numbers and times as people say them."""
+"""Format numbers and times for people."""
 
 from datetime import datetime, timedelta
 
@@ -8,19 +8,19 @@ _UNITS = (("day", 86400), ("hour", 3600), ("minute", 60), ("second", 1))
 
 
 def counted(number: int, word: str) -> str:
-    """A number and what it counts: `1 row`, `1,250,000 rows`."""
+    """Format a count with its noun: `1 row`, `1,250,000 rows`."""
     return f"{number:,} {word if number == 1 else f'{word}s'}"
 
 
 def span(length: timedelta) -> str:
-    """A length of time in its largest unit: `3 minutes`."""
+    """Format a duration in its largest unit: `3 minutes`."""
     seconds = max(0, int(length.total_seconds()))
     name, size = next((unit for unit in _UNITS if seconds >= unit[1]), _UNITS[-1])
     return counted(seconds // size, name)
 
 
 def ago(moment: datetime | None, now: datetime) -> str:
-    """How long ago something was."""
+    """Format the time since a moment: `3 minutes ago`."""
     if moment is None:
         return "never"
     length = now - moment
@@ -28,10 +28,10 @@ def ago(moment: datetime | None, now: datetime) -> str:
 
 
 def size(count: int) -> str:
-    """A number of bytes: `1,234.5 MB`, `12 kB`."""
+    """Format a number of bytes: `1,234.5 MB`, `12 kB`."""
     return f"{count / 1_000_000:,.1f} MB" if count >= 100_000 else f"{-(-count // 1000)} kB"
 
 
 def since(start: Position) -> str:
-    """Where reading begins: right before a moment means with the rows of that moment."""
+    """Format the position where reading begins."""
     return str(start.opening)

@@ -1,4 +1,4 @@
-"""Rows that are not read: before the position that a table began at, or after the clock."""
+"""Rows that are not read: before a table's start position, or in the future."""
 
 from datetime import datetime
 from typing import Literal
@@ -11,7 +11,7 @@ StartedBy = Literal["default", "system watermark", "operator"]
 
 
 class RowCount(Struct, frozen=True):
-    """How many rows there are; at least so many, if not all could be counted."""
+    """A number of rows; a lower bound if it is not `exact`."""
 
     rows: int = 0
     exact: bool = True
@@ -29,22 +29,22 @@ class RowCount(Struct, frozen=True):
 
 
 class RowsBefore(Struct, frozen=True, kw_only=True):
-    """Rows before the position that a table began at, which were not read."""
+    """Rows before a table's start position, which were not read."""
 
     up_to: Position
-    """The position; rows up to it were not read."""
+    """The start position; rows up to it were not read."""
     rows: int
-    """How many there were."""
+    """Number of these rows."""
     exact: bool = True
-    """Whether all of them were counted; if not, there were at least so many."""
+    """Whether all of them were counted; if not, `rows` is a lower bound."""
     by: StartedBy = "default"
-    """What made the table begin there: `default_start`, the system watermark, or an operator."""
+    """What set the start position: `default_start`, the system watermark, or an operator."""
     counted_at: datetime
     """When they were counted."""
 
     @property
     def count(self) -> RowCount:
-        """How many there were, and whether that is all of them."""
+        """The number of rows, and whether it is exact."""
         return RowCount(self.rows, self.exact)
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Where in the lake everything about a table's state is kept."""
+"""The layout of the lake: the keys of all objects."""
 
 import re
 from collections.abc import Iterable
@@ -27,110 +27,110 @@ _QUARANTINED = re.compile(r"/(\d+)-(\d+)/\d+\.parquet$")
 
 
 def primary(table: TableName) -> str:
-    """The watermark itself."""
+    """Return the key of the watermark itself."""
     return f"{PRIMARIES}{table.key}.json"
 
 
 def daily(table: TableName, day: str) -> str:
-    """The copy of a day (`YYYYMMDD`)."""
+    """Return the key of the daily copy for a day (`YYYYMMDD`)."""
     return f"{DAILY}{table.key}_{day}.json"
 
 
 def session(table: TableName, session_id: str) -> str:
-    """The copy of a session."""
+    """Return the key of a session's copy."""
     return f"{SESSIONS}{session_id}/{table.key}.json"
 
 
 def lease(table: TableName) -> str:
-    """The lease of whoever works on the table."""
+    """Return the key of the table's lease."""
     return f"{LEASES}{table.key}.json"
 
 
 def recoveries(table: TableName) -> str:
-    """The folder of the table's recoveries."""
+    """Return the folder of the table's recovery records."""
     return f"{RECOVERIES}{table.key}/"
 
 
 def recovery(table: TableName, at: datetime, session_id: str) -> str:
-    """The record of one recovery."""
+    """Return the key of one recovery record."""
     return f"{recoveries(table)}{at:%Y%m%dT%H%M%S%f}_{session_id}.json"
 
 
 def manifests(table: TableName) -> str:
-    """The folder of the table's log."""
+    """Return the folder of the table's manifest log."""
     return f"{MANIFESTS}{table.key}/"
 
 
 def manifest(table: TableName, head: ManifestId) -> str:
-    """One manifest. Keys sort in the order of the log."""
+    """Return the key of one manifest. Keys sort in log order."""
     return f"{manifests(table)}{head.epoch:08d}/{head.sequence:08d}.json"
 
 
 def folder_of_manifest(key: str) -> str:
-    """The folder of the log that a manifest belongs to."""
+    """Return the folder of the log that a manifest belongs to."""
     return "/".join([*key.split("/", 3)[:3], ""])
 
 
 def data_files(table: TableName) -> str:
-    """The folder of the table's data files."""
+    """Return the folder of the table's data files."""
     return f"{DATA}{table.key}/"
 
 
 def quarantine_of(table: TableName) -> str:
-    """The folder of the rows that the target could not hold."""
+    """Return the folder of the table's quarantined rows."""
     return f"{QUARANTINE}{table.key}/"
 
 
 def quarantine(table: TableName, load_epoch: int) -> str:
-    """The folder of the rows that the target could not hold in a load epoch."""
+    """Return the folder of the rows that were quarantined in a load epoch."""
     return f"{quarantine_of(table)}{load_epoch:08d}/"
 
 
 def head_of_quarantine(key: str) -> ManifestId | None:
-    """The manifest whose rows a file in quarantine holds; None for what is not one."""
+    """Return the manifest that a quarantine file belongs to; None for any other key."""
     found = _QUARANTINED.search(key)
     return ManifestId(int(found[1]), int(found[2])) if found else None
 
 
 def copies(table: TableName, load_epoch: int) -> str:
-    """The folder of data files without such rows, while they are loaded."""
+    """Return the folder of temporary data files without quarantined rows."""
     return f"{COPIES}{table.key}/{load_epoch:08d}/"
 
 
 def older_data_files(spelling: str) -> str:
-    """The folder in which an older system kept a table's data files, under some spelling."""
+    """Return the folder of an older system's data files, for a spelling of the table's name."""
     return f"{DATA}{spelling}/"
 
 
 def folders_elsewhere(table: TableName, paths: Iterable[str]) -> list[str]:
-    """The folders of data files that do not lie in the table's own: an older system's."""
+    """Return the folders of data files outside the table's own, such as an older system's."""
     own = data_files(table)
     return sorted({f"{path.rpartition('/')[0]}/" for path in paths if not path.startswith(own)})
 
 
 def may_be_data(path: str) -> bool:
-    """Whether a manifest may name this as data: also an older system's, but nothing of our own."""
+    """Return whether a manifest may list this as a data file: anything but our own metadata."""
     return path.endswith(".parquet") and not path.startswith(_NOT_DATA)
 
 
 def may_be_quarantined(path: str) -> bool:
-    """Whether a manifest may name this as rows that were set aside."""
+    """Return whether a manifest may list this as a quarantine file."""
     return path.endswith(".parquet") and path.startswith(QUARANTINE)
 
 
 def table_of_data_file(key: str) -> TableName | None:
-    """The table in whose folder a data file lies; None if it is no table's."""
+    """Return the table that a data file's folder belongs to; None if there is none."""
     parts = key.removeprefix(DATA).split("/")
     return table_of_key("/".join(parts[:2])) if len(parts) > 2 else None
 
 
 def table_of_primary(key: str) -> TableName | None:
-    """The table whose watermark this is; None for what an older system left in the folder."""
+    """Return the table whose watermark this is; None for an older system's document."""
     return table_of_key(key.removeprefix(PRIMARIES).removesuffix(".json"))
 
 
 def table_of_key(key: str) -> TableName | None:
-    """The table that a part of a key stands for; None for what somebody else put there."""
+    """Return the table that a part of a key stands for; None if it is not ours."""
     try:
         return TableName.from_key(key)
     except UsageError:
@@ -138,12 +138,12 @@ def table_of_key(key: str) -> TableName | None:
 
 
 def day_of_daily(key: str, table: TableName) -> str | None:
-    """The day of a daily copy; None if it is another table's."""
+    """Return the day of a daily copy; None if it is another table's."""
     found = _DAILY.fullmatch(key.removeprefix(DAILY))
     return found[2] if found and found[1] == table.key else None
 
 
 def head_of_manifest(key: str, table: TableName) -> ManifestId | None:
-    """The place of a manifest; None for what is not one."""
+    """Return the id of a manifest; None for any other key."""
     found = _MANIFEST.fullmatch(key.removeprefix(manifests(table)))
     return ManifestId(int(found[1]), int(found[2])) if found else None

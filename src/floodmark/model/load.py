@@ -1,4 +1,4 @@
-"""What is loaded into a target, and how the target remembers it."""
+"""Loads into a target, and the target's ledger of them."""
 
 import re
 from collections.abc import Iterable
@@ -11,21 +11,21 @@ from floodmark.model.log_state import Count, ManifestId
 from floodmark.model.manifest import Column
 
 UNLOADS = "loads/unloads/"
-"""Where in the lake a target writes rows that are compared; nothing there is needed later."""
+"""Folder in the lake where a target unloads rows for verification; temporary."""
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]")
 
 
 def unload_folder(target_name: str) -> str:
-    """The folder for what is unloaded of a target's table."""
+    """Return the folder for unloads of a target table."""
     return f"{UNLOADS}{_UNSAFE.sub('_', target_name.lower())}/"
 
 
 class TargetTable(Struct, frozen=True, kw_only=True):
-    """A table in the target, as the source's schema asks for it.
+    """A target table, derived from the source's schema.
 
-    Rows of one `primary_key` replace each other; `version` is the column that says which of two is
-    newer. Without a key, rows are appended.
+    Rows with the same `primary_key` replace each other; the `version` column decides which of two
+    is newer. Without a key, rows are appended.
     """
 
     name: str
@@ -34,15 +34,15 @@ class TargetTable(Struct, frozen=True, kw_only=True):
     version: str | None
 
     def column(self, name: str) -> Column:
-        """A column by its name."""
+        """Return a column by name."""
         return next(column for column in self.columns if column.name == name)
 
 
 class LoadChunk(Struct, frozen=True, kw_only=True):
     """The data files of one manifest; `sizes` are their bytes, in the order of `paths`.
 
-    Of the manifest's `rows`, `quarantined_rows` are not in the files, since the target cannot hold
-    them.
+    Of the manifest's `rows`, `quarantined_rows` are not in the files, because the target cannot
+    represent them.
     """
 
     head: ManifestId
@@ -58,20 +58,20 @@ class LoadChunk(Struct, frozen=True, kw_only=True):
 
     @property
     def fitting_rows(self) -> int:
-        """How many rows are to be loaded."""
+        """The number of rows to load."""
         return self.rows - self.quarantined_rows
 
 
 class LoadBatch(Struct, frozen=True, kw_only=True):
     """Manifests that are loaded in one transaction.
 
-    Their ranges of positions do not overlap, so no two rows of one key and version are among them.
-    With `reload` there is one manifest, and it replaces all rows. `keep_newer_target_rows` keeps
-    rows of the target that are not older: those of an older system, and those of a later manifest
-    that was loaded first. `keep_existing_rows` keeps all rows of the target: the load epoch began
-    with a loss in the lake, not with a reset. `wins` replaces rows of the target whatever their
-    version: an operator moved the position, or the version has another type now. `fills` are the
-    values that existing rows get in columns that are new with this batch.
+    Their position ranges do not overlap, so no two rows have the same key and version. With
+    `reload` there is one manifest, and it replaces all rows. `keep_newer_target_rows` keeps target
+    rows that are not older: those of an older system, or of a later manifest that was loaded first.
+    `keep_existing_rows` keeps all target rows: the load epoch began with a loss in the lake, not
+    with a reset. `wins` replaces target rows whatever their version: an operator moved the
+    position, or the version column has another type. `fills` are the values that existing rows get
+    in columns that are new with this batch.
     """
 
     table_name: str
@@ -87,7 +87,7 @@ class LoadBatch(Struct, frozen=True, kw_only=True):
 
 
 class LedgerEntry(Struct, frozen=True, kw_only=True):
-    """The target's own record that a manifest is loaded: `rows` of it, the others set aside."""
+    """The target's record that a manifest is loaded: `rows` loaded, `quarantined_rows` not."""
 
     head: ManifestId
     digest: str
@@ -107,7 +107,7 @@ def quarantined_rows(ledger: Iterable[LedgerEntry]) -> int:
 
 
 class RenamedManifest(Struct, frozen=True, kw_only=True):
-    """A manifest copied under another table name: its digest `before`, and what it is now."""
+    """A manifest copied to another table name: its digest `before` and now."""
 
     head: ManifestId
     before: str
@@ -116,16 +116,17 @@ class RenamedManifest(Struct, frozen=True, kw_only=True):
 
 
 class AnotherLake(CorruptLog):
-    """The target's ledger knows other manifests than the lake: it is not the lake that was loaded.
+    """The target's ledger has other manifests than the lake: another lake was loaded.
 
-    Most likely an older copy of it was put back. To load all of it under a new load epoch is right
-    whatever happened: rows of a key replace each other, and a table without a key is emptied first.
+    Most likely an older copy of the lake was restored. Loading everything under a new load epoch is
+    always right: rows with the same key replace each other, and a table without a key is emptied
+    first.
     """
 
     def __init__(self, table_name: str, what: str) -> None:
         super().__init__(
-            f"{what}: the lake was put back to an older state, or the target was loaded from"
+            f"{what}: the lake was restored to an older state, or the target was loaded from"
             " another lake",
-            hint=f"'floodmark watermark reset -t {table_name} --load-only', then sync, loads all"
-            " that this lake has again",
+            hint=f"run 'floodmark watermark reset -t {table_name} --load-only', then sync, to load"
+            " everything in this lake again",
         )

@@ -1,4 +1,4 @@
-"""Where the extraction of a table stands: what a manifest commits and a watermark shows."""
+"""The extraction state of a table, as manifests commit it and watermarks show it."""
 
 from datetime import datetime
 from typing import Annotated, Literal
@@ -17,14 +17,14 @@ Status = Literal["pending", "in_progress", "success", "failed"]
 
 
 class ManifestId(Struct, frozen=True, order=True):
-    """A place in a table's log of manifests."""
+    """The id of a manifest: its place in the table's log."""
 
     epoch: int
     sequence: int
 
     @classmethod
     def parse(cls, text: str) -> "ManifestId":
-        """Read what `str` made of a place; a ValueError for anything else."""
+        """Parse `EPOCH-SEQUENCE`; ValueError for anything else."""
         epoch, sequence = text.split("-")
         return cls(int(epoch), int(sequence))
 
@@ -33,12 +33,12 @@ class ManifestId(Struct, frozen=True, order=True):
 
 
 class Clock(Struct, frozen=True, kw_only=True):
-    """The clock that a time cursor shows, as it was when a position was read by it."""
+    """The clock of a time cursor, as it was when a position was read."""
 
     offset_seconds: int
-    """How far it was ahead of UTC."""
+    """Offset from UTC."""
     at: datetime
-    """When that was, in UTC."""
+    """When it was read, in UTC."""
 
 
 class MysqlState(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -47,17 +47,17 @@ class MysqlState(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     status: Status = "pending"
     """`pending`, `in_progress`, `success` or `failed`: how the last extraction ended."""
     last_timestamp: datetime | None = None
-    """The position's time: as the cursor's column shows it, written like UTC."""
+    """Time of the position: the value of the cursor's column, written as UTC."""
     last_id: Identity | None = None
-    """The position's id: a number, a text, or a list for a composite key."""
+    """Id of the position: a number, a string, or a list for a composite key."""
     walk: KeyScan | None = None
-    """How far a first load along the primary key has come, if one is under way."""
+    """Progress of a first load along the primary key, if one is running."""
     last_extraction_time: datetime | None = None
     """When the last chunk was committed."""
     total_rows: Count = 0
     """Rows of all chunks since `counted_from_epoch`."""
     quarantined_rows: Count = 0
-    """Rows that these chunks set aside for their zero or partial dates."""
+    """Rows of these chunks that were quarantined for zero or partial dates."""
     last_session_rows: Count = 0
     """Rows that the last run extracted."""
     s3_file_count: Count = 0
@@ -65,23 +65,23 @@ class MysqlState(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     s3_bytes: Count = 0
     """Bytes of all these files."""
     chunk_count: Count = 0
-    """The number of these chunks."""
+    """Number of these chunks."""
     last_sequence: Count = 0
-    """The sequence of the last manifest in this epoch."""
+    """Sequence of the last manifest in this epoch."""
     last_manifest: str | None = None
-    """The last manifest's place in the log, `EPOCH-SEQUENCE`."""
+    """Id of the last manifest, `EPOCH-SEQUENCE`."""
     counted_from_epoch: Number = 1
-    """The first epoch whose chunks the counts cover."""
+    """First epoch whose chunks the counts cover."""
     server: str | None = None
-    """The identity of the server that the position was last read from."""
+    """Identity of the server that the position was last read from."""
     clock: Clock | None = None
-    """The clock of the cursor's time, when the position was read."""
+    """Clock of the cursor's time when the position was read."""
     cursor: tuple[CursorColumn, ...] | None = None
-    """The cursor that the position belongs to; no columns if the whole table is read each time."""
+    """Cursor that the position belongs to; no columns if the whole table is read each time."""
     steered: bool = False
-    """Whether an operator has moved the position in this epoch: rows may come again."""
+    """Whether an operator moved the position in this epoch, so that rows may be read again."""
     before_start: RowsBefore | None = None
-    """Rows before the position that the table began at, which were not read."""
+    """Rows before the table's start position, which were not read."""
     error: str | None = None
     """Why the last extraction failed."""
 
@@ -92,36 +92,36 @@ class MysqlState(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class ImportedFrom(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The older system's watermark that a position was taken over from, and what it counted."""
+    """The older system's watermark that a position was imported from, with its counts."""
 
     key: str
-    """Where it was found in the lake."""
+    """Its key in the lake."""
     rows_reported: Count = 0
-    """How many rows it spoke of."""
+    """Number of rows that it reports."""
     files_reported: Count = 0
-    """How many files it spoke of."""
+    """Number of files that it reports."""
 
 
 class Metadata(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What operators like to know."""
+    """Operator-facing metadata."""
 
     manual_watermark: bool = False
     """Whether an operator set the position, and no extraction has moved it since."""
     manual_set_at: datetime | None = None
-    """When that was."""
+    """When the operator set it."""
     total_processing_time_seconds: Seconds = 0.0
     """Seconds spent on all chunks."""
     average_batch_size: Count = 0
-    """Rows a chunk, on average."""
+    """Average rows per chunk."""
     imported_from: ImportedFrom | None = None
-    """The older system's watermark that the table began with, if any."""
+    """The older system's watermark that the table started from, if any."""
 
 
 class LogState(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Everything a watermark says that follows from the manifests alone."""
+    """The part of a watermark that follows from the manifests alone."""
 
     epoch: Number = 1
-    """Goes up by one with each reset."""
+    """Incremented by each reset."""
     backup_strategy: Strategy = "sequential"
     """As in the watermark."""
     mysql_state: MysqlState = MysqlState()
@@ -129,16 +129,16 @@ class LogState(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     metadata: Metadata = Metadata()
     """As in the watermark."""
     eligible_from_epoch: Number = 1
-    """The oldest epoch whose chunks may be loaded."""
+    """Oldest epoch whose chunks may be loaded."""
     load_epoch: Number = 1
-    """The epoch in which loading began again; part of the ledger's key."""
+    """Epoch in which loading last started over; part of the ledger's key."""
 
     @property
     def head(self) -> ManifestId:
-        """The last place taken in the log."""
+        """The id of the last manifest."""
         return ManifestId(self.epoch, self.mysql_state.last_sequence)
 
     @property
     def next_head(self) -> ManifestId:
-        """The place that the next manifest takes."""
+        """The id of the next manifest."""
         return ManifestId(self.epoch, self.mysql_state.last_sequence + 1)

@@ -1,11 +1,11 @@
-"""Manifests: the immutable, numbered records that commit what happened to a table.
+"""Manifests: the immutable, numbered records that commit changes to a table.
 
 A table's manifests form one log, ordered by epoch and sequence. Most commit a chunk of data files.
-The others commit what an operator did to the position; they take a number like any other, so a run
-that did not see them cannot commit under that number.
+The others commit an operator's change of the position; they take a number too, so a run that did
+not see them cannot commit under that number.
 
-Every manifest says where the table stands after it. The last one is therefore enough to rebuild
-the extraction side of a watermark.
+Every manifest contains the table's state after it. The last one is therefore enough to rebuild the
+extraction side of a watermark.
 """
 
 from collections.abc import Iterable
@@ -29,113 +29,113 @@ from floodmark.model.run import Stage, Strategy
 
 
 class Column(Struct, frozen=True, omit_defaults=True):
-    """A column as the source describes it, and the Arrow type under which it lies in the lake."""
+    """A column in the source, and its Arrow type in the lake."""
 
     name: str
-    """The column's name in the source."""
+    """Column name in the source."""
     type: str
-    """Its type, as the source writes it."""
+    """MySQL type of the values."""
     nullable: bool
     """Whether it may be NULL."""
     arrow: str
-    """The Arrow type under which it lies in the lake."""
+    """Arrow type in the lake."""
     source: str | None = None
-    """Its type in the source, if only a hash of it arrives."""
+    """Column type in the source, if the column is hashed."""
 
 
 class DataFile(Struct, frozen=True):
-    """One Parquet file of a chunk, as the task that wrote it reported it."""
+    """One Parquet file of a chunk, as reported by the task that wrote it."""
 
     path: str
-    """Its key in the lake."""
+    """Key in the lake."""
     rows: Count
-    """How many rows it holds."""
+    """Number of rows."""
     bytes: Count
-    """How large it is."""
+    """Size in bytes."""
     etag: str
-    """The object store's name for this very content."""
+    """ETag returned by the object store."""
     checksum: str
     """SHA-256 of the file."""
     first: Position
-    """The position of its first row."""
+    """Position of its first row."""
     last: Position
-    """The position of its last row."""
+    """Position of its last row."""
     origin: str | None = None
-    """The older system's file that this was made of, if it had to be rewritten."""
+    """The older system's file that this one was rewritten from, if any."""
 
 
 class Chunk(Struct, frozen=True, kw_only=True, tag_field="kind", tag="chunk"):
     """Data files, committed together: all rows in `(start, end]`."""
 
     start: Position
-    """The position behind which it begins."""
+    """Start position (exclusive)."""
     end: Position
-    """The position up to which it reaches."""
+    """End position (inclusive)."""
     files: tuple[DataFile, ...]
-    """Its data files."""
+    """Data files."""
     strategy: Strategy
     """How it was read."""
     columns: tuple[Column, ...] = ()
     """The table's columns at the time."""
     primary_key: tuple[str, ...] = ()
-    """The key by which the target merges; none, if rows are appended."""
+    """Key by which the target merges; empty if rows are appended."""
     version: str | None = None
-    """The column that says which of two rows of one key is newer."""
+    """Column that decides which of two rows with the same key is newer."""
     seconds: Seconds = 0.0
-    """How long it took."""
+    """Duration of the extraction."""
     final: bool = True
-    """Whether the run had nothing more to read behind it."""
+    """Whether the run had nothing more to read after it."""
     server: str | None = None
-    """The identity of the server that it was read from."""
+    """Identity of the server that it was read from."""
     clock: Clock | None = None
-    """The clock of the cursor's time, if it has one."""
+    """Clock of the cursor's time, if it has one."""
     cursor: tuple[CursorColumn, ...] | None = None
-    """The cursor that it was read by; no columns if the whole table was."""
+    """Cursor that it was read by; no columns if the whole table was read."""
     gtids: str | None = None
-    """The GTIDs that this server had executed before any row was read, if it keeps them."""
+    """GTIDs that the server had executed before any row was read, if it keeps them."""
     reload: bool = False
-    """Whether this is the whole table, which replaces what was there."""
+    """Whether this is the whole table, which replaces all earlier rows."""
     adopted: bool = False
-    """Whether an older system wrote it: rows of any position, which give way to what is there."""
+    """Whether an older system wrote it: rows of any position, which replace only older ones."""
     quarantine: tuple[DataFile, ...] = ()
     """Files of rows with zero or partial dates, if these are not to be loaded."""
     fills: dict[str, str | None] = {}
-    """Columns that chunks before did not have, and the value that all their rows have there."""
+    """Columns that are new with this chunk, and their value in all earlier rows."""
 
     @property
     def rows(self) -> int:
-        """How many rows the files hold."""
+        """The number of rows in the files."""
         return sum(file.rows for file in self.files)
 
     @property
     def bytes(self) -> int:
-        """How many bytes the files take."""
+        """The size of the files in bytes."""
         return sum(file.bytes for file in self.files)
 
     @property
     def quarantined_rows(self) -> int:
-        """How many rows were set aside."""
+        """The number of quarantined rows."""
         return sum(file.rows for file in self.quarantine)
 
 
 class Set(Struct, frozen=True, kw_only=True, tag_field="kind", tag="set"):
-    """An operator put the position somewhere by hand."""
+    """An operator set the position by hand."""
 
     position: Position
-    """The new position."""
+    """New position."""
     cursor: tuple[CursorColumn, ...] | None = None
-    """The cursor that it belongs to, if one is known."""
+    """Cursor that it belongs to, if known."""
 
 
 class Reset(Struct, frozen=True, kw_only=True, tag_field="kind", tag="reset"):
-    """An operator sent one stage or both back to the start; a new epoch begins."""
+    """An operator reset one stage or both; a new epoch begins."""
 
     stages: tuple[Stage, ...]
     """`extract`, `load`, or both."""
 
 
 class Loaded(Struct, frozen=True, kw_only=True):
-    """How far loading had come in a load epoch that is returned to."""
+    """The load progress of a load epoch that is restored."""
 
     head: ManifestId
     rows: Count
@@ -144,18 +144,18 @@ class Loaded(Struct, frozen=True, kw_only=True):
 
 
 class Restore(Struct, frozen=True, kw_only=True, tag_field="kind", tag="restore"):
-    """An operator went back to an earlier state.
+    """An operator restored an earlier state.
 
-    The counts are those of all chunks from the earlier state's `counted_from_epoch` on: data
-    written since is still there and still counts.
+    The counts cover all chunks since the earlier state's `counted_from_epoch`: data written since
+    then still exists and still counts.
     """
 
     origin: str
-    """The manifest or file that was gone back to."""
+    """The manifest or file that was restored."""
     earlier: LogState
-    """Where the table stood then."""
+    """The table's state at the time."""
     loaded: Loaded
-    """How far it was loaded then."""
+    """Load progress at the time."""
     chunk_count: Count
     """Chunks that count from now on."""
     rows: Count
@@ -169,50 +169,50 @@ class Restore(Struct, frozen=True, kw_only=True, tag_field="kind", tag="restore"
 
 
 class Import(Struct, frozen=True, kw_only=True, tag_field="kind", tag="import"):
-    """The position was taken over from an older system's watermark."""
+    """The position was imported from an older system's watermark."""
 
     position: Position
-    """The position taken over."""
+    """Imported position."""
     origin: ImportedFrom
     """Where it was found."""
     strategy: Strategy
-    """What it said of its strategy."""
+    """Strategy in the older watermark."""
     extraction_time: datetime | None = None
-    """When it was last extracted."""
+    """Last extraction time in the older watermark."""
     manual_set_at: datetime | None = None
-    """When an operator had set it, if one had."""
+    """When an operator set it, if one did."""
 
 
 Change = Chunk | Set | Reset | Restore | Import
 
 
 class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One record of a table's log: a change, who made it, and where the table stands after it."""
+    """One record of a table's log: a change, its author, and the table's state after it."""
 
     version: Literal[1] = 1
-    """Of this format."""
+    """Format version."""
     table_name: str
     """`SCOPE:schema.table`."""
     epoch: Number
-    """Its epoch."""
+    """Epoch of the manifest."""
     sequence: Number
-    """Its number within the epoch: 1, 2, 3 …"""
+    """Number within the epoch: 1, 2, 3 …"""
     created_at: datetime
     """When it was committed."""
     session_id: str
-    """By which run."""
+    """The run that committed it."""
     author: str
-    """By whom: `user@machine`."""
+    """Who committed it: `user@machine`."""
     change: Change
-    """What happened, see below; `kind` says which."""
+    """The change, see below; `kind` tells which."""
     standing: LogState
-    """Where the table stands after it."""
+    """The table's state after it."""
     checksum: str = ""
-    """SHA-256 of all the rest."""
+    """SHA-256 of all other keys."""
 
     @property
     def head(self) -> ManifestId:
-        """Its place in the log."""
+        """The id of this manifest."""
         return ManifestId(self.epoch, self.sequence)
 
 

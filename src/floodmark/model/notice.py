@@ -1,4 +1,4 @@
-"""Things worth telling whoever runs the program."""
+"""Notices to the user."""
 
 from collections.abc import Callable
 from typing import Any, Literal
@@ -9,9 +9,9 @@ Level = Literal["debug", "info", "warning", "error"]
 
 
 class Notice(Struct, frozen=True):
-    """A remark on the way, about one table or about the run as a whole.
+    """A message about one table or about the whole run.
 
-    `event` is a word that programs can rely on, and `facts` are the numbers that go with it.
+    `event` is a stable name for programs, and `facts` are its numbers.
     """
 
     level: Level

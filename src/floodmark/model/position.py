@@ -12,44 +12,44 @@ _LAST_MICROSECOND = 999_999
 
 
 class KeyScan(Struct, frozen=True, omit_defaults=True):
-    """A first load on its way along the primary key: rows up to `bound` with a key up to `key`."""
+    """A first load along the primary key: it has read rows up to `bound` with keys up to `key`."""
 
     key: Identity
-    """The key up to which it has read."""
+    """Last key that was read."""
     bound: "Position"
-    """The bound that filters the rows."""
+    """Bound that filters the rows."""
     newest: "Position | None" = None
-    """The newest position among the rows that were read."""
+    """Newest position among the rows that were read."""
 
 
 class Position(Struct, frozen=True, omit_defaults=True):
     """A value of the cursor: all rows up to here are safe.
 
-    Without an id, a timestamp stands behind every row that carries it. With neither, the position
-    is the start of the table. During a walk, what the walk has read is safe as well; at its end the
+    Without an id, a timestamp is after every row that has it. With neither, the position is the
+    start of the table. During a key scan, the rows that it has read are safe too; at its end the
     position becomes that of the newest row it read.
     """
 
     timestamp: datetime | None = None
-    """The time, if the cursor has one."""
+    """Time, if the cursor has one."""
     id: Identity | None = None
-    """The id or key, if the cursor has one."""
+    """Id or key, if the cursor has one."""
     walk: KeyScan | None = None
-    """How far a first load along the primary key has come."""
+    """Progress of a first load along the primary key."""
 
     @property
     def is_start(self) -> bool:
-        """Whether nothing lies behind this position."""
+        """Whether this is the start of the table."""
         return self == START
 
     @property
     def base(self) -> "Position":
-        """The position without the walk that set out from it."""
+        """The position without the key scan that began at it."""
         return Position(self.timestamp, self.id)
 
     @property
     def opening(self) -> "Position":
-        """Where reading from here begins: right before a moment, with the rows of that moment."""
+        """The first value that is read from here: right before a moment, that moment."""
         moment = self.timestamp
         if moment is None or self.id is not None or moment.microsecond != _LAST_MICROSECOND:
             return self
@@ -57,15 +57,15 @@ class Position(Struct, frozen=True, omit_defaults=True):
 
     @property
     def as_end(self) -> str:
-        """The rows up to here: `before 2025-01-01 00:00:00`, or `up to id 5`."""
+        """Describe the rows up to here: `before 2025-01-01 00:00:00`, or `up to id 5`."""
         opening = self.opening
         return f"up to {self}" if opening == self else f"before {opening}"
 
     def compare(self, other: "Position") -> int | None:
-        """Say -1, 0 or 1 for before, equal, after; None where only the database could tell.
+        """Return -1, 0 or 1 for before, equal, after; None if only the database can tell.
 
-        Text is ordered by the database's collation, which nobody else knows, and an id alone
-        cannot be held against a timestamp alone.
+        Text is ordered by the database's collation, and an id alone does not compare with a
+        timestamp alone.
         """
         mine, yours = self.base, other.base
         if mine == yours:
@@ -96,7 +96,7 @@ START = Position()
 
 
 def show_id(identity: Identity) -> str:
-    """Show an id, or the parts of a composite key."""
+    """Format an id, or the parts of a composite key."""
     if isinstance(identity, tuple):
         return "(" + ", ".join(str(part) for part in identity) + ")"
     return str(identity)

@@ -15,7 +15,7 @@ _RELATIVE = re.compile(r"([1-9][0-9]{0,3})(day|week|month)s?")
 
 
 def preset_moment(name: str, configured: Mapping[str, datetime], now: datetime) -> datetime:
-    """The moment a preset stands for; UsageError if there is no such preset."""
+    """Return the time of a preset; UsageError if there is no such preset."""
     known = BUILT_IN | dict(configured)
     if name in known:
         return known[name]
@@ -29,11 +29,11 @@ def preset_moment(name: str, configured: Mapping[str, datetime], now: datetime) 
             return _months_before(now, count)
         return now - timedelta(days=count * (7 if unit == "week" else 1))
     except (ValueError, OverflowError):
-        raise UsageError(f"preset {name!r} lies before the calendar begins") from None
+        raise UsageError(f"preset {name!r} is before the year 1") from None
 
 
 def _months_before(now: datetime, months: int) -> datetime:
-    """The same day of an earlier month, or that month's last day if it is shorter."""
+    """Return the same day of an earlier month, or its last day if it is shorter."""
     year, month = divmod(now.year * 12 + now.month - 1 - months, 12)
     day = min(now.day, monthrange(year, month + 1)[1])
     return now.replace(year=year, month=month + 1, day=day)

@@ -1,14 +1,13 @@
-"""What `init` proposes for a table that it found."""
+"""Proposals of `init` for the tables that it found."""
 
 from msgspec import Struct
 
 
 class Proposal(Struct, frozen=True, kw_only=True):
-    """A table, the cursor that it would be read by (none: full reloads), and why.
+    """A table, its proposed cursor (empty: full reloads), and the reason.
 
-    `reason` is what was found, `warnings` is what to know about it. A table that is not `included`
-    is left for somebody to decide on, or cannot be read at all (`cursor` is None then): `left_out`
-    says which, in a word or two.
+    A table that is not `included` needs a decision, or cannot be read at all (then `cursor` is
+    None): `left_out` is a short reason.
     """
 
     table: str

@@ -1,4 +1,4 @@
-"""One run of the program."""
+"""Sessions and strategies of a run."""
 
 from datetime import datetime
 from typing import Literal
@@ -8,10 +8,10 @@ Stage = Literal["extract", "load"]
 
 
 def new_session_id(now: datetime, suffix: str) -> str:
-    """Name a session: `YYYYMMDD_HHMMSS`, in UTC, and a suffix that makes it unique."""
+    """Return a session id: `YYYYMMDD_HHMMSS` in UTC, and a unique suffix."""
     return f"{now:%Y%m%d_%H%M%S}_{suffix}"
 
 
 def session_day(session_id: str) -> str:
-    """The day on which a session began: `YYYYMMDD`."""
+    """Return the day on which a session began: `YYYYMMDD`."""
     return session_id[:8]

@@ -1,21 +1,21 @@
-"""Tables as the source's catalog describes them."""
+"""Source tables, as described by the server's catalog."""
 
 from msgspec import Struct
 
 from floodmark.model.table import TableName
 
 PRIMARY = "PRIMARY"
-"""What MySQL calls the index of a primary key."""
+"""MySQL's name for the index of a primary key."""
 
 
 class SourceColumn(Struct, frozen=True, kw_only=True):
     """A column of a MySQL table.
 
-    `data_type` is the bare type in lower case (`decimal`), `column_type` the whole of it
-    (`decimal(12,4) unsigned`), or `json` also where the server keeps that as text. `precision` and
-    `scale` hold for numbers, `fraction` (digits of a second) for times, `length` (characters or
-    bytes) for text and binary. With `auto_increment` the server gives a new row its number; with
-    `on_update` it stamps a row whenever it changes.
+    `data_type` is the bare type in lower case (`decimal`), `column_type` the full type
+    (`decimal(12,4) unsigned`); both are `json` even if the server stores that as text. `precision`
+    and `scale` are for numbers, `fraction` (digits of a second) for times, `length` (characters or
+    bytes) for text and binary. With `auto_increment` the server numbers new rows; with `on_update`
+    it updates the column whenever the row changes.
     """
 
     name: str
@@ -33,9 +33,9 @@ class SourceColumn(Struct, frozen=True, kw_only=True):
 
 
 class SourceIndex(Struct, frozen=True, kw_only=True):
-    """An index of a MySQL table that can be read in order: its columns.
+    """An index of a MySQL table that can be read in order.
 
-    Indexes over expressions or prefixes of columns, of text or of space, are no help here.
+    Indexes on expressions or column prefixes, and full-text and spatial indexes, are excluded.
     """
 
     name: str
@@ -44,13 +44,13 @@ class SourceIndex(Struct, frozen=True, kw_only=True):
 
 
 class SourceTable(Struct, frozen=True, kw_only=True):
-    """A MySQL table: its columns in order, its primary key and the indexes that have an order.
+    """A MySQL table: its columns in order, its primary key and its ordered indexes.
 
-    The primary key is that of the table's definition, or else a unique key over columns that are
-    never NULL; `key_index` names its index. That is among `indexes` only if it can be read in
-    order: not if a part of it is descending, or a prefix of a column. `unused_key` would be the
-    key, were it not for rows that were loaded without one. With `partial`
-    there are more columns, which the user may not read. Only InnoDB can be read in a snapshot.
+    The primary key is the declared one, or else a unique key on NOT NULL columns; `key_index` is
+    the name of its index. It is in `indexes` only if it can be read in order: not if a part is
+    descending or a column prefix. `unused_key` would be the key if rows had not already been loaded
+    without one. With `partial` there are more columns, which the user may not read. Only InnoDB can
+    be read in a snapshot.
     """
 
     name: TableName
@@ -70,7 +70,7 @@ class SourceTable(Struct, frozen=True, kw_only=True):
         return any(index.name == self.key_index for index in self.indexes)
 
     def column(self, name: str) -> SourceColumn:
-        """A column by its name; KeyError if there is none."""
+        """Return a column by name; KeyError if there is none."""
         for column in self.columns:
             if column.name == name:
                 return column

@@ -1,4 +1,4 @@
-"""What a source server says of itself: which one it is, and its place in a replication set-up."""
+"""The identity of a source server, and its role in replication."""
 
 from datetime import timedelta
 from typing import Literal
@@ -12,9 +12,9 @@ class Channel(Struct, frozen=True, kw_only=True):
     """A replication channel of a replica.
 
     `source` identifies the server that it replicates from: a `server_uuid`, or a `server_id` on
-    MariaDB. `caught_up` says whether everything received is applied; `behind` is the delay that the
-    server reports, None if it reports none. `silence` is how long ago the source was last heard at
-    most. `chained` if what it sends comes from yet another server.
+    MariaDB. `caught_up` is whether everything received is applied; `behind` is the delay that the
+    server reports, None if it reports none. `silence` is the maximum time since the source last
+    sent something. `chained` if the source itself replicates from another server.
     """
 
     name: str
@@ -31,10 +31,10 @@ class Channel(Struct, frozen=True, kw_only=True):
 
 
 class Group(Struct, frozen=True, kw_only=True):
-    """A server's place in a group (group replication) or cluster (Galera).
+    """A server's role in a group (group replication) or cluster (Galera).
 
-    `multi_primary` if other members accept writes too. `waiting` is how many transactions of other
-    members wait to be applied here; `problem` why that is not known, or why it may not be read.
+    `multi_primary` if other members accept writes too. `waiting` is the number of transactions of
+    other members still to be applied here; `problem` is why that is unknown or cannot be read.
     """
 
     kind: Literal["group", "cluster"]
@@ -48,10 +48,10 @@ class Group(Struct, frozen=True, kw_only=True):
 class Server(Struct, frozen=True, kw_only=True):
     """A MySQL or MariaDB server.
 
-    identity     no two servers share it, and it survives restarts
+    identity     unique, and stable across restarts
     read_only    the variables that make the server read-only, if any
     channels     its replication channels; None if the user may not see them
-    unreplicated whether its GTIDs show that it never applied another server's transactions
+    unreplicated whether its GTIDs prove that it never applied another server's transactions
     """
 
     identity: str
@@ -67,8 +67,8 @@ class Server(Struct, frozen=True, kw_only=True):
     def guard(self) -> str:
         """SQL that is true on this server, and an error on any other.
 
-        As part of a statement it proves that the statement ran here, whatever a proxy does: only
-        one number fits above `~0 - 1`, so adding 1 is out of range (error 1690).
+        As part of a statement it proves that the statement ran here, even behind a proxy: `~0` is
+        the largest number, so adding 1 is out of range (error 1690).
         """
         here = identity_expression(self.product)
         return f"~0 + (CAST({here} AS BINARY) <> X'{self.identity.encode().hex()}') > 0"
@@ -80,10 +80,10 @@ class Server(Struct, frozen=True, kw_only=True):
 
 
 def identity_expression(product: Product) -> str:
-    """SQL for a server's identity.
+    """Return SQL for a server's identity.
 
-    Host and port are part of it, because clones of a machine may share the rest. MariaDB has no
-    UUID; there the data folder tells servers on one machine apart.
+    It includes host and port, because clones of a machine may share the rest. MariaDB has no UUID;
+    there the data directory distinguishes servers on one machine.
     """
     if product == "mariadb":
         return "CONCAT(@@server_id, '@', @@hostname, ':', @@port, @@datadir)"

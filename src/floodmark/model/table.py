@@ -1,4 +1,4 @@
-"""Names of tables, and the storage keys they stand under."""
+"""Table names and their storage keys."""
 
 import re
 from contextlib import suppress
@@ -24,17 +24,17 @@ class TableName(Struct, frozen=True, order=True):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read `SCOPE:schema.table`; anything else is a UsageError."""
+        """Parse `SCOPE:schema.table`; UsageError for anything else."""
         scope, schema, table = split_name(text)
         if scope is None:
             raise UsageError(
-                f"table name {text!r} lacks its scope", hint="write it as SCOPE:schema.table"
+                f"table name {text!r} has no scope", hint="write it as SCOPE:schema.table"
             )
         return cls(scope, schema, table)
 
     @classmethod
     def from_key(cls, key: str) -> Self:
-        """Turn a storage key back into its name; UsageError if it is no name's key."""
+        """Return the table of a storage key; UsageError if it is not a table's key."""
         scope, _, rest = key.partition("/")
         schema, _, table = rest.partition(".")
         if scope and schema and table:
@@ -46,12 +46,12 @@ class TableName(Struct, frozen=True, order=True):
 
     @property
     def key(self) -> str:
-        """The part of a storage key that stands for this table and for no other."""
+        """The unique part of a storage key for this table."""
         return f"{_escape(self.scope)}/{_escape(self.schema)}.{_escape(self.table)}"
 
     @property
     def unscoped(self) -> str:
-        """`schema.table`, in backticks where it could be taken for another name."""
+        """`schema.table`, with backticks where it would be ambiguous."""
         return f"{_quoted(self.schema, '.:')}.{_quoted(self.table, ':')}"
 
     def __str__(self) -> str:
@@ -61,7 +61,7 @@ class TableName(Struct, frozen=True, order=True):
 def split_name(text: str) -> tuple[str | None, str, str]:
     """Split `[SCOPE:]schema.table` into its parts; the scope may be missing.
 
-    A part may be in backticks, as MySQL writes it: then dots and colons belong to it.
+    A part may be quoted in backticks, as in MySQL: then dots and colons belong to it.
     """
     before, colon, after = text.partition(":")
     scope, rest = (before, after) if colon and "`" not in before else (None, text)
@@ -73,19 +73,19 @@ def split_name(text: str) -> tuple[str | None, str, str]:
     if not (_valid(schema) and _valid(table)) or not (scope is None or valid_scope(scope)):
         raise UsageError(
             f"{text!r} is not a table name",
-            hint="write schema.table or SCOPE:schema.table, with backticks around a name that has a"
-            " dot or a colon in it: `my.schema`.table",
+            hint="write schema.table or SCOPE:schema.table, with backticks around a name that"
+            " contains a dot or a colon: `my.schema`.table",
         )
     return scope, schema, table
 
 
 def valid_scope(text: str) -> bool:
-    """Whether a text can name a connection, and so be the scope of a table."""
+    """Return whether a text can be the name of a connection, and so the scope of a table."""
     return _SCOPE.fullmatch(text) is not None
 
 
 def _valid(identifier: str) -> bool:
-    """Whether MySQL could have something of this name: no spaces around it, nothing unprintable."""
+    """Return whether this is a valid MySQL name: trimmed, printable and not empty."""
     return identifier != "" and identifier == identifier.strip() and identifier.isprintable()
 
 

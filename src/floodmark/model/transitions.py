@@ -1,9 +1,9 @@
-"""How a watermark changes: pure functions.
+"""Transitions of a watermark, as pure functions.
 
 Stage 1 changes only by manifests: `record` turns a change into the next manifest of a table, and
-`checkpoint` carries that manifest into the watermark. Stage 2 changes only by `loaded`, and goes
-back only by `unloaded`, when the target itself did. What is verified changes by `verified` and
-`differs`. A failure of a stage changes its status and error, never a position.
+`checkpoint` applies that manifest to the watermark. Stage 2 advances only by `loaded`, and goes
+back only by `unloaded`, if the target itself did. Verification changes by `verified` and `differs`.
+A failure of a stage changes its status and error, never a position.
 """
 
 from datetime import datetime
@@ -30,7 +30,7 @@ class Authorship(Struct, frozen=True):
 
 
 def record(watermark: Watermark, change: Change, by: Authorship) -> Manifest:
-    """Write down a change as the manifest that follows a watermark."""
+    """Return the manifest that records a change to a watermark."""
     head = watermark.standing.next_head
     return Manifest(
         table_name=watermark.table_name,
@@ -40,12 +40,12 @@ def record(watermark: Watermark, change: Change, by: Authorship) -> Manifest:
         session_id=by.session_id,
         author=by.author,
         change=change,
-        standing=_stand(watermark, change, by),
+        standing=_log_state_after(watermark, change, by),
     )
 
 
 def checkpoint(watermark: Watermark, manifest: Manifest) -> Watermark:
-    """Move a watermark past the manifest that follows it; CorruptLog if it does not follow."""
+    """Apply the next manifest to a watermark; CorruptLog if it is not the next one."""
     by = Authorship(manifest.session_id, manifest.author, manifest.created_at)
     expected = record(watermark, manifest.change, by)
     if (expected.table_name, expected.head, _facts(expected.standing)) != (
@@ -56,61 +56,61 @@ def checkpoint(watermark: Watermark, manifest: Manifest) -> Watermark:
         raise CorruptLog(
             f"manifest {manifest.head} of {manifest.table_name} does not follow"
             f" {watermark.head} of {watermark.table_name}",
-            hint="a manifest was removed or replaced; 'watermark validate' shows what is there",
+            hint="a manifest was removed or replaced; 'watermark validate' lists what exists",
         )
     return after(watermark, manifest)
 
 
-def _facts(standing: LogState) -> LogState:
-    """Leave out what changes without a manifest."""
+def _facts(log_state: LogState) -> LogState:
+    """Clear the fields that change without a manifest."""
     state = structs.replace(
-        standing.mysql_state,
+        log_state.mysql_state,
         status="pending",
         error=None,
         server=None,
         before_start=None,
-        steered=False,  # earlier versions did not write it down
+        steered=False,  # earlier versions did not store it
     )
-    return structs.replace(standing, mysql_state=state)
+    return structs.replace(log_state, mysql_state=state)
 
 
 def after(watermark: Watermark, manifest: Manifest) -> Watermark:
-    """Say where a table stands after a manifest, wherever the watermark stood before it.
+    """Return the watermark after a manifest, whatever the watermark was before it.
 
-    This rebuilds a watermark from nothing but the last manifest. What a manifest cannot know, how
-    much of the current load epoch is loaded, is left for the ledger to tell.
+    This rebuilds a watermark from the last manifest alone. A manifest does not contain how much of
+    the current load epoch is loaded; the ledger does.
     """
-    standing = manifest.standing
+    log_state = manifest.standing
     return structs.replace(
         watermark,
-        epoch=standing.epoch,
+        epoch=log_state.epoch,
         session_id=manifest.session_id,
-        backup_strategy=standing.backup_strategy,
-        mysql_state=standing.mysql_state,
-        metadata=standing.metadata,
+        backup_strategy=log_state.backup_strategy,
+        mysql_state=log_state.mysql_state,
+        metadata=log_state.metadata,
         redshift_state=_load_state(watermark.redshift_state, manifest),
         verified_state=_verified_state(watermark, manifest),
     )
 
 
-def _stand(watermark: Watermark, change: Change, by: Authorship) -> LogState:
-    """Say where extraction stands once the change has the next place in the log."""
+def _log_state_after(watermark: Watermark, change: Change, by: Authorship) -> LogState:
+    """Return the log state once the change is the next manifest."""
     state = structs.replace(watermark.mysql_state, error=None)
     before = structs.replace(watermark.standing, mysql_state=state)
     head = before.next_head
     match change:
         case Chunk():
             same_session = watermark.session_id == by.session_id
-            standing = _stand_after_chunk(before, change, by, same_session=same_session)
+            log_state = _after_chunk(before, change, by, same_session=same_session)
         case Set():
-            standing = structs.replace(
+            log_state = structs.replace(
                 before,
                 backup_strategy="manual_cli",
                 mysql_state=_moved(before.mysql_state, change),
                 metadata=_manual(before.metadata, by.now),
             )
         case Import():
-            standing = structs.replace(
+            log_state = structs.replace(
                 before,
                 backup_strategy=change.strategy,
                 mysql_state=structs.replace(
@@ -121,20 +121,18 @@ def _stand(watermark: Watermark, change: Change, by: Authorship) -> LogState:
                 ),
             )
         case Reset():
-            return _stand_after_reset(before, change, head)
+            return _after_reset(before, change, head)
         case Restore():
-            standing = _stand_after_restore(before, change)
+            log_state = _after_restore(before, change)
     return structs.replace(
-        standing,
+        log_state,
         mysql_state=structs.replace(
-            standing.mysql_state, last_sequence=head.sequence, last_manifest=str(head)
+            log_state.mysql_state, last_sequence=head.sequence, last_manifest=str(head)
         ),
     )
 
 
-def _stand_after_chunk(
-    before: LogState, chunk: Chunk, by: Authorship, *, same_session: bool
-) -> LogState:
+def _after_chunk(before: LogState, chunk: Chunk, by: Authorship, *, same_session: bool) -> LogState:
     state = before.mysql_state
     rows = state.total_rows + chunk.rows
     chunks = state.chunk_count + 1
@@ -147,7 +145,7 @@ def _stand_after_chunk(
         s3_bytes=state.s3_bytes + chunk.bytes,
         chunk_count=chunks,
     )
-    if chunk.adopted:  # nothing was read, and an operator's position stays his
+    if chunk.adopted:  # nothing was read, and the position stays as it is
         metadata = structs.replace(before.metadata, average_batch_size=rows // chunks)
         return structs.replace(before, mysql_state=counted, metadata=metadata)
     return structs.replace(
@@ -173,8 +171,8 @@ def _stand_after_chunk(
     )
 
 
-def _stand_after_reset(before: LogState, change: Reset, head: ManifestId) -> LogState:
-    """Open the next epoch; the stage that is not reset keeps what it has."""
+def _after_reset(before: LogState, change: Reset, head: ManifestId) -> LogState:
+    """Open the next epoch; a stage that is not reset keeps its state."""
     epoch = before.epoch + 1
     extract, load = "extract" in change.stages, "load" in change.stages
     fresh = MysqlState(counted_from_epoch=epoch)
@@ -189,8 +187,8 @@ def _stand_after_reset(before: LogState, change: Reset, head: ManifestId) -> Log
     )
 
 
-def _stand_after_restore(before: LogState, change: Restore) -> LogState:
-    """Return to the earlier position and epochs that count; the log goes on where it is."""
+def _after_restore(before: LogState, change: Restore) -> LogState:
+    """Restore the earlier position and eligible epochs; the log continues where it is."""
     average = change.rows // change.chunk_count if change.chunk_count else 0
     return structs.replace(
         change.earlier,
@@ -217,7 +215,7 @@ def _moved(state: MysqlState, change: Set | Import) -> MysqlState:
         last_timestamp=position.timestamp,
         last_id=position.id,
         walk=position.walk,
-        server=None,  # an operator's position rests on no server, and is by the present clock
+        server=None,  # an operator's position belongs to no server, and to the current clock
         clock=None,
         cursor=change.cursor if isinstance(change, Set) else None,
         steered=isinstance(change, Set),
@@ -232,12 +230,12 @@ def _manual(metadata: Metadata, set_at: datetime | None) -> Metadata:
 
 
 def _load_state(before: RedshiftState, manifest: Manifest) -> RedshiftState:
-    standing, change = manifest.standing, manifest.change
+    log_state, change = manifest.standing, manifest.change
     state = structs.replace(
-        before, eligible_from_epoch=standing.eligible_from_epoch, load_epoch=standing.load_epoch
+        before, eligible_from_epoch=log_state.eligible_from_epoch, load_epoch=log_state.load_epoch
     )
-    if standing.load_epoch != before.load_epoch:
-        start = Loaded(head=ManifestId(standing.eligible_from_epoch, 0), rows=0, time=None)
+    if log_state.load_epoch != before.load_epoch:
+        start = Loaded(head=ManifestId(log_state.eligible_from_epoch, 0), rows=0, time=None)
         known = change.loaded if isinstance(change, Restore) else start
         return structs.replace(
             state,
@@ -266,11 +264,10 @@ def loaded(
     complete: bool = True,
     target: str | None = None,
 ) -> Watermark:
-    """Carry the ledger into the watermark: everything up to `through` is in the target.
+    """Copy the ledger's totals into the watermark: everything up to `through` is in the target.
 
-    The counts are the ledger's own sums for this load epoch, so repeating this changes nothing.
-    It is not `complete` if an operator's manual watermark left something out. `target` is where
-    the ledger was found, if that is known.
+    The counts are the ledger's own sums for this load epoch, so this is idempotent. The load is not
+    `complete` if a manual watermark left something out. `target` is the ledger's target, if known.
     """
     status: Status = "success" if complete else "pending"
     before = watermark.redshift_state
@@ -292,9 +289,9 @@ def loaded(
 def unloaded(
     watermark: Watermark, *, through: ManifestId, total_rows: int, quarantined_rows: int = 0
 ) -> Watermark:
-    """Carry back what the target has lost: its ledger ends at `through`, the rest is pending.
+    """Set the load state back after a loss in the target: its ledger now ends at `through`.
 
-    It is not the target that was verified.
+    Nothing stays verified: it is not the target that was compared.
     """
     state = structs.replace(
         watermark.redshift_state,
@@ -313,13 +310,13 @@ def unloaded(
 
 
 def _verified_state(watermark: Watermark, manifest: Manifest) -> VerifiedState:
-    """What stays verified: nothing that may lie behind where the table stands after a manifest."""
-    before, standing, change = watermark.verified_state, manifest.standing, manifest.change
-    anew = standing.load_epoch != watermark.redshift_state.load_epoch
+    """Return what stays verified: nothing after the table's position after a manifest."""
+    before, log_state, change = watermark.verified_state, manifest.standing, manifest.change
+    new_load_epoch = log_state.load_epoch != watermark.redshift_state.load_epoch
     adopted = isinstance(change, Chunk) and change.adopted  # rows of any position
-    if anew or adopted or isinstance(change, Reset | Restore):
+    if new_load_epoch or adopted or isinstance(change, Reset | Restore):
         return VerifiedState()
-    position = standing.mysql_state.position.base
+    position = log_state.mysql_state.position.base
     order = before.position.compare(position)
     if order == 1:
         return _verified_to(before, position)
@@ -330,7 +327,7 @@ def _verified_state(watermark: Watermark, manifest: Manifest) -> VerifiedState:
 def verified(
     watermark: Watermark, position: Position, *, through: ManifestId | None, now: datetime
 ) -> Watermark:
-    """Note that source and target agree up to a position, and in all manifests up to `through`."""
+    """Record that source and target agree up to a position, and in manifests up to `through`."""
     state = _verified_to(watermark.verified_state, position)
     if through is not None:
         state = structs.replace(
@@ -346,7 +343,7 @@ def verified(
 def differs(
     watermark: Watermark, position: Position, error: str, *, since: ManifestId, now: datetime
 ) -> Watermark:
-    """Note that source and target differ right behind a position, in a manifest behind `since`."""
+    """Record that source and target differ right after a position, in a manifest after `since`."""
     state = structs.replace(
         _verified_to(watermark.verified_state, position),
         status="failed",
@@ -371,17 +368,17 @@ def _with_verified(watermark: Watermark, state: VerifiedState, now: datetime) ->
 
 
 def extract_started(watermark: Watermark) -> Watermark:
-    """Note that stage 1 is at work.
+    """Record that stage 1 is running.
 
-    To be saved before a table's first data file is written: files of which no watermark knows are
-    what is left after a total loss, and would be taken for that.
+    Save this before a table's first data file is written: data files without a watermark look like
+    a total loss of the state.
     """
     state = structs.replace(watermark.mysql_state, status="in_progress", error=None)
     return structs.replace(watermark, mysql_state=state)
 
 
 def history_counted(watermark: Watermark, before: RowsBefore | None) -> Watermark:
-    """Note which rows lie before the position that a table begins at; the same is not new."""
+    """Record the rows before a table's start position; do nothing if they are the same."""
     known = watermark.mysql_state.before_start
     if known and before and structs.replace(before, counted_at=known.counted_at) == known:
         return watermark
@@ -390,7 +387,7 @@ def history_counted(watermark: Watermark, before: RowsBefore | None) -> Watermar
 
 
 def nothing_new(watermark: Watermark, server: str | None = None) -> Watermark:
-    """Note that a run found nothing to extract on a server: an earlier failure is over."""
+    """Record that a run found nothing to extract on a server; clear an earlier failure."""
     state = structs.replace(
         watermark.mysql_state,
         error=None,
@@ -402,12 +399,12 @@ def nothing_new(watermark: Watermark, server: str | None = None) -> Watermark:
 
 
 def extract_failed(watermark: Watermark, error: str) -> Watermark:
-    """Note that stage 1 failed; the position stays."""
+    """Record that stage 1 failed; keep the position."""
     state = structs.replace(watermark.mysql_state, status="failed", error=error)
     return structs.replace(watermark, mysql_state=state)
 
 
 def load_failed(watermark: Watermark, error: str) -> Watermark:
-    """Note that stage 2 failed; what is loaded stays."""
+    """Record that stage 2 failed; keep the load progress."""
     state = structs.replace(watermark.redshift_state, status="failed", error=error)
     return structs.replace(watermark, redshift_state=state)

@@ -1,4 +1,4 @@
-"""What is compared between source and target, and what was found."""
+"""Comparisons of source and target, and their results."""
 
 from datetime import datetime
 from typing import Literal
@@ -13,9 +13,9 @@ DifferenceKind = Literal["changed", "missing", "extra", "duplicate", "stale"]
 
 
 class Extent(Struct, frozen=True, kw_only=True):
-    """Rows whose values in these columns, in their order, lie in `(start, end]`.
+    """Rows whose values in these columns, in order, are in `(start, end]`.
 
-    Fewer values than columns stand behind all rows that begin so; no values leave a side open.
+    A prefix of values is after all rows with that prefix; no values leave a side open.
     """
 
     columns: tuple[str, ...]
@@ -31,14 +31,14 @@ class SyncedRange(Struct, frozen=True):
 
 
 class WindowPair(Struct, frozen=True):
-    """A window of the source, and what holds the same rows in the target: all these extents."""
+    """A window of the source, and the extents that together hold the same rows in the target."""
 
     window: Window
     extents: tuple[Extent, ...] = ()
 
 
 class ValueDifference(Struct, frozen=True):
-    """A value that source and target do not share; None is NULL."""
+    """A value that differs between source and target; None is NULL."""
 
     column: str
     source: str | None
@@ -46,15 +46,15 @@ class ValueDifference(Struct, frozen=True):
 
 
 class RowDifference(Struct, frozen=True, kw_only=True):
-    """A row that source and target do not share.
+    """A row that differs between source and target.
 
-    changed     other values in the target
+    changed     different values in the target
     missing     in the source only
     extra       in the target only: most likely deleted in the source
-    duplicate   in the target more often than in the source
-    stale       in the target in an older version, though a newer one was synced
+    duplicate   more often in the target than in the source
+    stale       an older version in the target, although a newer one was synced
 
-    A table without a key shows the whole row for its key, and knows no changes.
+    Without a primary key, `key` is the whole row, and no row counts as changed.
     """
 
     kind: DifferenceKind
@@ -63,7 +63,7 @@ class RowDifference(Struct, frozen=True, kw_only=True):
 
 
 class Checksum(Struct, frozen=True):
-    """Rows, and two sums over hashes of them: the same in whatever order the rows come."""
+    """The number of rows and two sums of their hashes, independent of row order."""
 
     rows: int
     first: int
@@ -71,12 +71,12 @@ class Checksum(Struct, frozen=True):
 
 
 class Comparison(Struct, frozen=True, kw_only=True):
-    """What a task found in its window.
+    """The result of comparing one window.
 
-    `differences` counts rows by kind, `shown` are some of them. `moved` are rows that the source
-    has changed since they were loaded: they are to come, and no difference. `quarantined` are rows
-    that the target cannot hold. `undated` rows have a zero or partial date for their cursor, by
-    which no row of the target is found, and are not compared. `remarks` are on how it was read.
+    `differences` counts rows by kind, `shown` are some of them. `moved` are rows that changed in
+    the source since they were loaded: they are not differences. `quarantined` are rows that the
+    target cannot represent. `undated` rows have a zero or partial date in the cursor, so they
+    cannot be found in the target and are not compared. `remarks` are about how it was read.
     """
 
     part: int
@@ -92,18 +92,18 @@ class Comparison(Struct, frozen=True, kw_only=True):
 
     @property
     def agrees(self) -> bool:
-        """Whether nothing is different."""
+        """Whether there are no differences."""
         return not self.differences
 
 
 class NotCompared(Struct, frozen=True, kw_only=True):
-    """Rows of the source that a comparison left out.
+    """Rows of the source that were not compared.
 
     before_start   before the first position that was read
-    skipped        between positions that were read: an operator moved the position across them
-    not_loaded     behind what is loaded: new rows, or to be read again after `set` or `reset`
-    no_cursor      without a value of the cursor, so that no position reaches them
-    quarantined    set aside, because the target cannot hold them or for their zero dates
+    skipped        between positions that were read: an operator moved the position past them
+    not_loaded     after the loaded position: new rows, or to be read again after `set` or `reset`
+    no_cursor      without a cursor value, so that no position includes them
+    quarantined    in quarantine: the target cannot represent them, or they have zero dates
     """
 
     kind: Literal["before_start", "skipped", "not_loaded", "no_cursor", "quarantined"]
@@ -123,16 +123,16 @@ class NotCompared(Struct, frozen=True, kw_only=True):
                 return f"{rows} without a cursor value"
             case "quarantined":
                 return f"{rows} in quarantine"
-        return f"{rows} not loaded" + ("" if self.start.is_start else f" (behind {self.start})")
+        return f"{rows} not loaded" + ("" if self.start.is_start else f" (after {self.start})")
 
 
 class VerificationResult(Struct, frozen=True, kw_only=True):
-    """What a comparison found.
+    """The result of a verification.
 
-    `differences` counts rows by kind, `shown` are the first of them. `moved` are rows that the
-    source has changed since they were loaded, `quarantined` those that the target cannot hold,
-    `undated` those that were not compared, since their cursor is a zero or partial date.
-    `not_compared` is what else was left out. `position` is where the table is verified to.
+    `differences` counts rows by kind, `shown` are the first of them. `moved` are rows that changed
+    in the source since they were loaded, `quarantined` those that the target cannot represent,
+    `undated` those that were not compared because their cursor is a zero or partial date.
+    `not_compared` are other rows that were left out. The table is verified up to `position`.
     """
 
     rows: int = 0
@@ -149,14 +149,14 @@ class VerificationResult(Struct, frozen=True, kw_only=True):
 
     @property
     def summary(self) -> str:
-        """What differs, in one line."""
-        words = {
-            "changed": "{:,} with other values in the target",
+        """The differences in one line."""
+        texts = {
+            "changed": "{:,} with different values in the target",
             "missing": "{:,} missing in the target",
             "extra": "{:,} in the target only, most likely deleted in the source",
-            "duplicate": "{:,} too often in the target",
-            "stale": "{:,} in the target in an older version than was synced",
+            "duplicate": "{:,} duplicated in the target",
+            "stale": "{:,} older in the target than the synced version",
         }
         counts = self.differences
-        found = [text.format(counts[kind]) for kind, text in words.items() if kind in counts]
-        return "source and target differ in rows: " + "; ".join(found)
+        parts = [text.format(counts[kind]) for kind, text in texts.items() if kind in counts]
+        return "source and target differ in rows: " + "; ".join(parts)

@@ -1,8 +1,8 @@
-"""The watermark document: where a table stands, one per table.
+"""The watermark document: the state of one table.
 
-It is a checkpoint of the table's manifests (stage 1) and of the target's ledger (stage 2), and says
-how far source and target were compared and agreed. Its keys are a contract with operators and their
-scripts.
+It is a checkpoint of the table's manifests (stage 1) and of the target's ledger (stage 2), and
+records how far source and target are verified to be equal. Its keys are a contract with operators
+and their scripts.
 """
 
 from datetime import datetime, timedelta
@@ -26,114 +26,114 @@ from floodmark.model.run import Strategy
 from floodmark.model.table import TableName
 
 CLOCK_SKEW = timedelta(minutes=5)
-"""How far a machine that commits may be off the server's clock, and so two of them twice that."""
+"""Maximum clock skew between a machine and the server; two machines may differ by twice that."""
 FURTHEST_ZONE = timedelta(hours=14)
 
 
 class RedshiftState(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Stage 2: how far the lake has been loaded into the target, whichever target that is."""
+    """Stage 2: how far the lake has been loaded into the target, whichever warehouse it is."""
 
     status: Status = "pending"
     """`pending`, `in_progress`, `success` or `failed`: how the last load ended."""
     total_rows: Count = 0
-    """Rows loaded in this load epoch, by the ledger."""
+    """Rows loaded in this load epoch, according to the ledger."""
     quarantined_rows: Count = 0
-    """Rows that the target could not hold in this load epoch, by the ledger."""
+    """Rows quarantined in this load epoch, according to the ledger."""
     last_session_rows: Count = 0
     """Rows that the last run loaded."""
     last_load_time: datetime | None = None
     """When the last load was committed."""
     loaded_epoch: Number = 1
-    """The epoch of the last manifest that is safe in the target."""
+    """Epoch of the last manifest that is loaded, with all before it."""
     loaded_sequence: Count = 0
-    """The sequence of the last manifest that is safe in the target."""
+    """Sequence of the last manifest that is loaded, with all before it."""
     eligible_from_epoch: Number = 1
-    """The oldest epoch whose chunks may be loaded."""
+    """Oldest epoch whose chunks may be loaded."""
     load_epoch: Number = 1
-    """The epoch in which loading began again; part of the ledger's key."""
+    """Epoch in which loading last started over; part of the ledger's key."""
     target: str | None = None
-    """The target's table that was found to hold all this: kind, address and name."""
+    """The target table that this describes: kind, address and name."""
     error: str | None = None
     """Why the last load failed."""
 
 
 class VerifiedState(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How far source and target were compared, and agreed."""
+    """How far source and target are verified to be equal."""
 
     status: Status = "pending"
     """`pending`, `success`, or `failed` if the last comparison found a difference."""
     last_timestamp: datetime | None = None
-    """Of the manifests behind `verified_epoch` and `verified_sequence`, what lies up to this moment
-    is verified."""
+    """In the manifests after `verified_epoch` and `verified_sequence`, rows up to this time are
+    verified."""
     last_id: Identity | None = None
-    """The id at that moment, or alone."""
+    """The id at that time, or alone."""
     last_verified_time: datetime | None = None
-    """When any of this changed last."""
+    """When any of these keys last changed."""
     verified_epoch: Number = 1
-    """The epoch of the last manifest that is verified, with all before it."""
+    """Epoch of the last manifest that is verified, with all before it."""
     verified_sequence: Count = 0
-    """The sequence of the last manifest that is verified, with all before it."""
+    """Sequence of the last manifest that is verified, with all before it."""
     error: str | None = None
-    """What differs."""
+    """The differences."""
 
     @property
     def position(self) -> Position:
-        """All synced rows up to here are the same in source and target."""
+        """All synced rows up to here are equal in source and target."""
         return Position(self.last_timestamp, self.last_id)
 
     @property
     def head(self) -> ManifestId:
-        """The last place of the log of which that holds whole."""
+        """The last manifest that is verified completely, with all before it."""
         return ManifestId(self.verified_epoch, self.verified_sequence)
 
 
 class BackupMetadata(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """When, by which session and to which places the document was saved."""
+    """When, by which session and to which locations the document was saved."""
 
     saved_at: datetime
     """When the document was saved."""
     session_id: str
-    """Who saved it."""
+    """The session that saved it."""
     backup_locations: tuple[str, ...] = ("primary", "daily", "session")
-    """Which copies were to be written."""
+    """The copies that are written."""
 
 
 class Watermark(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where a table stands."""
+    """The state of a table."""
 
     version: Literal[2] = 2
-    """Of this format."""
+    """Format version."""
     table_name: str
     """`SCOPE:schema.table`."""
     revision: Count = 0
-    """Goes up by one with each save."""
+    """Incremented by each save."""
     epoch: Number = 1
-    """Goes up by one with each reset."""
+    """Incremented by each reset."""
     mysql_state: MysqlState = MysqlState()
     """Stage 1, see below."""
     redshift_state: RedshiftState = RedshiftState()
     """Stage 2, see below, whichever warehouse the target is."""
     verified_state: VerifiedState = VerifiedState()
-    """How far source and target were compared and agreed, see below."""
+    """How far source and target are verified to be equal, see below."""
     backup_strategy: Strategy = "sequential"
-    """How the last chunk was read: `sequential`, `inter-table`, `intra-table`; or `manual_cli`,
-    if an operator set the position since."""
+    """How the last chunk was read: `sequential`, `inter-table`, `intra-table`; or `manual_cli`
+    if an operator has set the position since."""
     session_id: str
-    """The run that changed it last."""
+    """The run that last changed it."""
     created_at: datetime
-    """When the table was first heard of."""
+    """When the watermark was first created."""
     updated_at: datetime
-    """When anything was changed last."""
+    """When it last changed."""
     metadata: Metadata = Metadata()
-    """What operators like to know, see below."""
+    """Operator-facing metadata, see below."""
     moved_to: str | None = None
-    """The name that the table was moved to; nothing more is done under this one."""
+    """The table's new name, if it was moved; this one is no longer used."""
     moving_from: str | None = None
-    """The name that the table is being moved from; nothing is done until that is complete."""
+    """The table's old name while a move is incomplete; nothing is synced until then."""
     backup_metadata: BackupMetadata
     """How it was saved, see below."""
     checksum: str = ""
-    """SHA-256 of all the rest."""
+    """SHA-256 of all other keys."""
 
     @property
     def position(self) -> Position:
@@ -142,7 +142,7 @@ class Watermark(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def standing(self) -> LogState:
-        """What the manifests alone say of the table."""
+        """The part that follows from the manifests alone."""
         return LogState(
             epoch=self.epoch,
             backup_strategy=self.backup_strategy,
@@ -154,21 +154,21 @@ class Watermark(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def head(self) -> ManifestId:
-        """The last place taken in the log."""
+        """The id of the last manifest."""
         return ManifestId(self.epoch, self.mysql_state.last_sequence)
 
     @property
     def loaded_head(self) -> ManifestId:
-        """The last place of the log that is safe in the target."""
+        """The id of the last manifest that is loaded, with all before it."""
         return ManifestId(self.redshift_state.loaded_epoch, self.redshift_state.loaded_sequence)
 
     @property
     def manual_start(self) -> datetime | None:
-        """The time that an operator set by hand; None if none did."""
+        """The time that an operator set by hand; None if there is none."""
         return self.mysql_state.last_timestamp if self.metadata.manual_watermark else None
 
     def refuse_moved(self) -> None:
-        """UsageError if the table goes on under another name, or has not arrived under this one."""
+        """Raise UsageError if the table was moved to another name, or its move is incomplete."""
         if self.moved_to is not None:
             raise UsageError(
                 f"{self.table_name} was moved to {self.moved_to}",
@@ -183,12 +183,12 @@ class Watermark(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             )
 
     def still_to_load(self, head: ManifestId) -> bool:
-        """Whether the target still lacks what a manifest committed."""
+        """Return whether a manifest is still to be loaded into the target."""
         return head.epoch >= self.redshift_state.eligible_from_epoch and head > self.loaded_head
 
 
 def empty_watermark(table: TableName, session_id: str, now: datetime) -> Watermark:
-    """Make the watermark of a table about which nothing is known."""
+    """Return the watermark of an unknown table."""
     return Watermark(
         table_name=str(table),
         session_id=session_id,
@@ -199,7 +199,7 @@ def empty_watermark(table: TableName, session_id: str, now: datetime) -> Waterma
 
 
 def same_content(left: Watermark, right: Watermark) -> bool:
-    """Whether two watermarks say the same of a table, whoever saved them and when."""
+    """Return whether two watermarks are equal except for who saved them and when."""
     return _without_saving(left, right) == _without_saving(right, right)
 
 
@@ -216,9 +216,9 @@ def _without_saving(watermark: Watermark, like: Watermark) -> Watermark:
 
 
 def decode_watermark(data: bytes, table: TableName, *, name: str, now: datetime) -> Watermark:
-    """Read a watermark; CorruptDocument unless it is valid, of this table, and not of the future.
+    """Read a watermark; CorruptDocument unless it is valid, this table's, and not in the future.
 
-    `name` is what the message calls the document.
+    `name` is the document's name in messages.
     """
     watermark: Watermark = unseal(data, Watermark, name=name)
     if watermark.table_name != str(table):
@@ -228,13 +228,13 @@ def decode_watermark(data: bytes, table: TableName, *, name: str, now: datetime)
 
 
 def check_plausible(watermark: Watermark, *, name: str, now: datetime) -> None:
-    """Raise CorruptDocument for what cannot be: times ahead of the clock, more loaded than there.
+    """Raise CorruptDocument for impossible states: future times, more loaded than extracted.
 
-    `name` is what the message calls the document.
+    `name` is the document's name in messages.
     """
     position = watermark.mysql_state.last_timestamp
     if position is not None and position_in_future(position, now):
-        raise CorruptDocument(f"{name} lies in the future: its position is {position.isoformat()}")
+        raise CorruptDocument(f"{name} is in the future: its position is {position.isoformat()}")
     for key, moment in (
         ("updated_at", watermark.updated_at),
         ("last_extraction_time", watermark.mysql_state.last_extraction_time),
@@ -242,32 +242,32 @@ def check_plausible(watermark: Watermark, *, name: str, now: datetime) -> None:
         ("last_verified_time", watermark.verified_state.last_verified_time),
     ):
         if moment is not None and in_future(moment, now):
-            raise CorruptDocument(f"{name} lies in the future: {key} is {moment.isoformat()}")
+            raise CorruptDocument(f"{name} is in the future: {key} is {moment.isoformat()}")
     if not _last_manifest_fits(watermark):
         raise CorruptDocument(
-            f"{name} stands at {watermark.head}, which does not follow from manifest"
+            f"{name} is at {watermark.head}, which does not follow from manifest"
             f" {watermark.mysql_state.last_manifest}"
         )
     if watermark.loaded_head > watermark.head:
         raise CorruptDocument(
-            f"{name} says {watermark.loaded_head} is loaded, but only {watermark.head} extracted"
+            f"{name}: {watermark.loaded_head} is loaded, but only {watermark.head} is extracted"
         )
     if (ahead := verified_ahead(watermark)) is not None:
-        raise CorruptDocument(f"{name} says {ahead}")
+        raise CorruptDocument(f"{name}: {ahead}")
 
 
 def verified_ahead(watermark: Watermark) -> str | None:
-    """What is said to be verified though it is not loaded; None if nothing is."""
+    """Return what counts as verified although it is not loaded; None if nothing does."""
     verified = watermark.verified_state
     if verified.head > watermark.loaded_head:
-        return f"{verified.head} is verified, but only {watermark.loaded_head} loaded"
+        return f"{verified.head} is verified, but only {watermark.loaded_head} is loaded"
     if verified.position.compare(watermark.position.base) == 1:
-        return f"{verified.position} is verified, but only {watermark.position} extracted"
+        return f"{verified.position} is verified, but only {watermark.position} is extracted"
     return None
 
 
 def _last_manifest_fits(watermark: Watermark) -> bool:
-    """Whether the last manifest is that of the last place, or the reset before the first one."""
+    """Return whether the last manifest is the head, or the reset that opened the epoch."""
     known, head = watermark.mysql_state.last_manifest, watermark.head
     if known is None:
         return head.sequence == 0
@@ -279,7 +279,7 @@ def _last_manifest_fits(watermark: Watermark) -> bool:
 
 
 def not_after(watermark: Watermark, now: datetime) -> Watermark:
-    """The same state, with the times of a clock that was ahead put back to now."""
+    """Return the watermark with times in the future replaced by now."""
     load, compared = watermark.redshift_state, watermark.verified_state
     return structs.replace(
         watermark,
@@ -294,7 +294,7 @@ def not_after(watermark: Watermark, now: datetime) -> Watermark:
 
 
 def extracted_not_after(state: MysqlState, now: datetime) -> MysqlState:
-    """The same state of stage 1, with its times put back to now if they lie behind that."""
+    """Return the state of stage 1 with times in the future replaced by now."""
     clock = state.clock
     return structs.replace(
         state,
@@ -308,13 +308,13 @@ def _earlier(moment: datetime | None, now: datetime) -> datetime | None:
 
 
 def in_future(moment: datetime, now: datetime) -> bool:
-    """Whether a moment lies further ahead than clocks usually disagree."""
+    """Return whether a time is further in the future than clock skew explains."""
     return moment - now > 2 * CLOCK_SKEW
 
 
 def position_in_future(timestamp: datetime, now: datetime) -> bool:
-    """Whether a position lies ahead of every clock.
+    """Return whether a position is in the future in every time zone.
 
-    A DATETIME column shows the time of its own zone, which may be ahead of UTC.
+    A DATETIME column has the time of its own time zone, which may be ahead of UTC.
     """
     return timestamp - now > 2 * CLOCK_SKEW + FURTHEST_ZONE

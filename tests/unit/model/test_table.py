@@ -115,7 +115,7 @@ def test_bad_names_are_refused_with_a_scope_too(text: str) -> None:
 
 
 def test_scope_is_asked_for() -> None:
-    with pytest.raises(UsageError, match=r"'shop.orders' lacks its scope"):
+    with pytest.raises(UsageError, match=r"'shop.orders' has no scope"):
         TableName.parse("shop.orders")
 
 

@@ -40,7 +40,7 @@ def test_durations(text: str, seconds: int) -> None:
     "text", ["", "5", "m", "0s", "-5m", "1.5h", "5 m", "1h30m", "5M", "\uff11m", "999999999s"]
 )
 def test_invalid_durations_are_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="is not a span of time") as refusal:
+    with pytest.raises(UsageError, match="is not a duration") as refusal:
         parse_duration(text, like="30s, 5m or 1h")
     assert refusal.value.hint == "write it as 30s, 5m or 1h"
 
