@@ -17,7 +17,7 @@ FOLLOWED = "# as the hint says"
 
 _OR = re.compile(r", or (?:else )?|; (?:or )?")
 _CONFLICT = re.compile(r"(\w+)\.(\w+) is (.+) in the target, but (.+) in the source's schema")
-_LACKS = re.compile(r"has no column '(\w+)', which its '?(\w+)'? names")
+_LACKS = re.compile(r"has no column '(\w+)', which is in its '?(\w+)'?")
 
 Do = Callable[[World, Table, Refusal, re.Match[str]], None]
 
@@ -138,7 +138,7 @@ RECIPES: list[tuple[re.Pattern[str], Do]] = [
     (re.compile(r"change the target's table by hand"), _by_hand),
     (re.compile(r"with 'target_name'|another 'target_name'"), _other_target),
     (re.compile(r"did you mean '(\w+)'"), _other_name),
-    (re.compile(r"take it out of"), _leave_out),
+    (re.compile(r"remove it from"), _leave_out),
     (re.compile(r"'((?:cursor|target_name|exclude|hash): [^']+)'"), _setting),
     (re.compile(r"run (?:it|the command) again|[Tt]ry again|wait (?:for|until)|--limit"), _again),
 ]

@@ -69,10 +69,10 @@ def test_what_is_no_boolean_stops_the_table(pipeline: New) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ("exclude: [secrte]", "has no column 'secrte', which its 'exclude' names"),
+        ("exclude: [secrte]", "has no column 'secrte', which is in its 'exclude'"),
         ("hash: [id]", "id is part of the primary key"),
         ("exclude: [update_at]", "update_at is part of the cursor"),
-        ("exclude: [email], hash: [Email]", "Email is named twice"),
+        ("exclude: [email], hash: [Email]", "Email is listed twice"),
         ("booleans: [shape]", "shape of .* is int"),
     ],
 )

@@ -85,7 +85,7 @@ def test_another_cursor_is_refused_until_the_table_is_read_again(
     assert whole(it, "--limit", "10").table["loaded_rows"] == 10
     it = configure(it, f"{{cursor: {other}}}")
     hint = refused(whole(it))
-    assert "'cursor: [update_at, id]' in the configuration keeps the one it had" in hint
+    assert "'cursor: [update_at, id]' in the configuration keeps the previous one" in hint
     assert it.watermark().mysql_state.status == "failed"
     follow(it, hint)
     whole(it)
@@ -113,10 +113,10 @@ def test_validate_dry_run_and_doctor_see_another_cursor(pipeline: New) -> None:
     (difference,), (hint,) = found["differences"], found["hints"]
     assert "was read by (update_at, id), and the configuration says (id)" in difference
     planned = it.call("sync", "-p", "main", "--dry-run", "--json")
-    assert "its cursor is (id) now" in planned.value[0]["read"]["error"]
+    assert "its cursor is now (id)" in planned.value[0]["read"]["error"]
     checked = it.call("doctor", "--json")
     assert checked.code == 1
-    assert any("its cursor is (id) now" in check["finding"] for check in checked.value)
+    assert any("its cursor is now (id)" in check["finding"] for check in checked.value)
     verified = it.call("watermark", "validate", "--data")
     assert "the rows could not be compared" in verified.out
     follow(it, hint)

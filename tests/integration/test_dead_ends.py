@@ -49,7 +49,7 @@ def edit(it: Pipeline, old: str, new: str) -> None:
         ("redshift", ["OID", "ctid", "insertxid", "deletexid", "xmin"]),
     ],
 )
-@pytest.mark.follows_hint("leave it out: 'exclude:")
+@pytest.mark.follows_hint("exclude it: 'exclude:")
 def test_names_that_a_target_keeps_for_itself(
     pipeline: New,
     kind: str,
@@ -67,9 +67,11 @@ def test_names_that_a_target_keeps_for_itself(
     ask_once(it, "INSERT INTO t (v) VALUES (1), (2), (3)")
     for command in (["sync", "-p", "main"], ["sync", "-p", "main", "--backup-only"]):
         said = refused(it, *command)
-    assert f"no column can be called {', '.join(columns)} in the target" in said
-    assert "no column can be called" in one_line(it.call("doctor"))
-    assert "no column can be called" in one_line(it.call("sync", "-p", "main", "--dry-run"))
+    assert f"the target reserves the column name {', '.join(columns)}" in said
+    assert "the target reserves the column name" in one_line(it.call("doctor"))
+    assert "the target reserves the column name" in one_line(
+        it.call("sync", "-p", "main", "--dry-run")
+    )
     hint = re.search(r"'(exclude: \[.*?\])'", said)
     assert hint
     edit(it, 't": {}', f't": {{{hint[1]}}}')

@@ -200,9 +200,7 @@ def test_rows_in_the_future_are_counted(pipeline: Make, kind: str, extra: str) -
     now = "UTC_TIMESTAMP() + INTERVAL 9 HOUR" if kind == "DATETIME" else "NOW()"
     insert(it, 1, 4, f"{now} - INTERVAL 1 MINUTE")
     insert(it, 5, 7, f"{now} + INTERVAL 1 HOUR")
-    told = (
-        "3 rows have a time in update_at that is still in the future, and are not read until then"
-    )
+    told = "3 rows have a time in update_at that is in the future, and are not read until then"
     assert told in it.call("doctor").out
     assert f"note: {told}" in it.call("sync", "-p", "main", "--dry-run").out
     for rows in (4, 0):

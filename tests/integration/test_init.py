@@ -109,7 +109,7 @@ def test_tables_keys_and_cursors_are_found(init: Init) -> None:
         "init_b.places": {"cursor": "id"},
     }
     text = Path("floodmark.yml").read_text()
-    assert "# update_at says when a row changed: it is stamped by the server on update" in text
+    assert "# update_at records changes (ON UPDATE CURRENT_TIMESTAMP)" in text
     assert "# note: id only grows with inserts: updated rows are not seen" in text
 
 

@@ -170,7 +170,7 @@ def test_column_of_unique_key_may_be_left_out(pipeline: Callable[..., Pipeline])
     assert it.chunks()[-1].reload
 
 
-@pytest.mark.follows_hint("loaded without a key so far, and so it goes on")
+@pytest.mark.follows_hint("loaded without a key so far, and this continues")
 @pytest.mark.enough_on("mysql")
 def test_rows_appended_before_stay_so_until_reset(pipeline: Callable[..., Pipeline]) -> None:
     """As an older version left them, which knew no unique keys."""

@@ -81,8 +81,10 @@ def test_validation_knows_of_them(days: Pipeline) -> None:
     found = days.call("watermark", "validate", "-t", name)
     assert found.code != 0
     said = found.out + found.err
-    assert "3 rows of manifest 1-1 were loaded and 1 set aside, the manifest names 5" in said
-    assert "watermark says 2 rows are in quarantine, the ledger says 1" in said
+    assert (
+        "rows of manifest 1-1: 3 loaded and 1 quarantined in the ledger, 5 in the manifest" in said
+    )
+    assert "rows in quarantine: 2 in the watermark, 1 in the ledger" in said
     change_ledger(days, "quarantined_rows = 1, row_count = 4")
     days.call("watermark", "validate", "-t", name, "--repair")
     assert days.watermark().redshift_state.quarantined_rows == 1

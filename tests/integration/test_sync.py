@@ -250,7 +250,7 @@ def test_a_table_whose_cursor_was_changed(pipeline: New) -> None:
     ("before", "after", "reason"),
     [
         ("none", "update_at", "has no primary key, and was read by another cursor before"),
-        ("update_at", "id", "its position was read by (update_at), and its cursor is (id) now"),
+        ("update_at", "id", "its position was read by (update_at), but its cursor is now (id)"),
     ],
 )
 def test_rows_without_a_key_do_not_come_again_by_another_cursor(

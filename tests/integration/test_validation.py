@@ -102,7 +102,7 @@ def drop_everything(warehouse: Warehouse, table: SourceTable) -> None:
     warehouse.query(f"DROP TABLE {{schema}}.{quoted(LEDGER)}")
 
 
-# What is done, what is found, and whether to mend the tracking mends it.
+# The change, the differences that are reported, and whether `--repair` fixes them.
 DIFFERENCES: dict[str, tuple[Callable[[Warehouse, SourceTable], None], list[str], bool]] = {
     "another digest": (
         replace_manifest,
@@ -112,57 +112,57 @@ DIFFERENCES: dict[str, tuple[Callable[[Warehouse, SourceTable], None], list[str]
     "another number of rows": (
         change_ledger("UPDATE LEDGER SET row_count = 11 WHERE sequence = 2"),
         [
-            "the ledger says 11 rows of manifest 1-2 were loaded, the manifest names 10",
-            "watermark says 30 rows are loaded, the ledger says 31",
+            "rows of manifest 1-2: 11 loaded in the ledger, 10 in the manifest",
+            "rows loaded: 30 in the watermark, 31 in the ledger",
         ],
         False,
     ),
     "a ledger row is missing": (
         change_ledger("DELETE FROM LEDGER WHERE sequence = 2"),
         [
-            "the watermark calls manifest 1-2 loaded, the ledger lacks it",
-            "watermark says 30 rows are loaded, the ledger says 20",
+            "manifest 1-2 is loaded in the watermark, but not in the ledger",
+            "rows loaded: 30 in the watermark, 20 in the ledger",
         ],
         True,
     ),
     "a ledger row of no manifest": (
         change_ledger("UPDATE LEDGER SET sequence = 9 WHERE sequence = 3"),
         [
-            "the ledger names manifest 1-9, the lake has none of that number",
-            "the watermark calls manifest 1-3 loaded, the ledger lacks it",
+            "manifest 1-9 is in the ledger, but not in the lake",
+            "manifest 1-3 is loaded in the watermark, but not in the ledger",
         ],
         False,
     ),
     "the watermark is behind": (
         claim(10, 1),
         [
-            "watermark says 10 rows are loaded, the ledger says 30",
-            "watermark says loading has come to 1-1, the ledger says to 1-3",
+            "rows loaded: 10 in the watermark, 30 in the ledger",
+            "loaded up to 1-1 in the watermark, but up to 1-3 in the ledger",
         ],
         True,
     ),
     "the watermark counts wrongly": (
         claim(0, 3),
-        ["watermark says 0 rows are loaded, the ledger says 30"],
+        ["rows loaded: 0 in the watermark, 30 in the ledger"],
         True,
     ),
     "the target's table is empty": (
         empty_target,
-        ["single holds 0 rows in the target, the ledger says 30 were loaded"],
+        ["rows of single: 0 in the target, 30 loaded according to the ledger"],
         False,
     ),
     "the target's table is gone": (
         drop_target,
-        ["the target has no table single, the ledger says 30 rows were loaded into it"],
+        ["the target has no table single, but its ledger has 30 loaded rows"],
         False,
     ),
     "the target is another": (
         drop_everything,
         [
-            "the watermark calls manifest 1-1 loaded, the ledger lacks it",
-            "the watermark calls manifest 1-2 loaded, the ledger lacks it",
-            "the watermark calls manifest 1-3 loaded, the ledger lacks it",
-            "watermark says 30 rows are loaded, the ledger says 0",
+            "manifest 1-1 is loaded in the watermark, but not in the ledger",
+            "manifest 1-2 is loaded in the watermark, but not in the ledger",
+            "manifest 1-3 is loaded in the watermark, but not in the ledger",
+            "rows loaded: 30 in the watermark, 0 in the ledger",
         ],
         True,
     ),
@@ -201,7 +201,7 @@ def test_without_a_key_rows_are_counted_exactly(warehouse: Warehouse, sql: str) 
     warehouse.query(sql.replace("{t}", name))
     (difference,) = look(warehouse, table).differences
     held = 0 if sql.startswith("DELETE") else 60
-    assert difference == f"keyless holds {held} rows in the target, the ledger says 30 were loaded"
+    assert difference == f"rows of keyless: {held} in the target, 30 loaded according to the ledger"
 
 
 def test_the_same_ledger_row_twice_is_a_difference(
@@ -213,7 +213,7 @@ def test_the_same_ledger_row_twice_is_a_difference(
     table = filled(warehouse)
     ledger = f"{{schema}}.{quoted(LEDGER)}"
     warehouse.query(f"INSERT INTO {ledger} SELECT * FROM {ledger} WHERE sequence = 2")
-    assert "the ledger names manifest 1-2 2 times" in look(warehouse, table).differences
+    assert "the ledger contains manifest 1-2 2 times" in look(warehouse, table).differences
 
 
 def repair_and_die(warehouse: Warehouse, table: SourceTable, step: int) -> None:
@@ -279,7 +279,7 @@ def test_the_command_shows_what_is_loaded(synced: Pipeline) -> None:
     (synced.folder / "warehouse.duckdb").unlink()
     lost = synced.call("watermark", "validate")
     assert lost.code == 5
-    assert "the watermark calls manifest 1-1 loaded, the ledger lacks it" in lost.out
+    assert "manifest 1-1 is loaded in the watermark, but not in the ledger" in lost.out
     assert synced.call("watermark", "validate", "--repair").code == 0
     assert synced.call("sync", "-p", "main", "--json").table["loaded_rows"] == 2
     assert synced.call("watermark", "validate").code == 0

@@ -12,8 +12,8 @@ class SourceColumn(Struct, frozen=True, kw_only=True):
     """A column of a MySQL table.
 
     `data_type` is the bare type in lower case (`decimal`), `column_type` the full type
-    (`decimal(12,4) unsigned`); both are `json` even if the server stores that as text. `precision`
-    and `scale` are for numbers, `fraction` (digits of a second) for times, `length` (characters or
+    (`decimal(12,4) unsigned`), or `json` even if the server stores that as text. `precision` and
+    `scale` are for numbers, `fraction` (digits of a second) for times, `length` (characters or
     bytes) for text and binary. With `auto_increment` the server numbers new rows; with `on_update`
     it updates the column whenever the row changes.
     """

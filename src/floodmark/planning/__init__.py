@@ -1,1 +1,1 @@
-"""What to read and in which pieces: pure functions of what the source and the lake say."""
+"""Pure decisions: what to read, load and compare, given facts about source, lake and target."""

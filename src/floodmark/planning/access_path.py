@@ -1,12 +1,12 @@
-"""Along which index a table's new rows are reached.
+"""Choose the index along which a table's new rows are read.
 
 Most syncs follow the cursor. Two do not: the first load of a large table, which reads most of it
-and is cheaper along the primary key; and any sync whose cursor no index serves.
+and is cheaper along the primary key; and any sync whose cursor has no index.
 
-On the way along the primary key, a position says how far along the key the walk has come and which
-bound filters its rows (`model.position.KeyScan`). An interrupted walk goes on from there under the
-same bound, however much later: rows that were changed since lie above the bound, and come with the
-cursor once the walk is over and the position is that of the newest row it read.
+During a scan along the primary key, the position contains the last key and the bound that filters
+the rows (`model.position.KeyScan`). An interrupted scan resumes from there under the same bound,
+however much later: rows that changed since are above the bound, and are read along the cursor once
+the scan is over and the position is that of the newest row it read.
 """
 
 from floodmark.model.cursor import Cursor, key_kind
@@ -28,17 +28,15 @@ def choose_route(
     limit: int | None = None,
     large: int = LARGE_TABLE_ROWS,
 ) -> Route:
-    """Choose how to reach the rows above `start`.
+    """Choose how to read the rows after `start`.
 
-    `rows_in_range` is the server's estimate, if one was asked for; without it only a table that is
-    read from its very start counts as read for the most part.
+    `rows_in_range` is the server's estimate, if one was requested; without it, only a table that is
+    read from its start counts as mostly read.
     """
     index = serving_index(table, cursor.columns)
     walkable = has_walkable_key(table)
     if start.walk is not None and walkable:
-        return _by_key(
-            table, chunked=True, why="goes on with the first load, along the primary key"
-        )
+        return _by_key(table, chunked=True, why="resumes the first load, along the primary key")
     if cursor.kind == "none":
         why = "reads the whole table"
         if walkable:
@@ -56,25 +54,23 @@ def choose_route(
         )
     if index:
         return Route(by="cursor", index=index, chunked=True, why=f"along index {index}")
-    why = f"no index serves {cursor}"
+    why = f"no index on {cursor}"
     if walkable:
         return _by_key(
             table,
             chunked=False,
             why=f"{why}: split by primary key, filtered, committed as one chunk",
         )
-    return Route(
-        by="cursor", index=None, chunked=False, why=f"{why}, nor is there a usable primary key"
-    )
+    return Route(by="cursor", index=None, chunked=False, why=f"{why}, and no usable primary key")
 
 
 def walk_bound(start: Position) -> Position | None:
-    """The bound under which an interrupted walk must go on; None if there is none under way."""
+    """Return the bound of an interrupted key scan; None if there is none."""
     return start.walk.bound if start.walk else None
 
 
 def has_walkable_key(table: SourceTable) -> bool:
-    """Whether the table has a primary key that can be walked along."""
+    """Return whether the table can be scanned along its primary key."""
     key = [table.column(name) for name in table.primary_key]
     return table.has_ordered_key and all(map(key_kind, key))
 

@@ -1,11 +1,11 @@
-"""How far a table may be read so that no row can still appear behind it.
+"""How far a table may be read so that no row can still appear below that bound.
 
-A row is lost when it becomes visible behind a position that was already passed. It can only come
-from a transaction that was in flight while we read, so we look at those, in this order:
+A row is lost if it becomes visible below a position that was already passed. It can only belong to
+a transaction that was in flight while we read, so we read in this order:
 
     1  now            the server's clock
-    2  statements     what is running            (information_schema.processlist)
-    3  transactions   what InnoDB has open       (information_schema.innodb_trx)
+    2  statements     running statements         (information_schema.processlist)
+    3  transactions   open in InnoDB             (information_schema.innodb_trx)
     4  the rows
 
 A statement takes its NOW() when it begins, and then goes through these states, only ever forward:
@@ -15,36 +15,36 @@ A statement takes its NOW() when it begins, and then goes through these states, 
     c  ended, its transaction still open
     d  committed or rolled back
 
-Take a statement that began before 1. At 2 it is in a or b, and seen; or in c, and then at 3 it is
-seen, or it is in d; or in d. Whatever is in d at 3 is visible at 4. A statement that begins after 1
-stamps its rows with `now` or later. So every row that is not visible at 4 is stamped no earlier
-than `now`, or than the beginning of something seen at 2 or 3. In the other order, 3 before 2, a
-statement could go from a to c in between and be seen by neither.
+Consider a statement that began before 1. At 2 it is in a or b, and seen; or in c, and then at 3 it
+is seen, or it is in d; or in d. Everything in d at 3 is visible at 4. A statement that begins after
+1 stamps its rows with `now` or later. So every row that is not visible at 4 is stamped no earlier
+than `now`, or than the start of something seen at 2 or 3. In the other order, 3 before 2, a
+statement could go from a to c in between and be missed by both.
 
-Two things are not exact. A transaction is listed with the second in which InnoDB first heard of it,
+Two things are not exact. A transaction is listed with the second in which InnoDB registered it,
 which is later than its first statement's NOW() if that had to wait in state a: hence `GRACE`. And
-NOW() without digits writes whole seconds into any column: hence nothing of a second is read before
-it is over, whatever the column's precision.
+NOW() without a precision writes whole seconds into any column: hence no second is read before it is
+over, whatever the column's precision.
 
 One reading of 1 to 3 serves any number of tables, as long as it precedes their rows. The argument
-needs 4 to come after 3, not right after it: what is in d at 3 stays visible, and what begins after
-1 is stamped no earlier than `now`, however much later the rows are read. An older reading gives an
-earlier bound, never a wrong one. For ids the order is: ceiling, then 1 to 3, then the rows; so the
-ceilings of all tables are read in a snapshot that was taken right before 1.
+needs 4 to be after 3, not right after it: transactions in d at 3 stay visible, and statements that
+begin after 1 stamp no earlier than `now`, however much later the rows are read. An older reading
+gives an earlier bound, never a wrong one. For ids the order is: ceiling, then 1 to 3, then the
+rows; so the ceilings of all tables are read in a snapshot that is taken right before 1.
 
-What is promised: no row is missed whose cursor value is at least the time at which the statement
-that wrote it began, unless that was the first of a transaction, waited longer than `GRACE` for a
-metadata lock, and the transaction stayed open after it. A value that the application made up
+The guarantee: no row is missed whose cursor value is at least the start time of the statement that
+wrote it, unless that statement was the first of its transaction, waited longer than `GRACE` for a
+metadata lock, and the transaction stayed open after it. A value that the application computed
 earlier is covered if it is not older than a transaction that InnoDB had open. A configured `lag`
-widens both.
+extends both.
 
-Where transactions cannot be seen, nothing is assumed in silence:
+Where transactions cannot be seen, nothing is assumed silently:
 
     no PROCESS privilege     nothing is read, unless a lag is configured
     a replica, a cluster     `applied` minus the lag, `REPLICA_LAG` if none is configured
     replication stopped      nothing is read (`planning.replication`)
-    XA, prepared before the  it is listed as if it had begun with the restart: nothing is read until
-    last restart             it ends, unless a lag says how long before that it may have begun
+    XA, prepared before the  it is listed as if it had begun at the restart: nothing is read until
+    last restart             it ends, unless a lag covers how long before that it may have begun
 """
 
 from collections.abc import Callable
@@ -60,7 +60,7 @@ _STEP = timedelta(minutes=15)
 GRACE = timedelta(seconds=5)
 REPLICA_LAG = timedelta(seconds=60)
 PATIENCE = timedelta(seconds=5)
-HELD_AFTER = timedelta(seconds=60)  # what is held back for less is not worth a word
+HELD_AFTER = timedelta(seconds=60)  # do not report shorter delays
 POLL = timedelta(seconds=0.25)
 
 _SECOND = timedelta(seconds=1)
@@ -68,9 +68,9 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def settled_before(activity: Activity, lag: timedelta | None = None) -> datetime | None:
-    """The moment before which every stamp is settled: what was stamped earlier is committed.
+    """Return the time before which every row is settled: rows stamped earlier are committed.
 
-    None if there is no such moment, because too little can be seen.
+    None if there is no such time, because too little can be seen.
     """
     if why_held(activity, lag):
         return None
@@ -87,7 +87,7 @@ def settled_before(activity: Activity, lag: timedelta | None = None) -> datetime
 
 
 def why_held(activity: Activity, lag: timedelta | None) -> str | None:
-    """Say why nothing may be read; None if something may."""
+    """Return why nothing may be read; None if something may."""
     if activity.held:
         return activity.held
     if activity.unseen and activity.applied is None and lag is None:
@@ -102,10 +102,10 @@ def timestamp_bound(
     zone: tzinfo | None = None,
     lag: timedelta | None = None,
 ) -> Bound:
-    """How far a table with a time cursor may be read.
+    """Return how far a table with a time cursor may be read.
 
-    Positions hold what the column shows. A TIMESTAMP is read in UTC; a DATETIME shows the wall
-    clock of `zone`, or of the server if none is configured.
+    Positions are column values. A TIMESTAMP is read in UTC; a DATETIME has the wall clock time of
+    `zone`, or of the server if none is configured.
     """
     settled = settled_before(activity, lag)
     if settled is None:
@@ -120,7 +120,7 @@ def timestamp_bound(
 
 
 def held_back(activity: Activity, lag: timedelta | None) -> Bound:
-    """The bound under which nothing is read."""
+    """Return a bound without a position: nothing may be read."""
     hint = activity.hint
     if hint is None and not activity.held and activity.unseen:
         hint = "GRANT PROCESS ON *.* TO the user, or set 'extraction.lag_seconds'"
@@ -136,18 +136,18 @@ def id_bound(
     lag: timedelta | None = None,
     patience: timedelta = PATIENCE,
 ) -> Bound:
-    """How far a table with an id cursor may be read.
+    """Return how far a table with an id cursor may be read.
 
-    Ids are handed out in growing order, each while the statement that inserts it is running. So
-    whatever still holds an id below the ceiling began before the ceiling was read. Once all of that
-    has ended, every gap below the ceiling is there to stay: the ceiling is the bound.
+    Ids are assigned in increasing order, each while the inserting statement is running. So every
+    transaction that holds an id below the ceiling began before the ceiling was read. Once all of
+    them have ended, the gaps below the ceiling are permanent: the ceiling is the bound.
 
     Usually that takes no time, or as long as a short transaction. A transaction that outlasts
     `patience`, or already has, may hold any missing id: then the bound is right before `first_gap`,
-    the first id missing above the table's position. Below that, nothing is missing that could come.
+    the first missing id after the table's position. No id below that can still appear.
 
-    Where transactions cannot be seen they are taken to last no longer than the lag, which is waited
-    for if there is a gap at all. What `look` returns must have been read after the ceiling.
+    Where transactions cannot be seen, they are assumed to last no longer than the lag; wait that
+    long if there is any gap. `look` must return activity that was read after the ceiling.
     """
     activity = look()
     last_look = ceiling.read_at + patience
@@ -168,7 +168,7 @@ def id_bound(
 
 
 def _is_long(activity: Activity, patience: timedelta) -> bool:
-    """Whether something was in flight for so long that waiting for it would be in vain."""
+    """Return whether something has been in flight for so long that waiting is pointless."""
     began = [activity.oldest_statement, activity.oldest_transaction]
     return not activity.unseen and any(b and activity.now - b > 2 * patience for b in began)
 
@@ -182,13 +182,13 @@ def _up_to(number: int, activity: Activity, lag: timedelta | None) -> Bound:
 
 
 def _until_settled(ceiling: Ceiling, activity: Activity, lag: timedelta | None) -> timedelta:
-    """How long to wait until what is unseen has ended, if a replica gets no further behind."""
+    """Return how long to wait for unseen transactions, if a replica falls no further behind."""
     over = ceiling.read_at + (REPLICA_LAG if lag is None else lag) + _MICROSECOND
     return max(POLL, over - (activity.applied or activity.now))
 
 
 def _ids_settled(ceiling: Ceiling, activity: Activity, lag: timedelta | None) -> bool | None:
-    """Whether everything that held an id below the ceiling has ended; None if it cannot be seen."""
+    """Return whether all transactions with ids below the ceiling have ended; None if unknown."""
     if why_held(activity, lag):
         return None
     if activity.unseen:
@@ -196,13 +196,13 @@ def _ids_settled(ceiling: Ceiling, activity: Activity, lag: timedelta | None) ->
         return (activity.applied or activity.now) - late > ceiling.read_at
     statement, transaction = activity.oldest_statement, activity.oldest_transaction
     return (statement is None or statement > ceiling.read_at) and (
-        # An id is taken an instant before InnoDB opens the transaction, and that in whole seconds.
+        # An id is assigned just before InnoDB opens the transaction, listed in whole seconds.
         transaction is None or transaction - _SECOND > ceiling.read_at
     )
 
 
 def _holder(activity: Activity) -> str | None:
-    """What is in flight and holds the bound back; a lag is no holder."""
+    """Return the session or transaction that holds the bound back; a lag is not one."""
     return None if activity.unseen else activity.undated or activity.holder
 
 

@@ -1,7 +1,7 @@
-"""Types of one column at different times: which one holds all values.
+"""Find a common type for the versions of a column.
 
-A manifest has the schema of its time. The target's table must hold the rows of all manifests that
-are still to be loaded, so each column gets the narrowest type that holds every value exactly.
+A manifest has the schema of its time. The target table must hold the rows of all manifests that are
+still to be loaded, so each column gets the narrowest type that represents every value exactly.
 """
 
 import re
@@ -16,7 +16,7 @@ _INTEGER_DIGITS = {"int16": 5, "int32": 10, "int64": 19}
 _EXACT_IN_DOUBLE = ("int16", "int32", "float32", "float64")
 _DECIMAL = re.compile(r"decimal(?:128)?\((\d+)(?:, ?(\d+))?\)")
 _ARROW_DIGITS = 38
-# How many characters the text of a value may have.
+# Maximum length of a value as text, in characters.
 _TEXT_WIDTHS = {
     "bool": 1,
     "float32": 25,
@@ -30,9 +30,9 @@ _SIZED = re.compile(r"(\w+)\((\d+)\)")
 
 
 def joined_table(name: str, chunks: Sequence[Chunk]) -> TargetTable:
-    """The target table that holds the rows of all these chunks, in the last one's order.
+    """Return the target table for the rows of all these chunks, in the last one's column order.
 
-    The source tells no two columns apart by the case of their names, so nor do we.
+    Column names are case-insensitive, as in the source.
     """
     newest = chunks[-1]
     columns = {column.name.lower(): column for column in newest.columns}
@@ -51,7 +51,7 @@ def joined_table(name: str, chunks: Sequence[Chunk]) -> TargetTable:
 
 
 def join(one: Column, other: Column) -> Column:
-    """A column, by the name of `one`, whose type holds every value of both exactly."""
+    """Return a column named as `one` whose type represents every value of both exactly."""
     nullable = one.nullable or other.nullable
     if (one.type, one.arrow) == (other.type, other.arrow):
         return structs.replace(one, nullable=nullable)
@@ -97,7 +97,7 @@ def _sized(one: Column, other: Column, sized: str, longest: str) -> str:
 
 
 def _width(column: Column) -> int | None:
-    """How many characters or bytes a value takes at most; None if there is no telling."""
+    """Return the maximum length of a value in characters or bytes; None if unknown."""
     if number := _digits(column):
         return number[0] + 3  # sign, point and leading zero
     if column.arrow in _TEXT_WIDTHS:
@@ -109,16 +109,16 @@ def _width(column: Column) -> int | None:
 
 
 def _digits(column: Column) -> tuple[int, int] | None:
-    """All digits of a number, and those behind the point; None if it is no exact number."""
+    """Return the precision and scale of a number; None if it is not an exact number."""
     if column.arrow in _INTEGER_DIGITS:
         return _INTEGER_DIGITS[column.arrow], 0
-    # A decimal that is too wide for Arrow lies in the lake as text.
+    # A decimal that is too wide for Arrow is text in the lake.
     if found := _DECIMAL.match(column.arrow) or _DECIMAL.match(column.type):
         return int(found[1]), int(found[2] or 0)
     return None
 
 
 def gone_columns(now: Iterable[Column], before: Iterable[Column]) -> list[str]:
-    """The columns that were read before and are no longer."""
+    """Return the columns that were read before and no longer are."""
     names = {column.name.lower() for column in now}
     return [column.name for column in before if column.name.lower() not in names]

@@ -1,4 +1,4 @@
-"""Which columns are left out, hashed or read as booleans."""
+"""Check which columns are excluded, hashed or read as booleans."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -12,26 +12,26 @@ from floodmark.model.schema import SourceColumn, SourceTable
 
 
 def find_column(table: SourceTable, name: str, used_as: str) -> SourceColumn:
-    """A column by what the configuration calls it; ConfigError names the nearest one."""
+    """Return a column by its configured name; ConfigError suggests the closest match."""
     known = {column.name.lower(): column for column in table.columns}
     if name.lower() not in known:
         near = get_close_matches(name.lower(), known, n=1)
         raise ConfigError(
-            f"{table.name} has no column {name!r}, which its {used_as} names",
-            hint=f"did you mean {known[near[0]].name!r}?" if near else f"take it out of {used_as}",
+            f"{table.name} has no column {name!r}, which is in its {used_as}",
+            hint=f"did you mean {known[near[0]].name!r}?" if near else f"remove it from {used_as}",
         )
     return known[name.lower()]
 
 
-def check_choices(table: SourceTable, cursor: Cursor, wanted: ColumnChoices) -> ColumnChoices:
-    """The same choices, with names as the server spells them; ConfigError if one cannot be.
+def check_choices(table: SourceTable, cursor: Cursor, choices: ColumnChoices) -> ColumnChoices:
+    """Return the choices with the server's spelling of names; ConfigError if one is invalid.
 
-    A key tells rows apart and a cursor says when they changed: both are needed as they are.
+    Key and cursor columns must not be changed: they identify and order the rows.
     """
     found = ColumnChoices(
-        exclude=_names(table, wanted.exclude, "'exclude'"),
-        hash=_names(table, wanted.hash, "'hash'"),
-        booleans=_names(table, wanted.booleans, "'booleans'"),
+        exclude=_names(table, choices.exclude, "'exclude'"),
+        hash=_names(table, choices.hash, "'hash'"),
+        booleans=_names(table, choices.booleans, "'booleans'"),
     )
     named = Counter((*found.exclude, *found.hash, *found.booleans))
     for name, times in named.items():
@@ -39,38 +39,41 @@ def check_choices(table: SourceTable, cursor: Cursor, wanted: ColumnChoices) -> 
         if name in table.primary_key or name in cursor.columns:
             part = "primary key" if name in table.primary_key else "cursor"
             raise ConfigError(
-                f"{name} is part of the {part} of {table.name}: it must stay as it is"
+                f"{name} is part of the {part} of {table.name} and cannot be excluded, hashed or"
+                " read as boolean"
             )
         if times > 1:
-            raise ConfigError(f"{table.name}: {name} is named twice by what is done to columns")
+            raise ConfigError(
+                f"{table.name}: {name} is listed twice in 'exclude', 'hash' and 'booleans'"
+            )
         if name in found.booleans and column.data_type != "tinyint":
             raise ConfigError(
                 f"{name} of {table.name} is {column.column_type}: only a TINYINT is read as boolean"
             )
     if len(found.exclude) == len(table.columns):
-        raise ConfigError(f"{table.name}: every column is left out")
+        raise ConfigError(f"{table.name}: every column is excluded")
     return found
 
 
 def refuse_names(table: SourceTable, cursor: Cursor, names: Sequence[str]) -> None:
-    """ConfigError if there are columns whose names the target keeps for its own."""
+    """Raise ConfigError if there are columns with names that the target reserves."""
     if not names:
         return
     needed = [name for name in names if name in table.primary_key or name in cursor.columns]
     raise ConfigError(
-        f"{table.name}: no column can be called {', '.join(names)} in the target",
+        f"{table.name}: the target reserves the column name {', '.join(names)}",
         hint="rename it in the source, or load the table into DuckDB: key and cursor are needed"
         if needed
-        else f"leave it out: 'exclude: [{', '.join(names)}]' for the table",
+        else f"exclude it: 'exclude: [{', '.join(names)}]' for the table",
     )
 
 
 def newly_hashed(planned: Sequence[ColumnPlan], before: Sequence[Column]) -> list[str]:
-    """The columns that are hashed by now, but were not yet in an earlier chunk."""
+    """Return the columns that are hashed now, but were not in an earlier chunk."""
     types = {column.name: column.type for column in before}
     hashed = [plan for plan in planned if plan.hashed]
     return [plan.name for plan in hashed if types.get(plan.name, plan.type) != plan.type]
 
 
-def _names(table: SourceTable, wanted: Iterable[str], used_as: str) -> tuple[str, ...]:
-    return tuple(find_column(table, name, used_as).name for name in wanted)
+def _names(table: SourceTable, names: Iterable[str], used_as: str) -> tuple[str, ...]:
+    return tuple(find_column(table, name, used_as).name for name in names)

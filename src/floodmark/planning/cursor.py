@@ -1,4 +1,4 @@
-"""The choice of a table's cursor, from the configuration or from its schema."""
+"""Choose a table's cursor from the configuration or its schema."""
 
 import re
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from floodmark.planning.columns import find_column
 from floodmark.planning.cursor_change import keeps
 from floodmark.planning.indexes import is_unique, serving_index
 
-# What people call the column that says when a row last changed.
+# Common names of columns with the time of a row's last change.
 _CHANGE_NAME = re.compile(
     r"(last_?)?(updated?|modify|modified)_?(at|on|time|date|datetime|ts|timestamp)?"
     r"|gmt_?(modified|update)|mtime",
@@ -20,7 +20,7 @@ _CHANGE_NAME = re.compile(
 )
 
 NO_INDEX = "no index on"
-"""How the warning begins that says so."""
+"""Start of the warning that the cursor has no index."""
 
 
 def choose_cursor(
@@ -30,9 +30,9 @@ def choose_cursor(
 ) -> CursorChoice:
     """Choose how a table's changes are ordered.
 
-    `configured` are the columns the configuration names: None leaves the choice to the schema, and
-    none at all asks for full reloads. `known` is the cursor of the table's position: it stays,
-    unless the configuration names another one. ConfigError says which column cannot serve and why.
+    `configured` are the configured columns: None chooses by the schema, an empty tuple means full
+    reloads. `known` is the cursor of the table's position: it is kept unless the configuration
+    names another one. Raise ConfigError if a column cannot be used.
     """
     if known is not None and keeps(known, configured) and _has(table, known):
         choice = _keep(table, configured, tuple(column.name for column in known))
@@ -44,7 +44,10 @@ def choose_cursor(
 
 
 def version_column(table: SourceTable, cursor: Cursor) -> str | None:
-    """The column that says which of two rows of one key is newer; None if no row comes twice."""
+    """Return the column that decides which of two rows with one key is newer.
+
+    None if no row is read twice.
+    """
     if cursor.kind == "id" and cursor.key != table.primary_key:
         return cursor.key[0]
     return cursor.timestamp
@@ -58,7 +61,7 @@ def _has(table: SourceTable, known: Sequence[CursorColumn]) -> bool:
 def _keep(
     table: SourceTable, configured: tuple[str, ...] | None, known: tuple[str, ...]
 ) -> CursorChoice:
-    """Choose the known cursor; where it was found, say what would be found now."""
+    """Keep the known cursor; if it was not configured, note what the schema suggests now."""
     choice = _choose(table, known)
     if configured is not None:
         reasons = (f"configured: {', '.join(configured) or 'none'}", *choice.reasons[1:])
@@ -74,9 +77,9 @@ def _keep(
 
 def _only_some_columns(table: SourceTable) -> str:
     names = ", ".join(column.name for column in table.columns)
-    warning = f"the user may read only some columns, and only these arrive: {names}"
+    warning = f"the user may read only some columns, and only these are synced: {names}"
     if not table.primary_key:  # MariaDB shows no keys then
-        warning += "; no primary key can be seen, so the table counts as one without"
+        warning += "; no primary key is visible, so the table is treated as one without"
     return warning
 
 
@@ -92,8 +95,8 @@ def _choose(table: SourceTable, configured: tuple[str, ...] | None) -> CursorCho
     if len(columns) > 1:
         raise ConfigError(
             f"the cursor of {table.name} begins with {columns[0].name}, which is"
-            f" {columns[0].column_type} and no DATETIME or TIMESTAMP",
-            hint="put the time column first, or name an id column alone",
+            f" {columns[0].column_type}, not DATETIME or TIMESTAMP",
+            hint="put the time column first, or use an id column alone",
         )
     return _by_id(table, columns[0], f"configured: {configured[0]}")
 
@@ -101,20 +104,20 @@ def _choose(table: SourceTable, configured: tuple[str, ...] | None) -> CursorCho
 def _find(table: SourceTable) -> CursorChoice:
     if not table.primary_key:
         return _none(
-            "found: no primary key, so changed rows could not replace what was loaded of them:"
+            "found: no primary key, so changed rows could not replace their earlier versions:"
             " the whole table is read each time"
         )
     times = sorted(filter(_tells_changes, table.columns), key=_doubt)
     if times:
         best = times[0]
-        how = "is stamped by the server on update" if best.on_update else "is named like it"
-        return _by_time(table, best, (), f"found: {best.name} says when a row changed: it {how}")
+        how = "ON UPDATE CURRENT_TIMESTAMP" if best.on_update else "judging by its name"
+        return _by_time(table, best, (), f"found: {best.name} records changes ({how})")
     key = [table.column(name) for name in table.primary_key]
     if len(key) == 1 and key[0].auto_increment:
-        reason = f"found: no column says when a row changed, but {key[0].name} is AUTO_INCREMENT"
+        reason = f"found: no column records changes, but {key[0].name} is AUTO_INCREMENT"
         return _by_id(table, key[0], reason)
     return _none(
-        "found: no column says when a row changed and no AUTO_INCREMENT primary key,"
+        "found: no column records changes and no AUTO_INCREMENT primary key,"
         " so the whole table is read each time"
     )
 
@@ -159,8 +162,8 @@ def _by_time(
     )
     if time.name in table.primary_key:
         warnings.append(
-            f"{time.name} is part of the primary key ({', '.join(table.primary_key)}): an update of"
-            " it makes a new key, and the old version of the row stays in the target;"
+            f"{time.name} is part of the primary key ({', '.join(table.primary_key)}): updating it"
+            " creates a new key, and the old version of the row stays in the target;"
             " 'cursor: none' replaces the whole table, and a cursor that is not in the key replaces"
             " each row"
         )
@@ -170,32 +173,32 @@ def _by_time(
         warnings.append(f"rows can tie in {cursor}: windows end between different values")
     if not time.on_update:
         warnings.append(
-            f"{time.name} has no ON UPDATE CURRENT_TIMESTAMP, so the application stamps the rows:"
-            " 'lag_seconds' must cover how late it commits them"
+            f"{time.name} has no ON UPDATE CURRENT_TIMESTAMP, so the application sets it:"
+            " 'lag_seconds' must cover how late it commits"
         )
     if not time.fraction:
-        reasons.append(f"{time.name} counts whole seconds: rows wait until theirs is over")
+        reasons.append(f"{time.name} has whole seconds: a row is read once its second is over")
     return _choice(table, cursor, reasons, warnings)
 
 
 def _no_key(table: SourceTable) -> str:
-    """What a time cursor means for a table without a key."""
+    """Return the warning for a time cursor without a primary key."""
     if table.unused_key:
         return (
-            "loaded without a key so far, and so it goes on: a changed row is added again;"
+            "loaded without a key so far, and this continues: a changed row is added again;"
             f" 'floodmark watermark reset -t {table.name}', then sync, reads the table again by its"
             f" unique key ({', '.join(table.unused_key)})"
         )
     return (
-        "no primary key: rows are appended, and a changed row is added again beside what was"
-        " loaded of it; 'cursor: none' replaces the whole table each time"
+        "no primary key: rows are appended, and a changed row is added again next to its earlier"
+        " versions; 'cursor: none' replaces the whole table each time"
     )
 
 
 def _only_time_is_served(
     table: SourceTable, time: SourceColumn, key: tuple[SourceColumn, ...]
 ) -> bool:
-    """Whether an index serves the time alone: with the key, every read would be sorted."""
+    """Return whether an index supports the time alone: with the key, every read would sort."""
     columns = (time.name, *(column.name for column in key))
     return serving_index(table, columns) is None and serving_index(table, columns[:1]) is not None
 
@@ -203,13 +206,13 @@ def _only_time_is_served(
 def _by_id(table: SourceTable, column: SourceColumn, reason: str) -> CursorChoice:
     if key_kind(column) != "integer":
         raise ConfigError(
-            f"{column.name} of {table.name} is {column.column_type}: it can be no cursor",
+            f"{column.name} of {table.name} is {column.column_type}, which cannot be a cursor",
             hint="a cursor is a DATETIME or TIMESTAMP column, an integer id, or none",
         )
     cursor = Cursor(kind="id", key=(column.name,), unique=is_unique(table, (column.name,)))
     warnings = [f"{column.name} only grows with inserts: updated rows are not seen"]
     if not cursor.unique:
-        warnings.append(f"{column.name} is not unique: a row that comes late may be missed")
+        warnings.append(f"{column.name} is not unique: a row that commits late may be missed")
     if not column.auto_increment:
         warnings.append(f"{column.name} is not AUTO_INCREMENT: it must only ever grow")
     return _choice(table, cursor, [reason], warnings)
@@ -225,7 +228,7 @@ def _choice(
     ]
     index = serving_index(table, cursor.columns)
     if index:
-        reasons.append(f"index {index} serves {cursor}")
+        reasons.append(f"index {index} supports {cursor}")
     else:
         warnings.append(
             f"{NO_INDEX} {cursor}: windows are split by primary key and filtered,"
@@ -243,8 +246,8 @@ def _none(reason: str) -> CursorChoice:
 def _check_key(table: SourceTable, column: SourceColumn) -> None:
     if key_kind(column) is None:
         raise ConfigError(
-            f"{column.name} of {table.name} is {column.column_type}: it cannot break ties",
-            hint="leave it out: then the primary key breaks ties",
+            f"{column.name} of {table.name} is {column.column_type}, which cannot break ties",
+            hint="remove it: then the primary key breaks ties",
         )
 
 

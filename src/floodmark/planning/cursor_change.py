@@ -1,7 +1,7 @@
-"""Whether a position still means what it meant when it was read.
+"""Check that a position still belongs to the table's cursor.
 
-A position is a value of a cursor. By other columns, or by columns whose values or order have
-changed, it would stand somewhere else, and the rows in between would never be read.
+A position is a value of a cursor. With other columns, or columns whose values or order have
+changed, it would mean another place, and the rows in between would never be read.
 """
 
 import re
@@ -20,47 +20,47 @@ _TEXTS = ("char", "varchar")
 
 
 def describe_cursor(table: SourceTable, cursor: Cursor) -> tuple[CursorColumn, ...]:
-    """What a position by this cursor must be kept with."""
+    """Return the description of a cursor that is stored with its positions."""
     columns = (table.column(name) for name in cursor.columns)
     return tuple(CursorColumn(c.name, c.column_type, c.collation) for c in columns)
 
 
 def keeps(known: Sequence[CursorColumn], configured: tuple[str, ...] | None) -> bool:
-    """Whether a configuration leaves a table the cursor that it is known to have.
+    """Return whether the configuration keeps a table's known cursor.
 
-    It may name none, or leave out the columns that break ties.
+    It may configure none, or omit the columns that break ties.
     """
     if configured is None:
         return True
     names = [column.name.lower() for column in known]
-    wanted = [name.lower() for name in configured]
-    return names[: len(wanted)] == wanted and bool(names) == bool(wanted)
+    expected = [name.lower() for name in configured]
+    return names[: len(expected)] == expected and bool(names) == bool(expected)
 
 
 def cursor_change(
     known: Sequence[CursorColumn], table: SourceTable, cursor: Cursor, position: Position
 ) -> str | None:
-    """Say why a position by a known cursor is none of a table's present one; None if it is."""
+    """Return why a position does not belong to the table's current cursor; None if it does."""
     if position.is_start or cursor.kind == "none":
         return None
     now = describe_cursor(table, cursor)
     before = [column.name.lower() for column in known]
     names = [column.name.lower() for column in now]
-    # Behind all rows of a moment it does not matter what tells them apart from now on.
+    # After all rows of a moment, it does not matter which columns break ties from now on.
     extended = position.id is None and names[: len(before)] == before
     if names != before and not (before and extended):
-        return f"its position was read by {show_cursor(known)}, and its cursor is {cursor} now"
+        return f"its position was read by {show_cursor(known)}, but its cursor is now {cursor}"
     for old, new in zip(known, now, strict=False):
         if not _same_order(old, new):
             was, becomes = (_show_type(column) for column in (old, new))
             return (
-                f"{new.name} was {was} when its position was read, and is {becomes} now: its rows"
-                " may stand before the position by now"
+                f"{new.name} was {was} when its position was read, but is now {becomes}: unread"
+                " rows may now be before the position"
             )
         if not table.primary_key and {_parse(old.type)[0], _parse(new.type)[0]} == set(_TIMES):
             return (
-                f"{new.name} was {old.type} when its position was read, and is {new.type} now:"
-                " without a primary key, rows that are read again would be there twice"
+                f"{new.name} was {old.type} when its position was read, but is now {new.type}:"
+                " without a primary key, rows that are read again would be duplicated"
             )
     return None
 
@@ -68,7 +68,7 @@ def cursor_change(
 def refuse_another_cursor(
     known: Sequence[CursorColumn] | None, source: SourceTable, cursor: Cursor, position: Position
 ) -> None:
-    """Raise AnotherCursor unless a position is one of the table's present cursor."""
+    """Raise AnotherCursor unless a position belongs to the table's current cursor."""
     change = None if known is None else cursor_change(known, source, cursor, position)
     if known is None or change is None:
         return
@@ -82,7 +82,7 @@ def refuse_another_cursor(
 
 
 def other_keys_hint(table: TableName) -> str:
-    """How to get rid of rows that the target has under keys that the source no longer has."""
+    """Return how to remove target rows whose keys no longer exist in the source."""
     return (
         f"drop its table in the target, then 'floodmark watermark reset -t {table} --force' and"
         " sync read it again"
@@ -90,7 +90,7 @@ def other_keys_hint(table: TableName) -> str:
 
 
 def _other_keys(known: Sequence[CursorColumn], table: SourceTable, cursor: Cursor) -> bool:
-    """Whether a column of the cursor got another type, and rows have other keys with it."""
+    """Return whether a cursor column got another type that changes the rows' keys."""
     before = {column.name.lower(): column for column in known}
     pairs = ((before.get(n.name.lower(), n), n) for n in describe_cursor(table, cursor))
     return any(
@@ -102,7 +102,7 @@ def _other_keys(known: Sequence[CursorColumn], table: SourceTable, cursor: Curso
 def another_cursor(
     table: TableName, change: str, otherwise: str = "", *, keyed: bool
 ) -> AnotherCursor:
-    """Say what has changed, and how to read the table by its present cursor."""
+    """Return the error for a changed cursor; the hint reads the table by the current one."""
     stages = " --extract-only" if keyed else ""
     return AnotherCursor(
         f"{table}: {change}",
@@ -112,25 +112,25 @@ def another_cursor(
 
 
 def keep_it(known: Sequence[CursorColumn]) -> str:
-    """Say how to stay with a known cursor."""
+    """Return the part of a hint that keeps a known cursor."""
     names = ", ".join(column.name for column in known)
-    return f"; 'cursor: [{names}]' in the configuration keeps the one it had"
+    return f"; 'cursor: [{names}]' in the configuration keeps the previous one"
 
 
 def show_cursor(columns: Sequence[CursorColumn]) -> str:
-    """A cursor as `Cursor` shows itself."""
+    """Format cursor columns as `Cursor` does."""
     return f"({', '.join(column.name for column in columns)})" if columns else "none"
 
 
 def _same_order(old: CursorColumn, new: CursorColumn) -> bool:
-    """Whether a column's values kept their places when it got another type."""
+    """Return whether a column's values kept their order when it got another type."""
     if not old.type or (old.type, old.collation) == (new.type, new.collation):
         return True
     (before, size), (after, new_size) = _parse(old.type), _parse(new.type)
     if before in _INTEGERS and after in _INTEGERS:
         return True
     if before in _TIMES and after in _TIMES:
-        return new_size >= size  # fewer digits of a second are rounded; clocks are checked apart
+        return new_size >= size  # a lower precision rounds; clocks are checked elsewhere
     if before in _TEXTS and after in _TEXTS:
         return old.collation == new.collation and new_size >= size
     if before == after == "decimal":

@@ -1,4 +1,4 @@
-"""What to report about rows that are not read: before a table's start, or after the clock."""
+"""Report rows that are not read: before a table's start, or in the future."""
 
 from floodmark.model.history import RowCount, RowsBefore
 from floodmark.model.position import Position
@@ -7,9 +7,10 @@ from floodmark.model.watermark import Watermark
 
 
 def begins(watermark: Watermark | None, start: Position) -> bool:
-    """Whether a plan decides which rows are left out: at the first read, or if it begins earlier.
+    """Return whether a run decides which earlier rows are not read.
 
-    What lies before a position that came from an older system was read by that system.
+    It does on the first read, or if it begins earlier than before. Rows before a position that was
+    imported from an older system were read by that system.
     """
     if start.is_start or start.walk:
         return False
@@ -23,14 +24,14 @@ def begins(watermark: Watermark | None, start: Position) -> bool:
 
 
 def judge_before(table: TableName, before: RowsBefore) -> str:
-    """What to report about rows before the start."""
+    """Return the warning about rows before the start."""
     return f"{table}: {before} {are(before.rows)} not read"
 
 
 def how_to_read(table: TableName, before: RowsBefore, *, synced: bool, keyed: bool) -> str:
-    """How an operator gets the rows before the start read.
+    """Return how to sync the rows before the start.
 
-    Rows without a key would be there twice if they were read again without emptying the target.
+    Rows without a key would be duplicated if they were read again without emptying the target.
     """
     again = f"'floodmark watermark reset -t {table}{' --extract-only' if keyed else ''}'"
     if before.by == "default":
@@ -43,16 +44,16 @@ def how_to_read(table: TableName, before: RowsBefore, *, synced: bool, keyed: bo
 
 
 def judge_future(table: TableName, column: str | None, future: RowCount) -> str | None:
-    """What to report about rows whose time is yet to come, if there are any."""
+    """Return the warning about rows in the future; None if there are none."""
     if not future.rows:
         return None
     verb = "has" if future.rows == 1 else "have"
     return (
-        f"{table}: {future} {verb} a time in {column} that is still in the future, and"
+        f"{table}: {future} {verb} a time in {column} that is in the future, and"
         f" {are(future.rows)} not read until then"
     )
 
 
 def are(rows: int) -> str:
-    """The verb for so many rows."""
+    """Return the verb for a number of rows."""
     return "is" if rows == 1 else "are"

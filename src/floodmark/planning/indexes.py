@@ -1,13 +1,13 @@
-"""Which index can be read in a given order."""
+"""Find indexes that can be read in a given order."""
 
 from floodmark.model.schema import SourceTable
 
 
 def serving_index(table: SourceTable, columns: tuple[str, ...]) -> str | None:
-    """Name an index whose entries come in the order of these columns; None if there is none."""
+    """Return the name of an index that is sorted by these columns; None if there is none."""
     if not columns:
         return None
-    # InnoDB ends every entry of a secondary index with the rest of the primary key, in its order.
+    # InnoDB appends the remaining primary key columns to every secondary index entry.
     key = table.primary_key if table.has_ordered_key else ()
     for index in sorted(table.indexes, key=lambda index: index.name != table.key_index):
         rest = tuple(name for name in key if name not in index.columns)
@@ -17,7 +17,7 @@ def serving_index(table: SourceTable, columns: tuple[str, ...]) -> str | None:
 
 
 def is_unique(table: SourceTable, columns: tuple[str, ...]) -> bool:
-    """Whether no two rows can have the same values in these columns."""
+    """Return whether no two rows can have the same values in these columns."""
     keys = [table.primary_key, *(index.columns for index in table.indexes if index.unique)]
     return any(
         key and set(key) <= set(columns) and not any(table.column(name).nullable for name in key)

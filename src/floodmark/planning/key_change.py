@@ -1,4 +1,4 @@
-"""Whether rows of some manifests have keys by which those of others are not found."""
+"""Detect that manifests have incompatible primary keys."""
 
 from collections.abc import Sequence
 
@@ -7,10 +7,10 @@ from floodmark.planning.value_change import value_change
 
 
 def key_change(manifests: Sequence[Manifest]) -> tuple[str, str] | None:
-    """An earlier key and that of the last chunk, if they differ by columns or by values.
+    """Return an earlier key and that of the last chunk, if their columns or values differ.
 
-    A type that became narrower was asked about before the next rows were read; not so where a
-    reset, which begins an epoch, had all rows read again.
+    A type that became narrower was already refused or accepted before the next rows were read;
+    unless a reset, which begins an epoch, read all rows again.
     """
     in_order = sorted(manifests, key=lambda manifest: manifest.head)
     found = [(m.epoch, m.change) for m in in_order if isinstance(m.change, Chunk)]

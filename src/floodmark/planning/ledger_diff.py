@@ -1,4 +1,4 @@
-"""What a target's ledger says, held against the manifests and the watermark."""
+"""Compare a target's ledger with the manifests and the watermark."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -13,9 +13,9 @@ from floodmark.planning.load_batches import loaded_through, pending_manifests
 
 
 class LedgerState(Struct, frozen=True, kw_only=True):
-    """What the ledger of a load epoch adds up to.
+    """The totals of a load epoch's ledger.
 
-    `through` is the furthest place up to which everything is loaded; what is `pending` is not.
+    `through` is the last manifest up to which everything is loaded; `pending` is not loaded.
     """
 
     through: ManifestId
@@ -25,9 +25,9 @@ class LedgerState(Struct, frozen=True, kw_only=True):
 
 
 def keep_existing_rows(places: Iterable[ManifestId], load_epoch: int) -> bool:
-    """Whether a load epoch began with a loss: a reset that opened it would be in the epoch before.
+    """Return whether a load epoch began with a loss: no reset in the epoch before opened it.
 
-    Then the target holds rows of which the lake knows nothing.
+    Then the target has rows that are not in the lake.
     """
     return load_epoch > 1 and all(head.epoch != load_epoch - 1 for head in places)
 
@@ -47,7 +47,7 @@ def why_not_loaded(
 def ledger_state(
     watermark: Watermark, manifests: Sequence[Manifest], ledger: Sequence[LedgerEntry]
 ) -> LedgerState:
-    """Say how far loading has come by the ledger alone."""
+    """Return the load progress according to the ledger alone."""
     since = watermark.redshift_state.eligible_from_epoch
     eligible = [manifest for manifest in manifests if manifest.epoch >= since]
     digests = {manifest.head: manifest.checksum for manifest in eligible}
@@ -68,43 +68,43 @@ def ledger_state(
 def ledger_differences(
     watermark: Watermark, manifests: Sequence[Manifest], ledger: Sequence[LedgerEntry]
 ) -> list[str]:
-    """Name every difference between the ledger, the manifests and what the watermark calls loaded.
+    """Return every difference between the ledger, the manifests and the watermark's load state.
 
-    Manifests of an epoch that a reset left behind may be in the ledger: a manual watermark can
-    have asked for them.
+    Manifests of an epoch before a reset may be in the ledger: a manual watermark can have selected
+    them.
     """
     chunks = [m.head for m in manifests if isinstance(m.change, Chunk)]
     found = ledger_errors(manifests, ledger)
     state = ledger_state(watermark, manifests, ledger)
     found += [
-        f"the watermark calls manifest {manifest.head} loaded, the ledger lacks it"
+        f"manifest {manifest.head} is loaded in the watermark, but not in the ledger"
         for manifest in state.pending
         if manifest.head <= watermark.loaded_head
     ]
     tracked = watermark.redshift_state.total_rows
     if tracked != state.rows:
-        found.append(f"watermark says {tracked:,} rows are loaded, the ledger says {state.rows:,}")
-    aside = watermark.redshift_state.quarantined_rows
-    if aside != state.quarantined_rows:
+        found.append(f"rows loaded: {tracked:,} in the watermark, {state.rows:,} in the ledger")
+    quarantined = watermark.redshift_state.quarantined_rows
+    if quarantined != state.quarantined_rows:
         found.append(
-            f"watermark says {aside:,} rows are in quarantine,"
-            f" the ledger says {state.quarantined_rows:,}"
+            f"rows in quarantine: {quarantined:,} in the watermark,"
+            f" {state.quarantined_rows:,} in the ledger"
         )
     if any(watermark.loaded_head < head <= state.through for head in chunks):
         found.append(
-            f"watermark says loading has come to {watermark.loaded_head},"
-            f" the ledger says to {state.through}"
+            f"loaded up to {watermark.loaded_head} in the watermark,"
+            f" but up to {state.through} in the ledger"
         )
     return found
 
 
 def ledger_errors(manifests: Sequence[Manifest], ledger: Sequence[LedgerEntry]) -> list[str]:
-    """Say what in the ledger cannot be: then it is no truth that a watermark could be mended by."""
+    """Return what is invalid in the ledger; a watermark cannot be repaired from such a ledger."""
     chunks = {m.head: m for m in manifests if isinstance(m.change, Chunk)}
     entries = (_entry_difference(entry, chunks) for entry in sorted(ledger, key=_place))
     times = Counter(entry.head for entry in ledger)
     twice = (
-        f"the ledger names manifest {head} {count} times"
+        f"the ledger contains manifest {head} {count} times"
         for head, count in sorted(times.items())
         if count > 1
     )
@@ -119,10 +119,11 @@ def target_difference(
     *,
     load_epoch: int = 1,
 ) -> str | None:
-    """Say what is wrong with the number of rows that the target holds, where that can be said.
+    """Return what is wrong with the number of rows in the target; None if nothing is known wrong.
 
-    Without a key every row loaded is there; a reload leaves its own rows. With a key rows replace
-    each other, and after a loss there are others: then only that there are some is certain.
+    Without a key, the target has every loaded row; after a reload, only the rows of the reload.
+    With a key rows replace each other, and after a loss there are other rows: then the target must
+    only not be empty.
     """
     rows_of = {entry.head: entry.rows for entry in ledger}
     known = [m for m in manifests if m.head in rows_of and isinstance(m.change, Chunk)]
@@ -131,7 +132,7 @@ def target_difference(
     if not rows:
         return None
     if held is None:
-        return f"the target has no table {name}, the ledger says {rows:,} rows were loaded into it"
+        return f"the target has no table {name}, but its ledger has {rows:,} loaded rows"
     last = loaded[-1]
     if last.reload:
         rows = rows_of[known[-1].head]
@@ -139,25 +140,25 @@ def target_difference(
     keyed = any(chunk.primary_key or chunk.reload for chunk in loaded)
     exact = last.reload or not (others or keyed)
     if held != rows if exact else not held:
-        return f"{name} holds {held:,} rows in the target, the ledger says {rows:,} were loaded"
+        return f"rows of {name}: {held:,} in the target, {rows:,} loaded according to the ledger"
     return None
 
 
 def _entry_difference(entry: LedgerEntry, chunks: Mapping[ManifestId, Manifest]) -> str | None:
     manifest = chunks.get(entry.head)
     if manifest is None:
-        return f"the ledger names manifest {entry.head}, the lake has none of that number"
+        return f"manifest {entry.head} is in the ledger, but not in the lake"
     if manifest.checksum != entry.digest:
         return (
             f"manifest {entry.head} is not the one that was loaded: its digest is"
-            f" {manifest.checksum[:12]}…, the ledger's {entry.digest[:12]}…"
+            f" {manifest.checksum[:12]}…, but {entry.digest[:12]}… in the ledger"
         )
     assert isinstance(manifest.change, Chunk)
     if manifest.change.rows != entry.rows + entry.quarantined_rows:
-        aside = f" and {entry.quarantined_rows:,} set aside" if entry.quarantined_rows else ""
+        others = f" and {entry.quarantined_rows:,} quarantined" if entry.quarantined_rows else ""
         return (
-            f"the ledger says {entry.rows:,} rows of manifest {entry.head} were loaded{aside},"
-            f" the manifest names {manifest.change.rows:,}"
+            f"rows of manifest {entry.head}: {entry.rows:,} loaded{others} in the ledger,"
+            f" {manifest.change.rows:,} in the manifest"
         )
     return None
 

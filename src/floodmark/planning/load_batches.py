@@ -1,4 +1,4 @@
-"""Which manifests to load, and which of them together."""
+"""Select the manifests to load, and group them into batches."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -17,10 +17,10 @@ _NO_FILLS: Mapping[ManifestId, Fills] = {}
 def pending_manifests(
     manifests: Iterable[Manifest], ledger: Mapping[ManifestId, LedgerEntry]
 ) -> list[Manifest]:
-    """The chunks that the ledger does not know, in order.
+    """Return the chunks that are not in the ledger, in order.
 
-    Only what comes behind the last full reload matters: it replaced everything before it.
-    AnotherLake if the ledger knows another manifest under the same number.
+    Chunks before the last full reload are skipped: it replaced everything. Raise AnotherLake if the
+    ledger has another manifest under the same number.
     """
     pending: list[Manifest] = []
     for manifest in manifests:
@@ -42,35 +42,35 @@ def pending_manifests(
 def check_lake(
     table_name: str, behind: Iterable[Manifest], ledger: Iterable[ManifestId], loaded: ManifestId
 ) -> None:
-    """AnotherLake if the ledger names a manifest that the lake lacks, after what is `loaded`."""
+    """Raise AnotherLake if the ledger has a manifest after `loaded` that is not in the lake."""
     lacking = {head for head in ledger if head > loaded} - {manifest.head for manifest in behind}
     if lacking:
-        what = f"the ledger of {table_name} names manifest {min(lacking)}, which the lake lacks"
+        what = f"manifest {min(lacking)} of {table_name} is in the ledger, but not in the lake"
         raise AnotherLake(table_name, what)
 
 
 def split_by_creation(
     pending: Iterable[Manifest], after: datetime, *, eligible_from: int
 ) -> tuple[list[Manifest], list[Manifest]]:
-    """Split what the ledger lacks into what was created after a manual timestamp, and the rest.
+    """Split pending manifests into those created after a manual timestamp, and the rest.
 
-    What a reset has left behind is taken again only where rows have a key: the next extraction
-    may bring the same rows, and without a key they would be there twice.
+    Manifests from before a reset are selected only if their rows have a key: the next extraction
+    may read the same rows, and without a key they would be duplicated.
     """
     chosen: list[Manifest] = []
     left_out: list[Manifest] = []
     for manifest in pending:
         change = manifest.change
-        again = isinstance(change, Chunk) and (change.primary_key or change.reload)
-        wanted = manifest.created_at > after and (manifest.epoch >= eligible_from or again)
-        (chosen if wanted else left_out).append(manifest)
+        keyed = isinstance(change, Chunk) and (change.primary_key or change.reload)
+        selected = manifest.created_at > after and (manifest.epoch >= eligible_from or keyed)
+        (chosen if selected else left_out).append(manifest)
     return chosen, left_out
 
 
 def loaded_through(
     manifests: Iterable[Manifest], pending: Iterable[Manifest], start: ManifestId
 ) -> ManifestId:
-    """The furthest place before the first manifest that is still to be loaded; `start` if none."""
+    """Return the last manifest before the first pending one; `start` if there is none."""
     first = min((manifest.head for manifest in pending), default=None)
     reached = (m.head for m in manifests if first is None or m.head < first)
     return max(reached, default=start)
@@ -87,12 +87,12 @@ def batches_of(
     manifest_key: Mapping[ManifestId, str],
     fills: Mapping[ManifestId, Fills] = _NO_FILLS,
 ) -> Iterator[LoadBatch]:
-    """Group manifests into transactions of some size.
+    """Group manifests into transactions of limited size.
 
     A batch never crosses one of the `borders`: a manifest by which an operator moved the position,
-    as rows may come again behind it; or one that is loaded already, as what lies before it comes
-    late. Nor does it cross a change of the schema, or a full reload; and what was adopted is loaded
-    by itself. A manifest with `fills` begins a batch, as they come before its rows.
+    because rows may repeat after it; or one that is already loaded, because those before it are
+    loaded late. Nor does it cross a schema change or a full reload; and adopted chunks are loaded
+    alone. A manifest with `fills` begins a batch, because they are applied before its rows.
     """
     between = sorted(borders)
     batch: list[Manifest] = []
@@ -112,18 +112,18 @@ def batches_of(
         yield whole()
 
 
-def wins(manifest: Manifest, wanted: TargetTable) -> bool:
-    """Whether what a manifest brings counts more than what was loaded before, whatever its version.
+def wins(manifest: Manifest, table: TargetTable) -> bool:
+    """Return whether a manifest's rows replace loaded ones whatever their version.
 
-    Rows are read in the order of their versions, and loaded in the order in which they were read:
-    of two rows the later one is the newer. If an operator moved the position, the later one is what
-    the source has by now, even with an older version. Versions of two types do not compare.
+    Rows are read in version order and loaded in the order in which they were read: the later of two
+    rows is the newer one. If an operator moved the position, the later row is the source's current
+    one, even with an older version. Versions of different types do not compare.
     """
     change = manifest.change
     if not isinstance(change, Chunk) or change.version is None:
         return False
     steered = manifest.epoch > 1 or manifest.standing.mysql_state.steered
-    types = {column.name.lower(): (column.type, column.arrow) for column in wanted.columns}
+    types = {column.name.lower(): (column.type, column.arrow) for column in table.columns}
     own = {c.name.lower(): (c.type, c.arrow) for c in change.columns}
     version = change.version.lower()
     return steered or own.get(version) != types.get(version)
@@ -132,7 +132,7 @@ def wins(manifest: Manifest, wanted: TargetTable) -> bool:
 def fills_of(
     manifests: Iterable[Manifest], left_out: Iterable[Manifest]
 ) -> dict[ManifestId, Fills]:
-    """What to fill in before each manifest; of one that is left out, before the next one."""
+    """Return the fills before each manifest; those of a skipped one move to the next."""
     skipped = {manifest.head for manifest in left_out}
     found: dict[ManifestId, Fills] = {}
     due: dict[str, str | None] = {}
@@ -148,7 +148,10 @@ def fills_of(
 def filled_since(
     pending: Sequence[Manifest], manifests: Iterable[Manifest], ledger: Collection[ManifestId]
 ) -> tuple[Manifest, str] | None:
-    """A manifest that is loaded and has filled a column in which a pending one's rows lack it."""
+    """Return a loaded manifest that filled columns which an earlier pending manifest lacks.
+
+    Also return the names of these columns; None if there is no such manifest.
+    """
     for manifest in manifests:
         if manifest.head not in ledger or not isinstance(manifest.change, Chunk):
             continue
@@ -198,7 +201,7 @@ def _batch(
 
 
 def target_table(name: str, chunk: Chunk) -> TargetTable:
-    """The target table that a chunk's rows belong into."""
+    """Return the target table of a chunk."""
     return TargetTable(
         name=name, columns=chunk.columns, primary_key=chunk.primary_key, version=chunk.version
     )

@@ -1,4 +1,4 @@
-"""Where a table begins, and how far it has come with a chunk: as far as the rows written."""
+"""Compute a table's first position, and its position after a chunk."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
@@ -15,7 +15,7 @@ from floodmark.model.timestamps import FIRST_MOMENT
 def first_position(
     kind: Literal["timestamp", "id", "none"], position: Position, default_start: Position
 ) -> Position:
-    """Where reading begins: without a position, right before the rows of the default start."""
+    """Return where reading begins: without a position, right before the default start."""
     if kind == "none":
         return START
     moment = default_start.timestamp
@@ -25,18 +25,18 @@ def first_position(
 
 
 def right_before(moment: datetime) -> Position:
-    """The position before all rows of a moment; before the calendar's first one, the start."""
+    """Return the position before all rows of a time; for the first possible time, the start."""
     return START if moment == FIRST_MOMENT else Position(moment - timedelta(microseconds=1))
 
 
 def position_after(
     chunk: ChunkPlan, receipts: Sequence[Receipt], *, before: Position, by_key: bool
 ) -> Position:
-    """The position that a chunk leaves its table at, which stood at `before`.
+    """Return a table's position after a chunk; it was at `before`.
 
     Windows along the cursor end at a row. Those along the key end anywhere up to the bound, and the
-    newest row of them all counts: what gets an older time than the bound's, but a newer one than
-    any row had, is still seen. A walk remembers it on its way.
+    newest row that was read decides: a row that later gets a time between that and the bound is
+    still read. A key scan keeps the newest position as it goes.
     """
     if not by_key:
         return chunk.end
@@ -45,7 +45,7 @@ def position_after(
     found = [before.walk.newest] if before.walk and before.walk.newest else []
     found += [_comparable(file.last) for receipt in receipts for file in receipt.files]
     if any(receipt.quarantine for receipt in receipts):
-        found.append(bound)  # rows set aside say nothing of their positions
+        found.append(bound)  # the positions of quarantined rows are not known
     newest = _last(position for position in found if not position.is_start)
     if walk:
         return structs.replace(chunk.end, walk=structs.replace(walk, newest=newest))
@@ -53,7 +53,7 @@ def position_after(
 
 
 def _comparable(position: Position) -> Position:
-    """A position behind the whole moment, if only the database can tell the order of its keys."""
+    """Return the position after all rows of its time if only the database can order its keys."""
     parts = position.id if isinstance(position.id, tuple) else (position.id,)
     return (
         Position(position.timestamp) if any(isinstance(part, str) for part in parts) else position

@@ -1,7 +1,7 @@
-"""What a change of a column's type does to the values of rows that were read before.
+"""Determine what a change of a column's type does to rows that were already read.
 
-A server that changes a column's type changes the values of all rows with it, and stamps none. Only
-what surely keeps every value is called the same; of all else we know nothing.
+When a column's type changes, the server converts the values of all rows without updating their
+change times. Only a change that provably keeps every value counts as the same.
 """
 
 import re
@@ -27,7 +27,7 @@ _LISTS = ("enum", "set")
 
 
 class _Type(Struct, frozen=True):
-    """A type of MySQL, taken apart."""
+    """A parsed MySQL type."""
 
     kind: str
     size: int | None
@@ -39,7 +39,7 @@ class _Type(Struct, frozen=True):
 
     @property
     def digits(self) -> tuple[int, int] | None:
-        """How many digits an exact number has before and behind the point."""
+        """The number of digits of an exact number before and after the decimal point."""
         if self.kind in _INTEGER_BITS:
             bits = _INTEGER_BITS[self.kind] - (not self.unsigned)
             return len(str(2**bits)), 0
@@ -47,7 +47,7 @@ class _Type(Struct, frozen=True):
 
 
 def value_change(before: Column | None, now: Column) -> ValueChange:
-    """What the values of rows that were read before may have become by a change of the schema."""
+    """Return what a schema change may have done to the values of rows that were already read."""
     if before is None:
         return "unknown"
     if (before.type, before.arrow, before.source) == (now.type, now.arrow, now.source):
@@ -55,16 +55,16 @@ def value_change(before: Column | None, now: Column) -> ValueChange:
     if before.source and now.source:
         return _hash_change(_parse(before.source), _parse(now.source))
     if before.type == now.type and not before.source:
-        return "same"  # a boolean by now, or no longer: it is 0 or 1; or a hash of an older version
+        return "same"  # switched to or from boolean (0 or 1); or hashed by an older version
     if before.type == _HASH:
         return "unknown"  # it may have been a hash
     return _change(_parse(before.type, before.arrow), _parse(now.type, now.arrow))
 
 
 def exchanged(before: Sequence[Column], now: Sequence[Column]) -> set[str]:
-    """The columns, in lower case, that have taken the place of another one of their type.
+    """Return the columns, in lower case, that swapped places with another one of the same type.
 
-    They may have swapped their names.
+    They may have swapped names.
     """
     old, new = ({column.name.lower(): column for column in each} for each in (before, now))
     were = [name for name in old if name in new]
@@ -80,23 +80,23 @@ def exchanged(before: Sequence[Column], now: Sequence[Column]) -> set[str]:
 
 
 def _parse(type_: str, arrow: str = "") -> _Type:
-    words = type_.lower()
-    found = _TYPE.match(words)
-    kind, size, scale = found.groups() if found else (words, None, None)
+    text = type_.lower()
+    found = _TYPE.match(text)
+    kind, size, scale = found.groups() if found else (text, None, None)
     listed = kind in _LISTS
     return _Type(
         kind=kind,
         size=int(size) if size else None,
         scale=int(scale or 0),
-        unsigned=not listed and ("unsigned" in words or "zerofill" in words),
-        zerofill=not listed and "zerofill" in words,
+        unsigned=not listed and ("unsigned" in text or "zerofill" in text),
+        zerofill=not listed and "zerofill" in text,
         members=tuple(_MEMBER.findall(type_)) if listed else (),
         arrow=arrow,
     )
 
 
 def _hash_change(before: _Type, now: _Type) -> ValueChange:
-    """What becomes of a hash, which is one of the text that a server shows."""
+    """Return what happens to a hash, which is computed from the server's text of a value."""
     if before == now:
         return "same"
     number = before.digits and now.digits and before.scale == now.scale
@@ -110,7 +110,7 @@ def _change(before: _Type, now: _Type) -> ValueChange:
     if _keeps_number(before, now) or _keeps_time(before, now) or _keeps_list(before, now):
         return "same"
     if integers:
-        return "perhaps cut"  # at the least or greatest value of the type
+        return "perhaps cut"  # clamped to the range of the type
     return _text_change(before, now)
 
 
@@ -123,12 +123,12 @@ def _keeps_number(before: _Type, now: _Type) -> bool:
     if before.kind in _INTEGER_BITS and now.kind in _INTEGER_BITS:
         return (_integer_bits(before) or 0) <= (_integer_bits(now) or 0)
     if before.kind in _INTEGER_BITS and now.kind in _EXACT_BITS:
-        # Targets show a number of floating point in a way of their own, so it must stay a number.
+        # Targets format floating-point numbers differently, so they must stay numbers.
         return now.size is None and (_integer_bits(before) or 0) <= _EXACT_BITS[now.kind]
     if before.kind in _EXACT_BITS and now.kind in _EXACT_BITS:
         return now.size is None and _EXACT_BITS[before.kind] <= _EXACT_BITS[now.kind]
     if before.digits and now.kind == "decimal" and now.digits:
-        # What is too wide for Arrow lies in the lake as text, with all digits behind the point.
+        # A decimal too wide for Arrow is text in the lake, with all its decimal places.
         as_text = "string" in (before.arrow, now.arrow)
         alike = before.arrow == now.arrow and before.scale == now.scale and not now.zerofill
         (whole, part), (room, scale) = before.digits, now.digits
@@ -151,7 +151,7 @@ def _keeps_time(before: _Type, now: _Type) -> bool:
 
 
 def _keeps_list(before: _Type, now: _Type) -> bool:
-    """Whether a value of an ENUM, or of a SET, which has an order, is still written the same."""
+    """Return whether every value of an ENUM or SET keeps its text; a SET's members are ordered."""
     if before.kind == now.kind == "enum":
         return set(before.members) <= set(now.members)
     if before.kind == now.kind == "set":
@@ -164,7 +164,7 @@ def _keeps_list(before: _Type, now: _Type) -> bool:
 
 
 def _characters(type_: _Type) -> int:
-    """How many characters a text without a fixed length has room for at least."""
+    """Return how many characters a variable-length text can hold at least."""
     if type_.kind == "varchar":
         return type_.size or 0
     return _TEXT_BYTES.get(type_.kind, 0) // _CHARACTER_BYTES
@@ -174,7 +174,7 @@ def _text_change(before: _Type, now: _Type) -> ValueChange:
     if before.digits and not before.zerofill:
         width = sum(before.digits) + 3  # sign, point and leading zero
         return "same" if width <= max(_characters(now), _fixed(now)) else "unknown"
-    if before.kind == now.kind == "char":  # blanks at its end are not shown
+    if before.kind == now.kind == "char":  # trailing blanks are not returned
         return "same" if _fixed(before) <= _fixed(now) else "unknown"
     bytes_before, bytes_now = (
         type_.size if type_.kind == "varbinary" else _BLOB_BYTES.get(type_.kind)

@@ -1,4 +1,4 @@
-"""Which positions were synced, and how far both sides agree."""
+"""Determine which positions were synced, and how far both sides agree."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -17,10 +17,10 @@ from floodmark.planning.next_position import right_before
 def synced_ranges(
     chunks: Iterable[Chunk], verified: Position, loaded: Position
 ) -> list[SyncedRange]:
-    """The ranges between two positions that chunks cover, in their order, joined where they meet.
+    """Return the ranges between two positions that chunks cover, in order and merged.
 
-    Between ranges lies what an operator skipped. A walk along the key that is not over yet covers
-    nothing: its rows lie anywhere between its start and its bound.
+    The gaps between ranges were skipped by an operator. An unfinished key scan covers nothing: its
+    rows are anywhere between its start and its bound.
     """
     ranges: list[SyncedRange] = []
     complete = [chunk for chunk in chunks if not (chunk.end.walk or chunk.reload or chunk.adopted)]
@@ -40,7 +40,7 @@ def synced_ranges(
 
 
 def gaps_between(ranges: Sequence[SyncedRange]) -> list[NotCompared]:
-    """What lies around and between the ranges that were synced, not counted yet."""
+    """Return the gaps around and between the synced ranges, not yet counted."""
     if not ranges:
         return [NotCompared(kind="not_loaded", rows=0)]
     first, last = ranges[0], ranges[-1]
@@ -55,7 +55,7 @@ def gaps_between(ranges: Sequence[SyncedRange]) -> list[NotCompared]:
 def agreed_position(
     start: Position, windows: Sequence[Window], comparisons: Sequence[Comparison]
 ) -> Position:
-    """The end of the last window before the first that differs; `start` if there is none."""
+    """Return the end of the last window before the first that differs; `start` if there is none."""
     for window, comparison in zip(windows, comparisons, strict=True):
         if not comparison.agrees:
             return start
@@ -64,10 +64,10 @@ def agreed_position(
 
 
 def compared_cursor(table: SourceTable, cursor: Cursor) -> Cursor:
-    """The part of a cursor that orders rows alike in source and target.
+    """Return the part of a cursor that has the same order in source and target.
 
-    Text is ordered by a collation, which is not the target's; so windows end between moments, and
-    take in all rows that tie.
+    Text is ordered by the source's collation; so windows end between times, and include all rows
+    that tie.
     """
     if all(key_kind(table.column(name)) == "integer" for name in cursor.key):
         return cursor
@@ -75,9 +75,9 @@ def compared_cursor(table: SourceTable, cursor: Cursor) -> Cursor:
 
 
 def compared_position(table: SourceTable, cursor: Cursor, position: Position) -> Position:
-    """A position as `compared_cursor` has it: behind all rows of a moment, or before them.
+    """Return a position for `compared_cursor`: after all rows of a time, or before them.
 
-    Where a moment's rows cannot be told apart, it is compared once more as a whole.
+    If the rows of a time cannot be ordered, all of them are compared again.
     """
     if compared_cursor(table, cursor) == cursor or position.id is None:
         return position
@@ -86,15 +86,16 @@ def compared_position(table: SourceTable, cursor: Cursor, position: Position) ->
 
 
 def can_split_by_key(table: SourceTable) -> bool:
-    """Whether ranges of the primary key hold the same rows in source and target."""
+    """Return whether ranges of the primary key contain the same rows in source and target."""
     key = [table.column(name) for name in table.primary_key]
     return table.has_ordered_key and all(key_kind(column) == "integer" for column in key)
 
 
 def target_extents(table: SourceTable, cursor: Cursor, window: Window) -> tuple[Extent, ...]:
-    """What holds a window's rows in the target.
+    """Return the extents that contain a window's rows in the target.
 
-    Where only moments order rows alike, it may hold more rows of its first and last moment.
+    If only the time has the same order on both sides, they may contain more rows of its first and
+    last time.
     """
     extents = []
     start, end = window.start, window.end

@@ -1,4 +1,4 @@
-"""Windows and chunks: a range of positions, cut at edges into pieces that tile it."""
+"""Split a range of positions into windows and chunks that tile it."""
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
@@ -10,37 +10,37 @@ from floodmark.model.position import KeyScan, Position
 
 Predicate = Callable[[Position, Position], str]
 
-_FEWEST_ROWS = 50_000  # below, a task costs more than it brings
-_DENSE = 0.5  # rows a number: below, cutting by numbers would make many small windows
+_FEWEST_ROWS = 50_000  # below this, the overhead of a task dominates
+_DENSE = 0.5  # rows per number; below this, splitting by numbers makes many small windows
 
 
 def even_rows(rows: int, *, most_rows: int, windows_per_chunk: int) -> int:
-    """How many rows a window gets, so that the windows of all chunks are alike.
+    """Return the rows per window, so that the windows of all chunks are of equal size.
 
-    Those that read beside each other then end together, also where full windows would be few.
+    Windows that are read in parallel then end together, even if there are few of them.
     """
     chunks = max(1, ceil(rows / (most_rows * windows_per_chunk)))
     return min(most_rows, max(_FEWEST_ROWS, ceil(rows / (chunks * windows_per_chunk))))
 
 
 def is_dense(numbers: range, rows: int) -> bool:
-    """Whether keys that are whole numbers leave few of them out."""
+    """Return whether integer keys have few gaps."""
     return rows >= _DENSE * (numbers.stop - numbers.start)  # len() is not for 2**63 and more
 
 
 def even_edges(
     numbers: range, rows: int, start: Position, bound: Position, *, stride: int
 ) -> Iterator[Edge]:
-    """Cut a walk along keys that are whole numbers every `stride` of them; it ends at its bound.
+    """Split a scan along integer keys every `stride` numbers; it ends at its bound.
 
-    Nothing is looked for: a window has at most as many rows as numbers, and shares the `rows` of
-    the table by them. Goes on where the walk of `start` stopped.
+    No queries are needed: a window has at most one row per number, and its share of the table's
+    `rows`. Resume where the key scan of `start` stopped.
     """
     share = min(1, rows / len(numbers))
     reached = numbers[0] - 1
     if start.walk:
         assert isinstance(start.walk.key, int)
-        reached = max(reached, start.walk.key)  # what it has yet to read may have moved far away
+        reached = max(reached, start.walk.key)  # the remaining keys may begin much later
     for key in range(reached + stride, numbers[-1], stride):
         end = Position(start.timestamp, start.id, KeyScan(key, bound))
         yield Edge(end, round(stride * share), counted=False, most=stride)
@@ -57,12 +57,12 @@ def plan_chunks(
     most_rows: int,
     predicate: Predicate,
 ) -> Iterator[ChunkPlan]:
-    """Cut the way from `start` along the edges into chunks of so many windows, or into one chunk.
+    """Split the range from `start` along the edges into chunks of windows, or into one chunk.
 
-    A window that may have more than `most_rows`, because they tie or nobody knows, is streamed.
+    A window that may have more than `most_rows`, because of ties or an unknown count, is streamed.
 
-    Edges are asked for as chunks are, and one more: a long way is not walked to its end before
-    the first chunk can be read. No edges, no chunks.
+    Edges are consumed lazily, one ahead of the chunks: the first chunk can be read before all edges
+    are known. No edges, no chunks.
     """
     ahead = iter(edges)
     pending = next(ahead, None)
@@ -108,9 +108,11 @@ def check_tiling(start: Position, end: Position, windows: Iterable[Window]) -> N
             raise IllegalTransition(
                 f"window {window.part} begins at {window.start}, but {reached} was reached"
             )
-        # Text keys have an order that only the database knows: then nothing can be said here.
+        # Only the database knows the order of text keys, so they cannot be checked here.
         if window.end.compare(window.start) in (-1, 0):
-            raise IllegalTransition(f"window {window.part} ends at {window.end}, where it began")
+            raise IllegalTransition(
+                f"window {window.part} ends at {window.end}, not after its start"
+            )
         reached = window.end
     if reached != end:
         raise IllegalTransition(f"the windows end at {reached}, not at {end}")

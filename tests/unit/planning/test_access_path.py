@@ -74,7 +74,7 @@ def test_an_interrupted_walk_goes_on_under_its_own_bound() -> None:
 def test_without_an_index_it_is_one_chunk_and_says_so() -> None:
     route = choose_route(BARE, BY_TIME, LATER)
     assert (route.by, route.chunked) == ("key", False)
-    assert "no index serves (update_at, id)" in route.why
+    assert "no index on (update_at, id)" in route.why
     assert choose_route(BARE, BY_TIME, START).chunked  # the first load can be resumed all the same
     route = choose_route(KEYLESS, Cursor(kind="timestamp", timestamp="update_at"), LATER)
     assert (route.by, route.index, route.chunked) == ("cursor", None, False)

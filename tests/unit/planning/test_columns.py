@@ -78,4 +78,4 @@ def test_a_name_that_is_not_there_comes_with_a_hint() -> None:
         return refused.value.hint
 
     assert hint("mial") == "did you mean 'Mail'?"
-    assert hint("dropped_yesterday") == "take it out of 'exclude'"
+    assert hint("dropped_yesterday") == "remove it from 'exclude'"

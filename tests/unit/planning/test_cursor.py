@@ -61,7 +61,7 @@ def test_time_and_key_are_found() -> None:
     assert choice.cursor == Cursor(kind="timestamp", timestamp="update_at", key=("id",))
     assert choice.index == "update_at"
     assert choice.warnings == ()
-    assert "index update_at serves (update_at, id)" in choice.reasons
+    assert "index update_at supports (update_at, id)" in choice.reasons
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_missing_index_and_nullable_columns_are_named() -> None:
     ("configured", "message"),
     [
         (("updat_at",), "no column 'updat_at'"),
-        (("code",), "it can be no cursor"),
+        (("code",), "which cannot be a cursor"),
         (("id", "update_at"), "begins with id"),
     ],
 )

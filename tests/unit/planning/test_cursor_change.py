@@ -109,7 +109,7 @@ def test_without_a_key_no_row_may_be_read_again(before: str, after: str) -> None
     known, cursor = [CursorColumn("at", before)], Cursor(kind="timestamp", timestamp="at")
     keyless = structs.replace(source, primary_key=())
     assert cursor_change(known, source, cursor, Position(MOMENT)) is None
-    assert "would be there twice" in str(cursor_change(known, keyless, cursor, Position(MOMENT)))
+    assert "would be duplicated" in str(cursor_change(known, keyless, cursor, Position(MOMENT)))
     now = [CursorColumn("at", f"{after}(6)")]
     wider = structs.replace(keyless, columns=table({"at": f"{after}(6)"}).columns)
     assert cursor_change(now, wider, cursor, Position(MOMENT)) is None
