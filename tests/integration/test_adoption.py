@@ -27,7 +27,7 @@ from floodmark.errors import BusyError
 from floodmark.model.position import Position
 from floodmark.model.table import TableName
 from floodmark.state import operator_changes
-from floodmark.state.unlisted_files import is_foreign
+from floodmark.state.unlisted_files import is_legacy_file
 from floodmark.sync.adopt import Adoption, AdoptionResult, adopt_files
 from floodmark.worker.job import data_file_key
 from pipelines import Ended, Pipeline, ask_once
@@ -312,7 +312,7 @@ def test_every_name_that_our_tasks_give_is_known_as_ours() -> None:
     table = TableName("A_b", "sch$ema", "tä-ble 1")
     for suffix in ("0a1b2c", "ffffff"):
         for numbers in ((1, 0, 0, 0), (123_456_789, 99_999, 12, 3)):
-            assert not is_foreign(data_file_key(table, f"20261115_000000_{suffix}", *numbers))
+            assert not is_legacy_file(data_file_key(table, f"20261115_000000_{suffix}", *numbers))
 
 
 def test_without_a_key_nothing_is_adopted(pipeline: New) -> None:

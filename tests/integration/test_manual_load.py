@@ -65,7 +65,7 @@ def test_what_was_created_before_the_manual_timestamp_stays_pending(warehouse: W
     assert len(warehouse.rows(single.target)) == after.redshift_state.total_rows == 5
     assert after.loaded_head == ManifestId(1, 0)  # never further than what is whole
     assert after.redshift_state.status == "pending"
-    assert after.standing == before.standing  # stage 1 is as the operator left it
+    assert after.log_state == before.log_state  # stage 1 is as the operator left it
     assert after.metadata.manual_watermark
     assert after.backup_strategy == "manual_cli"
     assert load(warehouse, single, batch_bytes=TOGETHER).rows == 7

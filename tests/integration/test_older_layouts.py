@@ -369,7 +369,7 @@ def test_an_adopted_position_is_ours_from_then_on(
         happening(objects)
     again = open_store(objects).get(TABLE)
     assert again is not None
-    assert again.standing == first.standing
+    assert again.log_state == first.log_state
     assert [str(head) for head in open_store(objects).log.heads(TABLE)] == ["1-1"]
 
 

@@ -76,7 +76,7 @@ def test_every_table_is_where_it_is_by_itself(
     for seen in found:
         told = expected[seen.table]
         if isinstance(told, Watermark) and seen.watermark:
-            assert seen.watermark.standing == told.standing, seen.table
+            assert seen.watermark.log_state == told.log_state, seen.table
         else:
             assert (seen.problem or seen.watermark) == told, seen.table
 

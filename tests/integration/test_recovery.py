@@ -226,7 +226,7 @@ def test_damaged_copies_are_passed_over(damage: str, copy_damage: str, copies: s
     found = open_store(objects).get(TABLE)
 
     assert found is not None
-    assert found.standing == before.standing
+    assert found.log_state == before.log_state
     if copies == "daily":
         assert same_content(found, before)
     else:
@@ -248,7 +248,7 @@ def test_a_stale_primary_without_better_copies_is_rolled_forward(stale: str) -> 
         objects.delete(key)
     found = open_store(objects).get(TABLE)
     assert found is not None
-    assert found.standing == before.standing
+    assert found.log_state == before.log_state
     assert found.loaded_head == ManifestId(1, 0)
 
 
@@ -261,7 +261,7 @@ def test_without_any_copy_the_state_is_rebuilt_from_the_manifests(lake: Lake) ->
             objects.delete(info.key)
     found = open_store(objects).get(TABLE)
     assert found is not None
-    assert found.standing == before.standing
+    assert found.log_state == before.log_state
     assert objects.get(PRIMARY)
     (event,) = open_store(objects).recoveries.of(TABLE)
     assert event.source == "manifests"
@@ -342,7 +342,7 @@ def test_when_nothing_is_left_nothing_is_invented(
         objects.delete(PRIMARY)
         again = open_store(objects).get(TABLE)
         assert again is not None
-        assert again.standing == after.standing
+        assert again.log_state == after.log_state
 
 
 def test_a_position_set_after_a_loss_keeps_what_the_target_has(
@@ -432,7 +432,7 @@ def test_a_reset_is_never_undone_by_a_copy(
     found = open_store(objects).get(TABLE)
 
     assert found is not None
-    assert found.standing == after.standing
+    assert found.log_state == after.log_state
     assert found.epoch == 2
     if "extract" in stages:
         assert found.position.is_start
@@ -458,7 +458,7 @@ def test_an_old_copy_is_carried_over_a_reset_and_a_restore() -> None:
     reader = open_store(objects)
     found = reader.get(TABLE)
     assert found is not None
-    assert found.standing == after.standing
+    assert found.log_state == after.log_state
     next_one = land(reader, rows=5, name="next")
     assert next_one.mysql_state.last_id == 15
 

@@ -31,7 +31,7 @@ class Authorship(Struct, frozen=True):
 
 def record(watermark: Watermark, change: Change, by: Authorship) -> Manifest:
     """Return the manifest that records a change to a watermark."""
-    head = watermark.standing.next_head
+    head = watermark.log_state.next_head
     return Manifest(
         table_name=watermark.table_name,
         epoch=head.epoch,
@@ -96,7 +96,7 @@ def after(watermark: Watermark, manifest: Manifest) -> Watermark:
 def _log_state_after(watermark: Watermark, change: Change, by: Authorship) -> LogState:
     """Return the log state once the change is the next manifest."""
     state = structs.replace(watermark.mysql_state, error=None)
-    before = structs.replace(watermark.standing, mysql_state=state)
+    before = structs.replace(watermark.log_state, mysql_state=state)
     head = before.next_head
     match change:
         case Chunk():

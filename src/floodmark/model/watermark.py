@@ -141,7 +141,7 @@ class Watermark(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return self.mysql_state.position
 
     @property
-    def standing(self) -> LogState:
+    def log_state(self) -> LogState:
         """The part that follows from the manifests alone."""
         return LogState(
             epoch=self.epoch,

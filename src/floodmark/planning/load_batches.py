@@ -40,12 +40,12 @@ def pending_manifests(
 
 
 def check_lake(
-    table_name: str, behind: Iterable[Manifest], ledger: Iterable[ManifestId], loaded: ManifestId
+    table_name: str, later: Iterable[Manifest], ledger: Iterable[ManifestId], loaded: ManifestId
 ) -> None:
     """Raise AnotherLake if the ledger has a manifest after `loaded` that is not in the lake."""
-    lacking = {head for head in ledger if head > loaded} - {manifest.head for manifest in behind}
-    if lacking:
-        what = f"manifest {min(lacking)} of {table_name} is in the ledger, but not in the lake"
+    missing = {head for head in ledger if head > loaded} - {manifest.head for manifest in later}
+    if missing:
+        what = f"manifest {min(missing)} of {table_name} is in the ledger, but not in the lake"
         raise AnotherLake(table_name, what)
 
 

@@ -26,10 +26,10 @@ def without_repetition(
     eligible = current.redshift_state.eligible_from_epoch
     match change:
         case Set(position=position):
-            again = _appended(log, table, ManifestId(eligible, 0), behind=position)
+            again = _appended(log, table, ManifestId(eligible, 0), after=position)
         case Restore(earlier=earlier):
-            after = ManifestId(earlier.head.epoch, earlier.head.sequence + 1)
-            again = _appended(log, table, after)
+            since = ManifestId(earlier.head.epoch, earlier.head.sequence + 1)
+            again = _appended(log, table, since)
         case Reset(stages=("extract",)):
             again = _appended(log, table, ManifestId(eligible, 0))
         case _:
@@ -45,7 +45,7 @@ def without_repetition(
 
 
 def _appended(
-    log: ManifestLog, table: TableName, since: ManifestId, behind: Position | None = None
+    log: ManifestLog, table: TableName, since: ManifestId, after: Position | None = None
 ) -> ManifestId | None:
     """Return the first chunk since a manifest that has keyless rows after a position."""
     for manifest in log.manifests(table, since=since):
@@ -53,7 +53,7 @@ def _appended(
         if not isinstance(change, Chunk) or change.reload or change.adopted or not change.rows:
             continue
         keyless = change.columns and not change.primary_key
-        if keyless and (behind is None or _reaches_beyond(change.end, behind)):
+        if keyless and (after is None or _reaches_beyond(change.end, after)):
             return manifest.head
     return None
 

@@ -207,7 +207,7 @@ def _missing_last(store: WatermarkStore, table: TableName) -> list[str]:
 
 def _comparable(watermark: Watermark) -> dict[str, object]:
     """Return the fields that follow from the manifests alone."""
-    extract, log_state = watermark.mysql_state, watermark.standing
+    extract, log_state = watermark.mysql_state, watermark.log_state
     return {
         "position": extract.position,
         "total_rows": extract.total_rows,

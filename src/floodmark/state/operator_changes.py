@@ -100,7 +100,7 @@ def restore_document(
         quarantined_rows=state.quarantined_rows,
     )
     origin = f"revision {earlier.revision}"
-    return _restore(store, table, earlier.standing, loaded, origin=origin, agree=agree)
+    return _restore(store, table, earlier.log_state, loaded, origin=origin, agree=agree)
 
 
 def _without_files(data: bytes) -> bytes:

@@ -68,7 +68,7 @@ class WatermarkReader:
             problem = f"{lake_layout.primary(table)} is missing"
         elif primary.watermark is None:
             problem = primary.problem or "unreadable"
-        elif (heads := self._heads_behind(table, primary.watermark)) is None:
+        elif (heads := self._manifests_after(table, primary.watermark)) is None:
             known = primary.watermark.mysql_state.last_manifest
             problem = f"{primary.key} names manifest {known}, which is not in the lake"
         elif newer := self._newer_copy(table, primary.watermark):
@@ -152,9 +152,9 @@ class WatermarkReader:
 
     def _usable(self, table: TableName, copy: Copy) -> list[ManifestId] | None:
         """Return the manifests after a copy; None if it is damaged or disagrees with the log."""
-        return self._heads_behind(table, copy.watermark) if copy.watermark else None
+        return self._manifests_after(table, copy.watermark) if copy.watermark else None
 
-    def _heads_behind(self, table: TableName, watermark: Watermark) -> list[ManifestId] | None:
+    def _manifests_after(self, table: TableName, watermark: Watermark) -> list[ManifestId] | None:
         """Return the manifests after a watermark; None if its last manifest is not in the log."""
         known = watermark.mysql_state.last_manifest
         if known is None:
@@ -193,7 +193,7 @@ class WatermarkReader:
     def _refuse_future(self, table: TableName, last: Manifest) -> None:
         """Raise FutureState if the last manifest is in the future: one clock is wrong."""
         now = self._clock()
-        if not _lies_ahead(last, now):
+        if not _is_in_future(last, now):
             return
         position = last.standing.mysql_state.position
         raise FutureState(
@@ -208,20 +208,20 @@ class WatermarkReader:
         """Return the command that restores the last state whose position is not in the future."""
         for manifest in self._log.manifests(table, newest_first=True):
             position = manifest.standing.mysql_state.position
-            if not _ahead(position.timestamp, now):
+            if not _timestamp_in_future(position.timestamp, now):
                 return f"restore -t {table} --from {manifest.head}' resumes from {position}"
         return f"reset -t {table}' reads it again from the start"
 
 
-def _lies_ahead(manifest: Manifest, now: datetime) -> bool:
+def _is_in_future(manifest: Manifest, now: datetime) -> bool:
     state = manifest.standing.mysql_state
     extracted = state.last_extraction_time
-    return (extracted is not None and in_future(extracted, now)) or _ahead(
+    return (extracted is not None and in_future(extracted, now)) or _timestamp_in_future(
         state.last_timestamp, now
     )
 
 
-def _ahead(timestamp: datetime | None, now: datetime) -> bool:
+def _timestamp_in_future(timestamp: datetime | None, now: datetime) -> bool:
     return timestamp is not None and position_in_future(timestamp, now)
 
 

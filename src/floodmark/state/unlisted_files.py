@@ -23,7 +23,7 @@ class AdoptionWindow(Struct, frozen=True, kw_only=True):
     after: datetime
     until: datetime | None = None
 
-    def holds(self, file: ObjectInfo) -> bool:
+    def contains(self, file: ObjectInfo) -> bool:
         """Return whether a file is in the window."""
         return self.after < file.modified and (self.until is None or file.modified <= self.until)
 
@@ -39,7 +39,7 @@ class AdoptionWindow(Struct, frozen=True, kw_only=True):
         )
 
 
-class ForeignFiles(Struct, frozen=True, kw_only=True):
+class LegacyFiles(Struct, frozen=True, kw_only=True):
     """An older system's files: to adopt, outside the window, and already adopted."""
 
     chosen: tuple[ObjectInfo, ...] = ()
@@ -60,7 +60,7 @@ def adoption_window(watermark: Watermark, hours: float) -> AdoptionWindow | None
 
 def sort_files(
     found: Iterable[ObjectInfo], known: Collection[str], window: AdoptionWindow
-) -> ForeignFiles:
+) -> LegacyFiles:
     """Classify an older system's files, oldest first; `known` are already adopted."""
     chosen: list[ObjectInfo] = []
     left_out: list[ObjectInfo] = []
@@ -69,11 +69,11 @@ def sort_files(
         if file.key in known:
             adopted.append(file)
         else:
-            (chosen if window.holds(file) else left_out).append(file)
-    return ForeignFiles(chosen=tuple(chosen), left_out=tuple(left_out), known=tuple(adopted))
+            (chosen if window.contains(file) else left_out).append(file)
+    return LegacyFiles(chosen=tuple(chosen), left_out=tuple(left_out), known=tuple(adopted))
 
 
-def is_foreign(key: str) -> bool:
+def is_legacy_file(key: str) -> bool:
     """Return whether this is a complete, visible Parquet file of another system."""
     *_, name = parts = key.split("/")
     hidden = any(part.startswith(_HIDDEN) for part in parts)

@@ -26,7 +26,7 @@ from floodmark.model.watermark import Watermark
 from floodmark.mysql.connection import connect
 from floodmark.planning.cursor import version_column
 from floodmark.state.legacy_watermarks import spellings
-from floodmark.state.unlisted_files import ForeignFiles, adoption_window, is_foreign, sort_files
+from floodmark.state.unlisted_files import LegacyFiles, adoption_window, is_legacy_file, sort_files
 from floodmark.state.watermark_store import WatermarkStore
 from floodmark.storage.objects import ObjectInfo, is_key
 from floodmark.sync.log_facts import Known, known_of
@@ -104,13 +104,13 @@ def adopt_files(
     return AdoptionResult(files=len(fitting), rows=rows, left_out=len(files.left_out))
 
 
-def find_files(adoption: Adoption, table: TableName, watermark: Watermark | None) -> ForeignFiles:
+def find_files(adoption: Adoption, table: TableName, watermark: Watermark | None) -> LegacyFiles:
     """Find an older system's files; FloodmarkError if there are some, and none is to be adopted."""
     found = foreign_files(adoption, table)
     window = adoption_window(watermark, adoption.hours) if watermark else None
     if watermark is None or window is None:
         if not found:
-            return ForeignFiles()
+            return LegacyFiles()
         raise FloodmarkError(
             f"{table}: Found {len(found):,} files, but no time from which to adopt them: it was"
             " never extracted",
@@ -118,7 +118,7 @@ def find_files(adoption: Adoption, table: TableName, watermark: Watermark | None
         )
     files = sort_files(found, _known_files(adoption.store, table, watermark), window)
     adoption.report(Notice("info", f"{table}: {window}"))
-    if files.left_out and not any(map(window.holds, (*files.chosen, *files.known))):
+    if files.left_out and not any(map(window.contains, (*files.chosen, *files.known))):
         newest = files.left_out[-1].modified
         raise FloodmarkError(
             f"{table}: Found {len(files.left_out):,} files, filtered to 0 files for loading: the"
@@ -130,7 +130,7 @@ def find_files(adoption: Adoption, table: TableName, watermark: Watermark | None
 
 def foreign_files(adoption: Adoption, table: TableName) -> list[ObjectInfo]:
     """List every file of an older system, adopted or not."""
-    return [info for info in _listed(adoption, table) if is_foreign(info.key)]
+    return [info for info in _listed(adoption, table) if is_legacy_file(info.key)]
 
 
 def _listed(adoption: Adoption, table: TableName) -> Iterator[ObjectInfo]:
@@ -254,7 +254,7 @@ def _commit(adoption: Adoption, table: TableName, shape: _Shape, group: list[_Fi
     columns = tuple(by_name[name] for name in order) if order else shape.columns
 
     def decide(current: Watermark) -> Chunk:
-        sequence = current.standing.next_head.sequence
+        sequence = current.log_state.next_head.sequence
         return Chunk(
             start=current.position,
             end=current.position,

@@ -265,7 +265,7 @@ class _TableRun:
             if left := clear_text_left(log, self._table, self._watermark, self._plan):
                 extraction.report(left)
         self._find_fills()
-        sequence = self._watermark.standing.next_head.sequence if self._watermark else 1
+        sequence = self._watermark.log_state.next_head.sequence if self._watermark else 1
         job = extraction_job(extraction, self._plan, self._table, sequence)
         receipts = extraction.engine.extract(
             job, plan.windows, lambda done: self._report(done, plan)

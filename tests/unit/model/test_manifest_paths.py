@@ -1,4 +1,4 @@
-"""A manifest names data files of its lake; one that leads anywhere else is damaged."""
+"""A manifest may refer only to data files of its lake; any other path is damage."""
 
 import json
 from pathlib import Path
@@ -41,7 +41,7 @@ LEADS_ELSEWHERE = [
 
 
 def forge(objects: ObjectStore, **changes: object) -> None:
-    """Change a chunk, and make its checksum right again: anybody who can write could."""
+    """Change a chunk and recompute its checksum, as anyone with write access could."""
     key = lake_layout.manifest(TABLE, FIRST)
     document = json.loads(objects.get(key).data)
     document["change"].update(changes)
@@ -56,9 +56,9 @@ def files_at(objects: ObjectStore, path: str) -> list[dict[str, object]]:
 
 @pytest.mark.parametrize("place", ["files", "quarantine"])
 @pytest.mark.parametrize("path", LEADS_ELSEWHERE)
-def test_a_path_that_leads_elsewhere_is_damage(path: str, place: str) -> None:
+def test_a_path_outside_the_data_files_is_damage(path: str, place: str) -> None:
     if place == "quarantine" and path.startswith("quarantine/"):
-        path = "incremental/US_PROD/shop.orders/a.parquet"  # where rows are not set aside
+        path = "incremental/US_PROD/shop.orders/a.parquet"  # not a quarantine path
     objects = MemoryObjectStore()
     land(open_store(objects), rows=3, name="first")
     forge(objects, **{place: files_at(objects, path)})
@@ -74,7 +74,7 @@ def test_a_path_that_leads_elsewhere_is_damage(path: str, place: str) -> None:
     "path",
     [
         "incremental/US_PROD/shop.orders/year=2025/a.parquet",
-        "incremental/US_PROD/shop.before/a.parquet",  # the name that it had before a move
+        "incremental/US_PROD/shop.before/a.parquet",  # its name before a move
         "exports/shop_orders/part-0000.snappy.parquet",  # an older system's
     ],
 )

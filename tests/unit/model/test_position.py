@@ -1,4 +1,4 @@
-"""Positions: their order, and how they look."""
+"""Positions: their order and their text."""
 
 from datetime import UTC, datetime
 
@@ -33,7 +33,7 @@ positions = bases | st.builds(
         (Position(id=10), Position(id=9), 1),
         (Position(EARLY, 9), Position(LATE, 1), -1),
         (Position(EARLY, 9), Position(EARLY, 10), -1),
-        (Position(EARLY), Position(EARLY, 10), 1),  # behind every row of that time
+        (Position(EARLY), Position(EARLY, 10), 1),  # after every row of that time
         (Position(EARLY, 10), Position(EARLY), -1),
         (Position(EARLY), Position(LATE, 1), -1),
         (Position(id=(1, 2)), Position(id=(1, 3)), -1),
@@ -59,34 +59,30 @@ positions = bases | st.builds(
         ),
     ],
 )
-def test_which_of_two_positions_is_behind(left: Position, right: Position, order: int) -> None:
+def test_positions_compare(left: Position, right: Position, order: int) -> None:
     assert left.compare(right) == order
 
 
 @given(positions, positions)
-def test_looked_at_from_the_other_side_the_order_is_reversed(
-    left: Position, right: Position
-) -> None:
+def test_comparison_is_antisymmetric(left: Position, right: Position) -> None:
     there, back = left.compare(right), right.compare(left)
     assert there == (None if back is None else -back)
 
 
 @given(positions, positions, positions)
-def test_what_comes_before_comes_before_what_follows(
-    first: Position, second: Position, third: Position
-) -> None:
+def test_comparison_is_transitive(first: Position, second: Position, third: Position) -> None:
     if first.compare(second) == second.compare(third) == -1:
         assert first.compare(third) in (-1, None)
 
 
 @given(positions)
-def test_nothing_lies_before_the_start(position: Position) -> None:
+def test_no_position_is_before_the_start(position: Position) -> None:
     assert START.compare(position) == (0 if position.is_start else -1)
     assert position.compare(position) == 0
 
 
 @given(positions)
-def test_a_position_survives_being_written_down(position: Position) -> None:
+def test_a_position_survives_json(position: Position) -> None:
     assert msgspec.json.decode(msgspec.json.encode(position), type=Position) == position
 
 
@@ -103,5 +99,5 @@ def test_a_position_survives_being_written_down(position: Position) -> None:
         ),
     ],
 )
-def test_how_a_position_looks(position: Position, text: str) -> None:
+def test_a_position_as_text(position: Position, text: str) -> None:
     assert str(position) == text

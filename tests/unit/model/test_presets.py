@@ -39,7 +39,7 @@ def test_what_a_preset_stands_for(name: str, moment: datetime) -> None:
     assert preset_moment(name, {"golive": datetime(2025, 5, 1, tzinfo=UTC)}, NOW) == moment
 
 
-def test_a_configured_preset_goes_before_a_built_in_one() -> None:
+def test_a_configured_preset_overrides_a_built_in_one() -> None:
     mine = datetime(2020, 8, 4, tzinfo=UTC)
     assert preset_moment("aug4", {"aug4": mine}, NOW) == mine
 
@@ -48,7 +48,7 @@ def test_a_configured_preset_goes_before_a_built_in_one() -> None:
     "name",
     ["", "aug", "aug5", "week", "0day", "-1day", "1.5week", "1 week", "1year", "01day", "10000day"],
 )
-def test_what_is_no_preset(name: str) -> None:
+def test_unknown_presets_are_refused(name: str) -> None:
     with pytest.raises(UsageError, match="unknown preset") as caught:
         preset_moment(name, {"golive": NOW}, NOW)
     assert repr(name) in caught.value.message
@@ -56,9 +56,7 @@ def test_what_is_no_preset(name: str) -> None:
 
 
 @given(st.integers(1, 9999), st.sampled_from(["day", "week", "month"]), moments)
-def test_a_relative_preset_lies_as_far_back_as_it_says(
-    count: int, unit: str, now: datetime
-) -> None:
+def test_a_relative_preset_is_that_long_ago(count: int, unit: str, now: datetime) -> None:
     moment = preset_moment(f"{count}{unit}", {}, now)
     days = {"day": 1, "week": 7, "month": 28}[unit]
     assert now - moment >= timedelta(days=count * days)

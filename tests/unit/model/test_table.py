@@ -1,4 +1,4 @@
-"""Names of tables and their storage keys."""
+"""Table names and their storage keys."""
 
 import pytest
 from hypothesis import example, given
@@ -19,7 +19,7 @@ WRITABLE_NAMES = st.builds(TableName, SCOPES, IDENTIFIERS, IDENTIFIERS)
 @example(TableName("A", "%41", "%"))
 @example(TableName("A", "ü%C3", "%BC"))
 @example(TableName("a/b", "..", "/"))
-def test_key_leads_back_to_the_name(name: TableName) -> None:
+def test_a_key_round_trips(name: TableName) -> None:
     assert TableName.from_key(name.key) == name
 
 
@@ -62,7 +62,7 @@ def test_names_in_backticks_are_those_of_mysql() -> None:
     assert split_name("A:`my.schema`.t") == ("A", "my.schema", "t")
     assert split_name("shop.`a:b`") == (None, "shop", "a:b")
     assert split_name("`shop`.`a``b`") == (None, "shop", "a`b")
-    # Watermarks carry what was shown before there were backticks.
+    # Older watermarks contain names without backticks.
     assert str(TableName("A", "shop", "a.b")) == "A:shop.a.b"
     assert str(TableName("A", "a:b", "c:d")) == "A:a:b.c:d"
 
@@ -114,7 +114,7 @@ def test_bad_names_are_refused_with_a_scope_too(text: str) -> None:
         TableName.parse(text)
 
 
-def test_scope_is_asked_for() -> None:
+def test_a_scope_is_required() -> None:
     with pytest.raises(UsageError, match=r"'shop.orders' has no scope"):
         TableName.parse("shop.orders")
 
@@ -122,7 +122,7 @@ def test_scope_is_asked_for() -> None:
 @given(st.text("Ab./%63FC", max_size=12))
 @example("A/b.%c3%bc")
 @example("A/b.c/d")
-def test_no_two_keys_lead_to_one_name(text: str) -> None:
+def test_each_name_has_one_key(text: str) -> None:
     try:
         name = TableName.from_key(text)
     except UsageError:

@@ -1,4 +1,4 @@
-"""Whatever happens to a table, in whatever order, the rules hold."""
+"""The rules hold for any sequence of changes to a table."""
 
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -78,7 +78,7 @@ class CrashingStore(MemoryObjectStore):
 
 
 class Table(RuleBasedStateMachine):
-    """A table, and beside it the plainest possible account of what should be true of it."""
+    """A table, and the simplest possible model of its expected state."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -107,7 +107,7 @@ class Table(RuleBasedStateMachine):
 
     @initialize()
     def start(self) -> None:
-        # The account: chunks as (epoch, sequence, rows, files); what counts; where loading is.
+        # The model: chunks as (epoch, sequence, rows, files), what counts, load progress.
         self.chunks: list[tuple[ManifestId, int, int]] = []
         self.counted_from = 1
         self.position = Position()
@@ -158,7 +158,7 @@ class Table(RuleBasedStateMachine):
         self.objects.writes_left = None
         self.store = self.new_store()
         after = self.current()
-        if writes >= 1:  # the manifest was written, and that is the commit
+        if writes >= 1:  # writing the manifest is the commit
             assert after.position == Position(None, self.next_id)
             self.chunks.append((after.head, rows, 1))
             self.position = after.position
@@ -167,7 +167,7 @@ class Table(RuleBasedStateMachine):
 
     @rule(rows=st.integers(0, 5))
     def adopt(self, rows: int) -> None:
-        """Files of an older system come into the table; whatever was set or read stays."""
+        """Adopt files of an older system; the position stays."""
         before = self.current()
         self.next_file += 1
         end = before.position
@@ -288,7 +288,7 @@ class Table(RuleBasedStateMachine):
         else:
             self.objects.put(lake_layout.primary(TABLE), damage)
         if self.store.log.is_empty(TABLE):
-            # Nothing was committed yet, so only a missing primary means that nothing happened.
+            # Nothing was committed yet: a damaged primary alone would count as lost state.
             for info in list(self.objects.list_objects("watermarks/")):
                 self.objects.delete(info.key)
         self.store = self.new_store()
@@ -402,7 +402,7 @@ def test_a_manifest_that_does_not_follow_is_refused() -> None:
         checkpoint(start, structs.replace(first, standing=second.standing))
 
 
-def test_loading_cannot_run_ahead_or_go_back() -> None:
+def test_loading_cannot_overtake_extraction_or_go_back() -> None:
     store = new_store(MemoryObjectStore(), "a")
     store.commit(TABLE, lambda _: one_row(1))
     store.commit(TABLE, lambda _: one_row(2))
@@ -457,7 +457,7 @@ def test_what_is_verified_goes_back_with_the_position() -> None:
     assert text.verified_state.position == Position()
 
 
-def test_a_broken_log_has_a_way_out() -> None:
+def test_a_position_can_be_set_on_a_broken_log() -> None:
     objects = MemoryObjectStore()
     store = new_store(objects, "a")
     store.commit(TABLE, lambda _: one_row(1))

@@ -1,4 +1,4 @@
-"""Which way a table's new rows are reached."""
+"""The access path to a table's new rows."""
 
 from datetime import UTC, datetime
 
@@ -42,15 +42,15 @@ def test_syncs_follow_the_cursor() -> None:
         assert (route.by, route.index, route.chunked) == ("cursor", "u", True)
 
 
-def test_the_first_load_of_a_large_table_walks_the_primary_key() -> None:
+def test_the_first_load_of_a_large_table_scans_the_primary_key() -> None:
     route = choose_route(LARGE, BY_TIME, START)
     assert (route.by, route.index, route.chunked) == ("key", "PRIMARY", True)
-    # The default start is no reason to follow the cursor, if most rows lie above it.
+    # A default start is no reason to follow the cursor if most rows are after it.
     assert choose_route(LARGE, BY_TIME, LATER, rows_in_range=4_000_000).by == "key"
     assert choose_route(LARGE, BY_TIME, LATER, rows_in_range=400_000).by == "cursor"
 
 
-def test_a_key_that_has_no_order_is_not_walked() -> None:
+def test_an_unordered_key_is_not_scanned() -> None:
     time_alone = Cursor(kind="timestamp", timestamp="update_at", unique=False)
     assert choose_route(DESCENDING, time_alone, START).index == "u"
     assert choose_route(DESCENDING, BY_TIME, START).index is None
@@ -58,24 +58,24 @@ def test_a_key_that_has_no_order_is_not_walked() -> None:
     assert choose_route(DESCENDING, Cursor(kind="none"), START).by == "cursor"
 
 
-def test_a_limit_and_an_id_cursor_leave_nothing_to_gain() -> None:
+def test_a_limit_or_an_id_cursor_follows_the_cursor() -> None:
     assert choose_route(LARGE, BY_TIME, START, limit=50).by == "cursor"
     assert choose_route(LARGE, BY_ID, START).index == "PRIMARY"
     assert choose_route(LARGE, BY_ID, START).by == "cursor"
 
 
-def test_an_interrupted_walk_goes_on_under_its_own_bound() -> None:
+def test_an_interrupted_scan_resumes_under_its_own_bound() -> None:
     under_way = Position(walk=KeyScan(99, BOUND))
     assert choose_route(SMALL, BY_TIME, under_way, limit=5).by == "key"
     assert walk_bound(under_way) == BOUND
     assert walk_bound(LATER) is None
 
 
-def test_without_an_index_it_is_one_chunk_and_says_so() -> None:
+def test_without_an_index_there_is_one_chunk() -> None:
     route = choose_route(BARE, BY_TIME, LATER)
     assert (route.by, route.chunked) == ("key", False)
     assert "no index on (update_at, id)" in route.why
-    assert choose_route(BARE, BY_TIME, START).chunked  # the first load can be resumed all the same
+    assert choose_route(BARE, BY_TIME, START).chunked  # the first load can still be resumed
     route = choose_route(KEYLESS, Cursor(kind="timestamp", timestamp="update_at"), LATER)
     assert (route.by, route.index, route.chunked) == ("cursor", None, False)
 
@@ -85,7 +85,7 @@ def test_full_reloads_are_one_chunk() -> None:
     assert choose_route(KEYLESS, Cursor(kind="none"), START).index is None
 
 
-def test_rows_without_a_cursor_are_told_or_refused() -> None:
+def test_rows_without_a_cursor_are_reported_or_refused() -> None:
     assert judge_unusable(LARGE.name, BY_TIME, 0, "error") is None
     assert "3 rows" in str(judge_unusable(LARGE.name, BY_TIME, 3))
     with pytest.raises(FloodmarkError, match="3 rows"):

@@ -1,4 +1,4 @@
-"""Bounds under every interleaving: a simulated server whose writers never stand still."""
+"""Bounds under any interleaving: a simulated server with concurrent writers."""
 
 from datetime import UTC, datetime, timedelta
 from random import Random
@@ -66,13 +66,13 @@ class Server:
     def wait(self) -> None:
         self.now += timedelta(microseconds=self.random.choice((1, 700, 300_000, 1_100_000)))
         for writer in self.writers:
-            # The promise holds for first statements that wait no longer than the grace.
+            # The guarantee holds for first statements that wait no longer than the grace.
             first = writer.statement if writer.transaction is None else None
             if first and self.now - first > GRACE - SECOND:
                 self.enter(writer)
 
     def write(self) -> None:
-        """Take one writer one step further on its way."""
+        """Advance one writer by one step."""
         writer = self.random.choice(self.writers)
         if writer.statement is None:
             end = self.random.random() < 0.5
@@ -147,7 +147,7 @@ def test_the_newest_version_of_every_row_is_read(seed: int, fraction: int) -> No
             if position < (stamp, row) and stamp <= bound:
                 seen[row] = server.rows[row][1]
                 position = (stamp, row)
-        if server.random.random() < 0.5:  # as at the end of a walk
+        if server.random.random() < 0.5:  # as at the end of a key scan
             position = max(position, (bound, server.next_id))
 
     for _ in range(20):
@@ -244,7 +244,7 @@ def test_what_holds_the_bound_back(activity: Activity, lag: int | None, settled:
         (Activity(now=NOON, held="stopped", unseen="replica", applied=NOON), 9),
     ],
 )
-def test_what_cannot_be_seen_is_never_guessed(activity: Activity, lag: int | None) -> None:
+def test_unknown_activity_is_never_guessed(activity: Activity, lag: int | None) -> None:
     late = None if lag is None else lag * SECOND
     assert settled_before(activity, late) is None
     bound = timestamp_bound(activity, column(), lag=late)
@@ -254,7 +254,7 @@ def test_what_cannot_be_seen_is_never_guessed(activity: Activity, lag: int | Non
     assert ids.position is None
 
 
-def test_an_outlasting_transaction_stops_ids_before_the_first_gap() -> None:
+def test_a_long_transaction_stops_ids_before_the_first_gap() -> None:
     activity = Activity(now=NOON, oldest_transaction=NOON - SECOND, holder="thread 7")
     clock = Clock(activity)
     bound = id_bound(Ceiling(9, NOON), look=clock.look, first_gap=lambda: 5, pause=clock.pause)
@@ -279,7 +279,7 @@ def test_unseen_transactions_cost_the_lag_only_if_ids_are_missing() -> None:
     assert REPLICA_LAG < clock.now - NOON < REPLICA_LAG + SECOND
 
 
-def test_a_replica_that_falls_behind_is_not_waited_for_without_end() -> None:
+def test_waiting_for_a_replica_that_falls_behind_ends() -> None:
     clock = Clock(Activity(now=NOON, unseen="a replica", applied=NOON), stuck=True)
     bound = id_bound(Ceiling(9, NOON), look=clock.look, first_gap=lambda: 5, pause=clock.pause)
     assert bound.position == Position(id=4)
@@ -287,7 +287,7 @@ def test_a_replica_that_falls_behind_is_not_waited_for_without_end() -> None:
 
 
 class Clock:
-    """A server on which one thing is in flight, for some time."""
+    """A server with one thing in flight for some time."""
 
     def __init__(
         self, activity: Activity, until: datetime | None = None, *, stuck: bool = False
@@ -334,7 +334,7 @@ def test_a_timestamp_is_utc_and_a_datetime_the_wall_clock() -> None:
     ("minutes", "shown"),
     [(-90, "00:30"), (-60, "01:00"), (-30, "01:00"), (0, "01:00"), (30, "01:30"), (60, "02:00")],
 )
-def test_the_hour_shown_twice_is_held_back_until_it_is_over(minutes: int, shown: str) -> None:
+def test_a_repeated_hour_is_held_back_until_it_is_over(minutes: int, shown: str) -> None:
     wall = earliest_wall(PUT_BACK + timedelta(minutes=minutes), NEW_YORK)
     assert f"{wall:%H:%M}" == shown
 
@@ -344,7 +344,7 @@ def test_the_hour_shown_twice_is_held_back_until_it_is_over(minutes: int, shown:
     later=st.integers(0, 24 * 3600),
     zone=st.sampled_from(("America/New_York", "Asia/Shanghai", "Europe/London", "UTC")),
 )
-def test_no_clock_shows_anything_before_the_bound_again(first: int, later: int, zone: str) -> None:
+def test_no_later_time_is_before_the_bound(first: int, later: int, zone: str) -> None:
     moment = PUT_BACK + first * SECOND
     bound = earliest_wall(moment, ZoneInfo(zone))
     shown = (moment + later * SECOND).astimezone(ZoneInfo(zone)).replace(tzinfo=UTC)

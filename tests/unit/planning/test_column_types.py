@@ -1,4 +1,4 @@
-"""Which type holds two others, and what a change of type does to values."""
+"""The common type of two others, and what a change of type does to values."""
 
 import pytest
 
@@ -66,13 +66,13 @@ def column(kind: str, name: str = "v") -> Column:
         ("blob", "text", "longtext", "string"),
     ],
 )
-def test_the_type_that_holds_two_others(one: str, other: str, kind: str, arrow: str) -> None:
+def test_the_common_type_of_two_others(one: str, other: str, kind: str, arrow: str) -> None:
     expected = Column("v", kind, True, arrow)
     assert join(column(one), column(other)) == expected
     assert join(column(other), column(one)) == expected
 
 
-def test_a_table_has_the_columns_of_all_chunks_whatever_the_case_of_their_names() -> None:
+def test_a_table_has_the_columns_of_all_chunks_in_any_case() -> None:
     def chunk(*columns: Column) -> Chunk:
         return Chunk(start=START, end=START, files=(), strategy="sequential", columns=columns)
 
@@ -87,7 +87,7 @@ def test_a_table_has_the_columns_of_all_chunks_whatever_the_case_of_their_names(
 
 
 def targets() -> dict[str, SqlTarget]:
-    """Targets that are asked for types alone, so none is opened."""
+    """Return targets that only map types, so none is opened."""
     made: dict[str, SqlTarget] = {}
     for kind, json in (
         (DuckdbTarget, None),
@@ -104,8 +104,8 @@ def targets() -> dict[str, SqlTarget]:
 
 @pytest.mark.parametrize("name", targets())
 @pytest.mark.parametrize("first", ARROWS)
-def test_every_target_holds_what_was_joined(name: str, first: str) -> None:
-    """So a table that is made for manifests of two schemas takes the rows of both."""
+def test_every_target_has_the_common_type(name: str, first: str) -> None:
+    """A table for manifests with two schemas takes the rows of both."""
     target = targets()[name]
     for second in ARROWS:
         joined = target.column_type(join(column(first), column(second)))

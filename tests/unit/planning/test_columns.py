@@ -1,4 +1,4 @@
-"""What may be done to columns on the way."""
+"""Columns that are excluded, hashed or read as booleans."""
 
 import pytest
 
@@ -30,15 +30,15 @@ TABLE = SourceTable(
 CURSOR = Cursor(kind="none")
 
 
-def test_choices_are_spelled_as_the_server_does() -> None:
-    wanted = ColumnChoices(exclude=("ODD",), hash=("mail",), booleans=("Flag",))
-    found = check_choices(TABLE, CURSOR, wanted)
+def test_choices_have_the_servers_spelling() -> None:
+    choices = ColumnChoices(exclude=("ODD",), hash=("mail",), booleans=("Flag",))
+    found = check_choices(TABLE, CURSOR, choices)
     assert found == ColumnChoices(exclude=("odd",), hash=("Mail",), booleans=("flag",))
     assert check_choices(TABLE, CURSOR, ColumnChoices()) == ColumnChoices()
 
 
 @pytest.mark.parametrize(
-    "wanted",
+    "choices",
     [
         ColumnChoices(exclude=("id",)),
         ColumnChoices(hash=("nothing",)),
@@ -48,12 +48,12 @@ def test_choices_are_spelled_as_the_server_does() -> None:
     ],
     ids=str,
 )
-def test_what_cannot_be(wanted: ColumnChoices) -> None:
+def test_invalid_choices_are_refused(choices: ColumnChoices) -> None:
     with pytest.raises(ConfigError):
-        check_choices(TABLE, CURSOR, wanted)
+        check_choices(TABLE, CURSOR, choices)
 
 
-def test_what_is_left_out_may_have_any_type_and_hashes_have_their_own() -> None:
+def test_excluded_columns_may_have_any_type_and_hashes_have_their_own() -> None:
     choices = ColumnChoices(
         exclude=("odd",), hash=("Mail", "photo", "size", "shape"), booleans=("flag",)
     )
@@ -71,7 +71,7 @@ def test_what_is_left_out_may_have_any_type_and_hashes_have_their_own() -> None:
     assert plans["flag"].arrow == "bool"
 
 
-def test_a_name_that_is_not_there_comes_with_a_hint() -> None:
+def test_an_unknown_name_has_a_hint() -> None:
     def hint(name: str) -> str | None:
         with pytest.raises(ConfigError) as refused:
             check_choices(TABLE, CURSOR, ColumnChoices(exclude=(name,)))

@@ -68,13 +68,13 @@ def test_time_and_key_are_found() -> None:
     "name",
     ["updated_at", "update_time", "modified", "last_modified", "gmt_modified", "UpdateTime"],
 )
-def test_a_name_tells_too(name: str) -> None:
+def test_a_column_is_found_by_its_name(name: str) -> None:
     choice = choose_cursor(table(ID, column(name, "timestamp"), key=("id",)), None)
     assert choice.cursor.timestamp == name
     assert any("'lag_seconds'" in warning for warning in choice.warnings)
 
 
-def test_a_named_column_is_trusted_more_than_a_stamped_one() -> None:
+def test_a_name_counts_more_than_on_update() -> None:
     login = column("login_at", "timestamp", on_update=True)
     assert (
         choose_cursor(table(ID, login, UPDATE_AT, key=("id",)), None).cursor.timestamp
@@ -83,13 +83,13 @@ def test_a_named_column_is_trusted_more_than_a_stamped_one() -> None:
 
 
 @pytest.mark.parametrize("name", ["create_at", "date_of_update_plan", "updated_by"])
-def test_other_names_do_not_tell(name: str) -> None:
+def test_other_names_are_not_found(name: str) -> None:
     choice = choose_cursor(table(ID, column(name, "datetime"), key=("id",)), None)
     assert choice.cursor == Cursor(kind="id", key=("id",))
     assert "id only grows with inserts: updated rows are not seen" in choice.warnings
 
 
-def test_without_either_the_whole_table_is_read() -> None:
+def test_without_a_cursor_the_whole_table_is_read() -> None:
     assert choose_cursor(table(CODE, key=("code",)), None).cursor.kind == "none"
     assert choose_cursor(ORDERS, ()).cursor.kind == "none"
 
@@ -131,12 +131,12 @@ def test_missing_index_and_nullable_columns_are_named() -> None:
         (("id", "update_at"), "begins with id"),
     ],
 )
-def test_what_cannot_serve_is_refused(configured: tuple[str, ...], message: str) -> None:
+def test_unusable_cursors_are_refused(configured: tuple[str, ...], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         choose_cursor(ORDERS, configured)
 
 
-def test_names_are_matched_as_mysql_does() -> None:
+def test_names_are_case_insensitive() -> None:
     assert choose_cursor(ORDERS, ("UPDATE_AT", "Id")).cursor.columns == ("update_at", "id")
 
 
@@ -149,7 +149,7 @@ def test_secondary_indexes_end_with_the_primary_key() -> None:
     assert serving_index(wide, ("update_at",)) == "update_at_code"
 
 
-def test_a_descending_key_breaks_no_ties_where_an_index_serves_the_time_alone() -> None:
+def test_a_descending_key_breaks_no_ties_if_only_the_time_has_an_index() -> None:
     def choose(*indexes: tuple[str, ...]) -> CursorChoice:
         descending = table(ID, UPDATE_AT, key=("id",), indexes=indexes, ordered=False)
         return choose_cursor(descending, ("update_at",))

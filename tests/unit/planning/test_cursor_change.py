@@ -1,4 +1,4 @@
-"""Whether a position still means what it meant when it was read."""
+"""Whether a position still belongs to the table's cursor."""
 
 import pytest
 from hypothesis import given
@@ -44,7 +44,7 @@ def change(before: str, after: str, collations: tuple[str | None, str | None]) -
 
 
 @given(st.permutations(NAMES), st.integers(1, 4))
-def test_a_cursor_is_no_change_of_itself(names: list[str], length: int) -> None:
+def test_the_same_cursor_is_no_change(names: list[str], length: int) -> None:
     source = table(dict.fromkeys(NAMES, "bigint"))
     cursor = Cursor(kind="timestamp", timestamp=names[0], key=tuple(names[1:length]))
     known = describe_cursor(source, cursor)
@@ -97,7 +97,7 @@ def test_types_that_keep_the_order(before: str, after: str) -> None:
         ("date", "datetime"),
     ],
 )
-def test_types_that_may_not(before: str, after: str) -> None:
+def test_types_that_may_change_the_order(before: str, after: str) -> None:
     assert f"was {before} when" in str(change(before, after, (None, None)))
 
 
@@ -123,7 +123,7 @@ def test_without_a_key_no_row_may_be_read_again(before: str, after: str) -> None
         ("int", "varchar(9)", "id", True),
     ],
 )
-def test_other_values_in_a_key_take_a_new_table(
+def test_other_values_in_a_key_need_a_new_table(
     before: str, now: str, key: str, dropped: bool
 ) -> None:
     source = structs.replace(table({"id": now, "other": "int"}), primary_key=(key,))

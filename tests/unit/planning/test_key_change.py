@@ -1,4 +1,4 @@
-"""Whether rows of some manifests have keys by which those of others are not found."""
+"""Detect manifests with incompatible primary keys."""
 
 import pytest
 
@@ -44,15 +44,15 @@ def manifest(
         (("id", "smallint"), ("id", "year"), ("(id) with smallint", "(id) with year")),
     ],
 )
-def test_keys_by_which_rows_are_found(
+def test_compatible_and_incompatible_keys(
     before: tuple[str, str], now: tuple[str, str], found: tuple[str, str] | None
 ) -> None:
     pair = [manifest(1, *before), manifest(2, *now)]
     assert key_change(pair) == found
-    assert key_change(pair[::-1]) == found  # what was left out may be loaded late
+    assert key_change(pair[::-1]) == found  # a skipped manifest may be loaded late
 
 
-def test_what_is_replaced_or_was_read_again() -> None:
+def test_key_changes_across_reloads_and_resets() -> None:
     old = manifest(1, "id", "uuid", reload=True)
     assert key_change([old, manifest(2, "id", "binary(16)", reload=True)]) is None
     assert key_change([manifest(1, "id", "bigint"), manifest(1, "id", "int", epoch=2)]) is not None

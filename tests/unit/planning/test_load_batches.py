@@ -1,4 +1,4 @@
-"""Which manifests are loaded, and which of them together."""
+"""Which manifests are loaded, and in which batches."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -82,7 +82,7 @@ def numbers(found: Sequence[LoadBatch]) -> list[list[int]]:
     return [[chunk.head.sequence for chunk in batch.chunks] for batch in found]
 
 
-def test_what_the_ledger_knows_is_not_pending() -> None:
+def test_manifests_in_the_ledger_are_not_pending() -> None:
     manifests = log(chunk(), chunk(), chunk())
     assert numbers(batches(manifests, known=manifests[:1])) == [[2, 3]]
     assert batches(manifests, known=manifests) == []
@@ -96,7 +96,7 @@ def test_another_manifest_under_a_known_number_is_refused() -> None:
         pending_manifests(manifests, {other.head: other})
 
 
-def test_a_reload_makes_what_came_before_needless() -> None:
+def test_a_reload_makes_earlier_manifests_unnecessary() -> None:
     manifests = log(chunk(), chunk(reload=True), chunk(reload=True))
     assert numbers(batches(manifests)) == [[3]]
     assert batches(manifests)[0].reload
@@ -109,7 +109,7 @@ def test_a_batch_ends_where_an_operator_moved_the_position() -> None:
         assert numbers(batches(log(chunk(), chunk(), move, chunk()))) == [[1, 2], [4]]
 
 
-def test_what_comes_late_is_loaded_by_itself() -> None:
+def test_a_late_manifest_is_loaded_alone() -> None:
     manifests = log(*[chunk()] * 6)
     assert numbers(batches(manifests, known=manifests[2:3])) == [[1, 2], [4, 5, 6]]
 
@@ -122,7 +122,7 @@ def test_a_batch_ends_where_the_schema_changes() -> None:
     assert [len(batch.table.columns) for batch in found] == [1, 2, 1]
 
 
-def test_what_is_read_after_a_move_wins() -> None:
+def test_rows_read_after_a_move_win() -> None:
     before = Column("at", "timestamp", False, "timestamp[us, UTC]")
     now = structs.replace(before, type="datetime", arrow="timestamp[us]")
     (first,) = log(structs.replace(chunk(), columns=(before,), version="at"))
@@ -131,21 +131,21 @@ def test_what_is_read_after_a_move_wins() -> None:
     assert not wins(first, same)
     assert wins(structs.replace(first, epoch=2), same)
     moved = structs.replace(first.standing.mysql_state, steered=True)
-    standing = structs.replace(first.standing, mysql_state=moved)
-    assert wins(structs.replace(first, standing=standing), same)
-    # Versions of two types do not compare.
+    log_state = structs.replace(first.standing, mysql_state=moved)
+    assert wins(structs.replace(first, standing=log_state), same)
+    # Versions of different types do not compare.
     assert wins(first, structs.replace(same, columns=(now,)))
-    # Without a version, the later row counts anyway; and older manifests name no columns.
+    # Without a version, the later row wins anyway; and older manifests contain no columns.
     assert not wins(structs.replace(first, change=chunk()), same)
     bare = structs.replace(first.change, columns=())
     assert not wins(structs.replace(first, change=bare), target_table("t", bare))
 
 
-def test_a_batch_ends_at_its_size_but_holds_one_at_least() -> None:
+def test_a_batch_has_a_size_limit_and_at_least_one_manifest() -> None:
     assert numbers(batches(log(chunk(4), chunk(6), chunk(1), chunk(50)), 10)) == [[1, 2], [3], [4]]
 
 
-def test_a_batch_says_all_that_the_target_needs() -> None:
+def test_a_batch_has_everything_the_target_needs() -> None:
     (batch,) = batches(log(chunk(7, files=2)))
     (found,) = batch.chunks
     assert (batch.table_name, batch.load_epoch, batch.table.name) == ("A:b.t", 3, "t")
@@ -183,8 +183,8 @@ def test_every_log_is_loaded_in_order_and_once(
     loaded = [number for batch in numbers(found) for number in batch]
     reloads = [n for n, c in enumerate(changes, 1) if isinstance(c, Chunk) and c.reload]
     first = reloads[-1] if reloads else 1
-    wanted = [n for n, c in enumerate(changes, 1) if isinstance(c, Chunk) and n >= first]
-    assert loaded == [number for number in wanted if number not in known]
+    expected = [n for n, c in enumerate(changes, 1) if isinstance(c, Chunk) and n >= first]
+    assert loaded == [number for number in expected if number not in known]
     for batch in found:
         inside = [changes[c.head.sequence - 1] for c in batch.chunks]
         assert len(batch.chunks) == 1 or sum(c.bytes for c in batch.chunks) <= most_bytes

@@ -1,4 +1,4 @@
-"""How far a table has come with a chunk."""
+"""A table's position after a chunk."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -32,13 +32,13 @@ def after(end: Position, *receipts: Receipt, before: Position = START) -> Positi
     return position_after(chunk(end, before), receipts, before=before, by_key=True)
 
 
-def test_along_the_cursor_a_chunk_ends_where_it_was_to() -> None:
+def test_along_the_cursor_the_position_is_the_chunks_end() -> None:
     assert position_after(chunk(at(9, 9)), [wrote(at(8, 8))], before=START, by_key=False) == at(
         9, 9
     )
 
 
-def test_along_the_key_the_newest_row_counts_and_not_the_bound() -> None:
+def test_along_the_key_the_position_is_the_newest_row() -> None:
     assert after(BOUND, wrote(at(5, 2), at(3, 9)), wrote(at(5, 1))) == at(5, 2)
 
 
@@ -47,11 +47,11 @@ def test_without_rows_it_is_the_bound() -> None:
     assert after(BOUND, wrote(START)) == BOUND
 
 
-def test_rows_set_aside_may_be_the_newest() -> None:
+def test_quarantined_rows_may_be_the_newest() -> None:
     assert after(BOUND, wrote(at(5, 2), aside=True)) == BOUND
 
 
-def test_keys_that_only_the_database_orders_stand_behind_their_moment() -> None:
+def test_text_keys_are_after_all_rows_of_their_time() -> None:
     assert after(BOUND, wrote(at(5, "b"), at(5, "a"), at(4, "c"))) == at(5)
     assert after(BOUND, wrote(at(5, (1, "b")), at(5, (2, "a")))) == at(5)
     limited = at(5, "a")
@@ -59,7 +59,7 @@ def test_keys_that_only_the_database_orders_stand_behind_their_moment() -> None:
 
 
 @given(chunks=st.lists(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9))), min_size=1))
-def test_a_walk_remembers_its_newest_row(chunks: list[list[tuple[int, int]]]) -> None:
+def test_a_key_scan_keeps_its_newest_row(chunks: list[list[tuple[int, int]]]) -> None:
     position = START
     for number, rows in enumerate(chunks, start=1):
         end = BOUND if number == len(chunks) else Position(walk=KeyScan(number, BOUND))

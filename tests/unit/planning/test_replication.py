@@ -1,4 +1,4 @@
-"""What a server is, and how far a replica has come."""
+"""The role of a server, and what a replica has applied."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -47,7 +47,7 @@ def group(**facts: Any) -> Group:
         ({"group": group(primary=True)}, "primary"),
         ({"group": group(primary=True), "channels": (CHANNEL,)}, "replica"),
         ({"group": group()}, "replica"),
-        # A primary that has just been elected, and has yet to apply what the last one left.
+        # A newly elected primary that has not applied everything from the last one.
         ({"group": group(primary=True, waiting=1)}, "replica"),
         ({"group": group(primary=True), "read_only": ("super_read_only",)}, "replica"),
         ({"group": group(primary=True, multi_primary=True)}, "cluster"),
@@ -55,7 +55,7 @@ def group(**facts: Any) -> Group:
     ],
     ids=str,
 )
-def test_what_a_server_is(facts: dict[str, Any], role: str) -> None:
+def test_roles_of_servers(facts: dict[str, Any], role: str) -> None:
     assert role_of(server(**facts)).kind == role
 
 
@@ -76,10 +76,10 @@ def channel(**facts: Any) -> dict[str, Any]:
         (channel(), NOON - SECOND),
         (channel(silence=30 * SECOND), NOON - 31 * SECOND),
         (channel(caught_up=False, behind=9 * SECOND, silence=30 * SECOND), NOON - 10 * SECOND),
-        # A server that has just started its applier reports no delay, whatever it is.
+        # A server that has just started its applier reports no delay, even if there is one.
         (channel(caught_up=False, behind=timedelta(0)), "does not report by how much"),
         (channel(caught_up=False, behind=None), "does not report by how much"),
-        # Parallel appliers may be behind although the last event was read.
+        # Parallel appliers may be behind even if the last event was read.
         (channel(behind=9 * SECOND), NOON - 10 * SECOND),
         (channel(chained=True), "its source is a replica itself"),
         (channel(applying=False), "applier is stopped"),
@@ -92,7 +92,7 @@ def channel(**facts: Any) -> dict[str, Any]:
     ],
     ids=str,
 )
-def test_how_far_a_replica_has_come(facts: dict[str, Any], expected: datetime | str) -> None:
+def test_what_a_replica_has_applied(facts: dict[str, Any], expected: datetime | str) -> None:
     found = applied(**facts)
     assert found == expected if isinstance(expected, datetime) else expected in str(found)
 
@@ -118,14 +118,14 @@ def test_one_stopped_channel_holds_everything_back(kinds: list[dict[str, Any]]) 
     assert "stopped" in str(applied(channels=channels))
 
 
-def test_a_heartbeat_counts_more_than_what_channels_say() -> None:
+def test_a_heartbeat_overrides_the_delay_of_channels() -> None:
     beat = NOON - 7 * SECOND
     assert applied(heartbeat=beat, **channel(applying=False)) == beat
     assert "is in the future" in str(applied(heartbeat=NOON + timedelta(hours=8)))
     assert applied(heartbeat=beat, **channel(chained=True)) == beat
 
 
-def test_a_heartbeat_speaks_for_one_channel_only() -> None:
+def test_a_heartbeat_covers_one_channel_only() -> None:
     beat = NOON - 7 * SECOND
     stopped = structs.replace(CHANNEL, name="b", applying=False)
     slow = structs.replace(CHANNEL, name="b", caught_up=False, behind=30 * SECOND)
@@ -164,7 +164,7 @@ def test_owned_gtids() -> None:
     ]
 
 
-def test_whose_gtids() -> None:
+def test_gtid_formats_by_product() -> None:
     assert is_of("mariadb", "0-1-100,5-2-7")
     assert is_of("mysql", "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5:tag:7")
     assert not is_of("mysql", "0-1-100")

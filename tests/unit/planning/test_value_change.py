@@ -1,4 +1,4 @@
-"""What a change of type does to values, and which columns may have swapped their names."""
+"""What a change of type does to values, and which columns may have swapped names."""
 
 import pytest
 
@@ -137,9 +137,7 @@ def test_what_a_change_of_type_does_to_values(before: str, now: str, change: str
         ("varchar(5)", "varchar(3)", "perhaps cut"),
     ],
 )
-def test_a_hash_is_one_of_the_text_that_the_source_shows(
-    before: str, now: str, change: str
-) -> None:
+def test_a_hash_is_of_the_sources_text(before: str, now: str, change: str) -> None:
     hashes = [column("char(64)", source=kind) for kind in (before, now)]
     assert value_change(hashes[0], hashes[1]) == change
     assert value_change(column("char(64)"), hashes[1]) == "same"  # an older version's manifest
@@ -158,7 +156,7 @@ def test_a_hash_is_one_of_the_text_that_the_source_shows(
         ("A b", "a B", set()),
     ],
 )
-def test_columns_that_took_each_others_place(before: str, now: str, names: set[str]) -> None:
+def test_columns_that_swapped_places(before: str, now: str, names: set[str]) -> None:
     def columns(text: str) -> list[Column]:
         return [column("date" if n == "x" else "int", n) for n in text.split()]
 

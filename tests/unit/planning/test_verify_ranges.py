@@ -1,4 +1,4 @@
-"""Which positions were synced, what holds them in the target, and how far both sides agree."""
+"""Which positions were synced, their extents in the target, and how far both sides agree."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -51,7 +51,7 @@ def ids(*ranges: tuple[int, int]) -> list[SyncedRange]:
         ([], 0, 0, []),
     ],
 )
-def test_ranges_are_joined_and_cut(
+def test_ranges_are_merged_and_clipped(
     synced: list[tuple[int, int]],
     verified: int,
     loaded: int,
@@ -62,7 +62,7 @@ def test_ranges_are_joined_and_cut(
     assert synced_ranges(chunks, start, at(loaded)) == ids(*expected)
 
 
-def test_a_walk_counts_when_it_is_over() -> None:
+def test_a_key_scan_counts_once_it_is_finished() -> None:
     bound = Position(NOON)
     half = Position(walk=KeyScan(50, bound))
     assert synced_ranges([chunk(START, half)], START, START) == []
@@ -71,7 +71,7 @@ def test_a_walk_counts_when_it_is_over() -> None:
     assert synced_ranges([chunk(half, bound)], START, bound) == whole
 
 
-def test_text_that_cannot_be_compared_here_is_joined_where_it_meets() -> None:
+def test_ranges_with_text_keys_are_merged_where_they_meet() -> None:
     first, second, third = (Position(NOON, key) for key in ("b", "a", "c"))
     chunks = [chunk(START, first), chunk(first, second), chunk(second, third)]
     assert synced_ranges(chunks, START, third) == [SyncedRange(START, third)]
@@ -114,7 +114,7 @@ def window(start: Position, end: Position) -> Window:
     return Window(part=1, start=start, end=end, predicate="")
 
 
-def test_numbers_are_ordered_alike_on_both_sides() -> None:
+def test_numbers_have_the_same_order_on_both_sides() -> None:
     source = table({"id": "bigint"})
     cursor = Cursor(kind="timestamp", timestamp="update_at", key=("id",))
     assert compared_cursor(source, cursor) == cursor
@@ -125,7 +125,7 @@ def test_numbers_are_ordered_alike_on_both_sides() -> None:
     )
 
 
-def test_text_is_not_so_moments_are_taken_whole() -> None:
+def test_with_text_keys_all_rows_of_a_time_are_compared() -> None:
     source = table({"code": "varchar", "id": "int"})
     cursor = Cursor(kind="timestamp", timestamp="update_at", key=("code", "id"))
     assert compared_cursor(source, cursor).columns == ("update_at",)
@@ -141,7 +141,7 @@ def test_text_is_not_so_moments_are_taken_whole() -> None:
     )
 
 
-def test_on_a_walk_the_key_and_the_cursor_both_count() -> None:
+def test_a_key_scan_is_limited_by_key_and_cursor() -> None:
     source = table({"a": "int", "b": "int"})
     cursor = Cursor(kind="timestamp", timestamp="update_at", key=("a", "b"))
     bound = Position(NOON)

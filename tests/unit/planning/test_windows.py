@@ -1,4 +1,4 @@
-"""Windows tile their range, for any data: told by a database that evaluates their conditions."""
+"""Windows tile their range for any data; a database evaluates their predicates."""
 
 import sqlite3
 from collections import Counter
@@ -89,7 +89,7 @@ def test_every_row_is_in_exactly_one_window(
 
 
 @given(data=rows, start=st.integers(-1, 3), bound=st.integers(0, 3), rows_per_window=sizes)
-def test_a_walk_reads_every_row_of_its_range_once(
+def test_a_key_scan_reads_every_row_of_its_range_once(
     data: list[Row], start: int, bound: int, rows_per_window: int
 ) -> None:
     begin = Position(NOON + timedelta(seconds=start))
@@ -112,14 +112,14 @@ def test_a_walk_reads_every_row_of_its_range_once(
 
 
 @given(data=rows, cut=st.integers(0, 40))
-def test_behind_a_timestamp_lie_all_rows_that_carry_it(data: list[Row], cut: int) -> None:
+def test_a_timestamp_is_after_all_rows_that_have_it(data: list[Row], cut: int) -> None:
     moment = Position(NOON + timedelta(seconds=cut % 4))
     last = Position(NOON + timedelta(seconds=9))
     assert selected(data, predicate(START, moment)) == [r for r in data if r[0] <= cut % 4]
     assert selected(data, predicate(moment, last)) == [r for r in data if r[0] > cut % 4]
 
 
-def test_edges_are_asked_for_one_chunk_ahead_at_most() -> None:
+def test_edges_are_read_at_most_one_chunk_ahead() -> None:
     asked = []
 
     def edges() -> Iterator[Edge]:
@@ -138,7 +138,7 @@ def test_edges_are_asked_for_one_chunk_ahead_at_most() -> None:
     assert asked == [1, 2, 3, 4]
 
 
-def test_one_chunk_if_it_must_be_one() -> None:
+def test_a_single_chunk() -> None:
     edges = [Edge(Position(id=number), 1) for number in range(1, 50)]
     (chunk,) = plan_chunks(
         START, edges, windows_per_chunk=None, most_rows=7, predicate=lambda _a, _b: ""
@@ -169,7 +169,9 @@ def test_gaps_and_overlaps_are_refused() -> None:
     most=st.integers(1, 1_000_000),
     per_chunk=st.integers(1, 16),
 )
-def test_windows_are_alike_and_never_too_large(rows: int, most: int, per_chunk: int) -> None:
+def test_windows_are_of_equal_size_and_never_too_large(
+    rows: int, most: int, per_chunk: int
+) -> None:
     each = even_rows(rows, most_rows=most, windows_per_chunk=per_chunk)
     assert 1 <= each <= most
     assert each >= min(most, 50_000)
@@ -178,14 +180,14 @@ def test_windows_are_alike_and_never_too_large(rows: int, most: int, per_chunk: 
         assert ceil(windows / per_chunk) == ceil(rows / (most * per_chunk))
 
 
-def test_two_windows_share_what_one_could_hold() -> None:
+def test_two_windows_share_the_rows_of_one() -> None:
     assert even_rows(100_000, most_rows=250_000, windows_per_chunk=8) == 50_000
     assert even_rows(2_000_000, most_rows=226_000, windows_per_chunk=8) == 125_000
     assert even_rows(10, most_rows=250_000, windows_per_chunk=8) == 50_000
     assert even_rows(0, most_rows=250_000, windows_per_chunk=8) == 50_000
 
 
-# Keys that are whole numbers
+# Integer keys
 
 
 @given(
@@ -195,16 +197,16 @@ def test_two_windows_share_what_one_could_hold() -> None:
     stride=st.integers(1, 500),
     read=st.none() | st.integers(-4000, 3200),
 )
-def test_numbers_are_cut_evenly(
+def test_numbers_are_split_evenly(
     first: int, count: int, share: float, stride: int, read: int | None
 ) -> None:
-    """Every number lies in one window, none has more than a stride, and only the last has less."""
+    """Every number is in one window of one stride; only the last window may be smaller."""
     numbers = range(first, first + count)
     base = Position(NOON - timedelta(1), 5)
     start = base
     if read is not None:
         start = structs.replace(base, walk=KeyScan(first + read - 1, BOUND))
-    read = max(0, read or 0)  # a walk may stand before all that is left
+    read = max(0, read or 0)  # a key scan may be before all remaining keys
     edges = list(even_edges(numbers, round(count * share), start, BOUND, stride=stride))
     assert edges[-1].end == BOUND
     assert not any(edge.counted or edge.may_exceed(stride) for edge in edges)
@@ -217,16 +219,16 @@ def test_numbers_are_cut_evenly(
     assert left or read >= count
 
 
-def test_numbers_are_cut_only_where_few_are_left_out() -> None:
+def test_only_dense_numbers_are_split() -> None:
     assert is_dense(range(1, 101), 50)
     assert not is_dense(range(1, 101), 49)
     assert not is_dense(range(-(2**63), 2**64), 10**12)
 
 
-# Positions on a walk
+# Positions during a key scan
 
 
-def test_a_walk_lies_between_its_start_and_its_bound() -> None:
+def test_a_key_scan_is_between_its_start_and_its_bound() -> None:
     early, late = Position(walk=KeyScan(5, BOUND)), Position(walk=KeyScan(9, BOUND))
     ordered = [START, early, late, BOUND]
     for i, left in enumerate(ordered):
@@ -236,16 +238,16 @@ def test_a_walk_lies_between_its_start_and_its_bound() -> None:
     assert early.compare(Position(walk=KeyScan(7, Position(NOON + timedelta(1))))) is None
 
 
-def test_a_walk_survives_json() -> None:
+def test_a_key_scan_survives_json() -> None:
     for position in (START, BOUND, Position(NOON, 3, KeyScan(("a", 7), BOUND))):
         assert msgspec.json.decode(msgspec.json.encode(position), type=Position) == position
     assert msgspec.json.encode(BOUND) == b'{"timestamp":"2025-08-04T12:00:00Z"}'
 
 
-def test_what_a_worker_may_not_be_able_to_hold_is_streamed() -> None:
+def test_windows_that_may_be_too_large_are_streamed() -> None:
     edges = [
         Edge(Position(id=1), 100),
-        Edge(Position(id=2), 101),  # more than wanted, because they tie
+        Edge(Position(id=2), 101),  # over the limit, because of ties
         Edge(Position(id=3), 5, counted=False),
         Edge(Position(id=4), 5, counted=False, most=100),
         Edge(Position(id=5), 5, counted=False, most=101),

@@ -1,4 +1,4 @@
-"""A lake that ignores conditions is found out before anything is committed to it."""
+"""A lake that ignores conditional writes is refused before anything is committed."""
 
 from datetime import UTC, datetime
 
@@ -15,21 +15,21 @@ TABLE = TableName("PROD", "s", "t")
 
 
 class IgnoresAbsence(MemoryObjectStore):
-    """Takes `If-None-Match` for a remark."""
+    """Ignores `If-None-Match`."""
 
     def put_if_absent(self, key: str, data: bytes) -> str:
         return self.put(key, data)
 
 
 class IgnoresTags(MemoryObjectStore):
-    """Takes `If-Match` for a remark."""
+    """Ignores `If-Match`."""
 
     def put_if_match(self, key: str, data: bytes, etag: str) -> str:
         return self.put(key, data)
 
 
 class Counting(MemoryObjectStore):
-    """Counts what is written only if it is absent."""
+    """Counts calls of `put_if_absent`."""
 
     writes = 0
 
@@ -50,16 +50,16 @@ def test_a_lake_that_ignores_conditions_is_refused(
     assert [info.key for info in objects.list_objects("")] == []
 
 
-def test_a_lake_is_probed_once() -> None:
+def test_a_lake_is_tested_once() -> None:
     objects = Counting()
     for _ in range(2):
         check_conditional_writes(objects, lambda: datetime(2026, 1, 1, tzinfo=UTC), "me@here")
-    assert objects.writes == 2  # one that succeeds, and one that must not
+    assert objects.writes == 2  # one that succeeds, and one that must fail
     assert [info.key for info in objects.list_objects("")] == [lake_layout.PROBED]
 
 
 @pytest.mark.parametrize("left", [b"", b"{}", b'{"lake": "another", "by": "x"}'])
-def test_what_is_known_of_another_lake_counts_for_nothing(left: bytes) -> None:
+def test_a_result_for_another_lake_is_ignored(left: bytes) -> None:
     objects = Counting()
     objects.put(lake_layout.PROBED, left)
     check_conditional_writes(objects, lambda: datetime(2026, 1, 1, tzinfo=UTC), "me@here")

@@ -1,4 +1,4 @@
-"""Whatever bytes lie where state is kept: a damaged document is one, and nothing worse."""
+"""Any bytes in place of a state document are reported as damage, and nothing worse."""
 
 import json
 from contextlib import suppress
@@ -42,7 +42,7 @@ damaged = pytest.mark.parametrize("data", DAMAGED.values(), ids=DAMAGED.keys())
 
 
 def prepare(objects: ObjectStore) -> WatermarkStore:
-    """A table with two chunks, seen by a run that has read nothing yet."""
+    """Commit two chunks, and return the store of a run that has read nothing yet."""
     store = open_store(objects)
     land(store, rows=10, name="first")
     land(store, rows=20, name="second")
@@ -50,7 +50,7 @@ def prepare(objects: ObjectStore) -> WatermarkStore:
 
 
 @damaged
-def test_a_damaged_copy_gives_way_to_the_next(data: bytes) -> None:
+def test_a_damaged_copy_is_skipped(data: bytes) -> None:
     objects = MemoryObjectStore()
     store = prepare(objects)
     before = store.get(TABLE, write_back=False)
@@ -64,7 +64,7 @@ def test_a_damaged_copy_gives_way_to_the_next(data: bytes) -> None:
 
 
 @damaged
-def test_no_other_document_stops_anything(data: bytes) -> None:
+def test_other_damaged_documents_stop_nothing(data: bytes) -> None:
     objects = MemoryObjectStore()
     store = prepare(objects)
     objects.put(lake_layout.lease(TABLE), data)
@@ -77,7 +77,7 @@ def test_no_other_document_stops_anything(data: bytes) -> None:
 
 
 @damaged
-def test_what_has_no_copy_is_named(data: bytes) -> None:
+def test_damage_without_a_copy_is_reported(data: bytes) -> None:
     objects = MemoryObjectStore()
     store = prepare(objects)
     head = max(store.log.heads(TABLE))
@@ -90,18 +90,18 @@ def test_what_has_no_copy_is_named(data: bytes) -> None:
 
 
 @damaged
-def test_an_older_watermark_is_named(data: bytes) -> None:
+def test_a_damaged_legacy_watermark_is_reported(data: bytes) -> None:
     objects = MemoryObjectStore()
     objects.put("watermarks/shop.orders.json", data)
     if data.startswith(b'{"revision": 1,'):
-        assert open_store(objects).get(TABLE) is None  # JSON, and without a position
+        assert open_store(objects).get(TABLE) is None  # valid JSON without a position
         return
     with pytest.raises(CorruptDocument, match=r"watermarks/shop\.orders\.json"):
         open_store(objects).get(TABLE)
 
 
 @pytest.mark.parametrize("depth", [200, 900])
-def test_depth_that_is_read_but_not_shown(depth: int) -> None:
+def test_deeply_nested_documents(depth: int) -> None:
     objects = MemoryObjectStore()
     value = b"[" * depth + b"]" * depth
     for key in ("last_id", "updated_at", "last_mysql_data_timestamp"):
@@ -133,7 +133,7 @@ PLACES = [
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_a_time_outside_of_the_calendar_is_damage(moment: str) -> None:
+def test_a_time_out_of_range_is_damage(moment: str) -> None:
     objects = MemoryObjectStore()
     before = prepare(objects).get(TABLE, write_back=False)
     data = objects.get(lake_layout.primary(TABLE)).data
@@ -172,7 +172,7 @@ COMMANDS = ["list", "get -t shop.orders", "validate", "history -t shop.orders", 
 
 
 @pytest.mark.parametrize("name", ["deep lists", "deep objects", "not UTF-8", "half a character"])
-def test_every_command_answers_in_lines(
+def test_no_command_fails_with_a_traceback(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     objects = LocalObjectStore(str(tmp_path / "lake"))

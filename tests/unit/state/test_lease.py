@@ -1,4 +1,4 @@
-"""One run at a time works on a table, and whoever lost its lease knows."""
+"""Only one run at a time works on a table, and a run notices that it lost its lease."""
 
 import os
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ class Clock:
 
 
 class Beats(MemoryObjectStore):
-    """Tells when a lease was renewed, and fails when told to."""
+    """Waits for renewals of a lease, and injects faults."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -107,7 +107,7 @@ def test_a_held_lease_is_refused_and_says_who_holds_it(clock: Clock, taken: list
     take(objects, clock, taken, session="second", table=OTHER)
 
 
-def test_of_many_takers_at_once_exactly_one_gets_it(clock: Clock, taken: list[Lease]) -> None:
+def test_exactly_one_of_many_concurrent_runs_gets_it(clock: Clock, taken: list[Lease]) -> None:
     objects = MemoryObjectStore()
     barrier = Barrier(16)
     refused: list[str] = []
@@ -129,7 +129,7 @@ def test_of_many_takers_at_once_exactly_one_gets_it(clock: Clock, taken: list[Le
     taken[0].check()
 
 
-def test_it_runs_out_by_the_clock(clock: Clock, taken: list[Lease]) -> None:
+def test_it_expires_by_the_clock(clock: Clock, taken: list[Lease]) -> None:
     objects = MemoryObjectStore()
     first = take(objects, clock, taken)
     clock.advance(LONG - 1)
@@ -157,9 +157,7 @@ def test_the_heartbeat_renews_it(clock: Clock, taken: list[Lease]) -> None:
     assert document.expires_at == clock() + timedelta(seconds=SHORT)
 
 
-def test_one_that_is_overtaken_notices_and_gives_nothing_away(
-    clock: Clock, taken: list[Lease]
-) -> None:
+def test_a_lost_lease_is_noticed_and_not_released(clock: Clock, taken: list[Lease]) -> None:
     objects = Beats()
     notices: list[Notice] = []
     first = take(objects, clock, taken, seconds=SHORT, notices=notices)
@@ -205,13 +203,13 @@ def test_there_is_nothing_to_break(clock: Clock) -> None:
     assert read_lease(objects, TABLE) is None
 
 
-def test_a_damaged_lease_holds_nobody_off(clock: Clock, taken: list[Lease]) -> None:
+def test_a_corrupt_lease_counts_as_free(clock: Clock, taken: list[Lease]) -> None:
     objects = MemoryObjectStore()
     objects.put(lake_layout.lease(TABLE), b"not a lease")
     take(objects, clock, taken).check()
 
 
-def test_faults_of_the_store_end_a_lease_only_when_time_does(
+def test_storage_faults_do_not_end_a_lease_before_it_expires(
     clock: Clock, taken: list[Lease]
 ) -> None:
     objects = Beats()
@@ -227,9 +225,7 @@ def test_faults_of_the_store_end_a_lease_only_when_time_does(
     assert "lease not renewed: no answer" in [notice.message for notice in notices]
 
 
-def test_a_renewal_whose_answer_was_lost_does_not_cost_the_lease(
-    clock: Clock, taken: list[Lease]
-) -> None:
+def test_a_renewal_with_a_lost_response_keeps_the_lease(clock: Clock, taken: list[Lease]) -> None:
     objects = Beats()
     notices: list[Notice] = []
     lease = take(objects, clock, taken, seconds=SHORT, notices=notices)
@@ -260,7 +256,7 @@ def test_a_lease_that_cannot_be_released_is_reported(clock: Clock, taken: list[L
     assert "lease not released, it expires at 2025-08-01T01:00:00Z" in notices[0].message
 
 
-def test_breaking_a_lease_wins_over_a_heartbeat_that_comes_in_between(
+def test_breaking_a_lease_wins_over_a_concurrent_heartbeat(
     clock: Clock, taken: list[Lease]
 ) -> None:
     class RenewedInBetween(MemoryObjectStore):
@@ -281,14 +277,12 @@ def test_breaking_a_lease_wins_over_a_heartbeat_that_comes_in_between(
 
 
 def hold(gate: Connection) -> None:
-    """Name this process, and live until told otherwise."""
+    """Print this process's identity, and wait for the parent to end it."""
     gate.send(this_process())
     gate.recv()
 
 
-def test_the_lease_of_a_process_that_has_ended_holds_nobody_off(
-    clock: Clock, taken: list[Lease]
-) -> None:
+def test_the_lease_of_a_dead_process_is_free(clock: Clock, taken: list[Lease]) -> None:
     gate, theirs = processes.pipe()
     process = processes.start(hold, theirs)
     name = gate.recv()
@@ -309,7 +303,7 @@ def test_the_lease_of_a_process_that_has_ended_holds_nobody_off(
     assert first.number == 1
 
 
-def test_a_process_that_is_not_shown_to_us_is_not_taken_for_dead(
+def test_a_hidden_process_does_not_count_as_dead(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     machine, _, rest = this_process().rpartition("/")

@@ -1,4 +1,4 @@
-"""Processes are told apart, and the dead from the living."""
+"""Processes have unique names, and dead ones are detected."""
 
 import os
 import subprocess
@@ -32,12 +32,12 @@ def test_a_process_is_dead_once_it_ended_even_unreaped() -> None:
     assert is_dead(name)
 
 
-def test_a_number_that_is_used_again_is_another_process() -> None:
+def test_a_reused_pid_is_another_process() -> None:
     machine, _, rest = this_process().rpartition("/")
     pid, _, started = rest.partition(":")
     assert is_dead(f"{machine}/{pid}:{int(started) - 1}")
 
 
-def test_processes_of_other_machines_are_never_called_dead() -> None:
+def test_processes_of_other_machines_never_count_as_dead() -> None:
     assert not is_dead("")
     assert not is_dead("some-other-boot/pid:[1]/1:1")

@@ -1,4 +1,4 @@
-"""A lake in a folder: names of any length, and files that are the owner's alone."""
+"""A lake in a local folder: names of any length, and private files."""
 
 import io
 import os
@@ -48,7 +48,7 @@ def seen(objects: ObjectStore, prefix: str) -> list[object]:
     return [[info.key for info in found], objects.list_folders(prefix)]
 
 
-def test_a_table_of_any_name_has_a_state(tmp_path: Path) -> None:
+def test_any_table_name_can_be_stored(tmp_path: Path) -> None:
     objects = LocalObjectStore(str(tmp_path / "lake"))
     store = open_store(objects)
     names = [("..", ".."), ("../..", "a/b"), (".", "x\\y"), ("d", "T"), ("d", "t"), ("-", " .")]
@@ -67,7 +67,9 @@ def test_a_table_of_any_name_has_a_state(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["lake"]
 
 
-PARTS = st.sampled_from(["a", "b", "-", "x" * 249, "x" * 250, "x" * 255])  # none of ours has a `~`
+PARTS = st.sampled_from(
+    ["a", "b", "-", "x" * 249, "x" * 250, "x" * 255]
+)  # our names never contain a `~`
 LONG_PARTS = st.builds(
     lambda n, c, end: "x" * n + c + end, st.integers(245, 760), st.sampled_from("-./a"), PARTS
 )
@@ -76,7 +78,7 @@ KEYS = st.lists(PARTS | LONG_PARTS, min_size=1, max_size=3).map("/".join)
 
 @settings(max_examples=60)
 @given(st.lists(KEYS, min_size=1, max_size=6))
-def test_long_names_are_listed_as_any_store_does(
+def test_long_names_are_listed_as_in_other_stores(
     tmp_path_factory: pytest.TempPathFactory, keys: list[str]
 ) -> None:
     local = LocalObjectStore(str(tmp_path_factory.mktemp("lake")))
@@ -84,7 +86,7 @@ def test_long_names_are_listed_as_any_store_does(
     ours = [key for key in keys if "//" not in key and not any(p[0] == "." for p in key.split("/"))]
     for key in ours:
         if any(key.startswith(f"{other}/") or other.startswith(f"{key}/") for other in ours):
-            continue  # an object and a folder of one name are not for a file system
+            continue  # a file system cannot have an object and a folder of the same name
         local.put(key, key.encode())
         memory.put(key, key.encode())
     for prefix in {"", *(f"{key.partition('/')[0]}/" for key in ours if "/" in key)}:
@@ -95,7 +97,7 @@ def test_long_names_are_listed_as_any_store_does(
     assert list(local.list_objects("")) == []
 
 
-def test_data_files_of_long_names_are_found_by_all(tmp_path: Path) -> None:
+def test_data_files_with_long_names_are_found(tmp_path: Path) -> None:
     key = f"{lake_layout.data_files(LONG)}a.parquet"
     file = open_files(LakeSettings(url=str(tmp_path)))(key)
     file.write(b"data")
@@ -123,7 +125,7 @@ def write_some(lake: Path) -> None:
 
 
 @pytest.mark.usefixtures("umask")
-def test_a_new_lake_is_its_owners(tmp_path: Path) -> None:
+def test_a_new_lake_is_private(tmp_path: Path) -> None:
     write_some(tmp_path / "new" / "lake")
     found = modes(tmp_path / "new")
     assert {mode for name, mode in found.items() if "/" not in name} == {0o700}
@@ -141,7 +143,7 @@ def test_a_new_lake_is_its_owners(tmp_path: Path) -> None:
         (0o777, 0o775, 0o664),
     ],
 )
-def test_who_may_enter_a_lake_may_read_it(
+def test_new_files_inherit_the_lakes_permissions(
     root: int, folders: int, files: int, tmp_path: Path
 ) -> None:
     lake = tmp_path / "lake"
@@ -159,7 +161,7 @@ def test_who_may_enter_a_lake_may_read_it(
 
 
 @pytest.mark.usefixtures("umask")
-def test_a_new_database_is_its_owners(tmp_path: Path) -> None:
+def test_a_new_database_is_private(tmp_path: Path) -> None:
     path = tmp_path / "warehouse.duckdb"
     objects = MemoryObjectStore()
     DuckdbTarget(str(path), objects, local_root=None).close()
@@ -170,8 +172,8 @@ def test_a_new_database_is_its_owners(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("folder", ["lake", "la[k]e", "la*"])
-def test_a_name_is_no_pattern(folder: str, tmp_path: Path) -> None:
-    """An older system's file may be called like a pattern that fits others."""
+def test_a_name_is_not_a_glob_pattern(folder: str, tmp_path: Path) -> None:
+    """An older system's file may have a name that is a pattern matching others."""
     objects = LocalObjectStore(str(tmp_path / folder))
     for name, number in (("part-*", 1), ("part-2", 2), ("part-[2]", 3), ("part-?", 4)):
         sink = io.BytesIO()
@@ -186,17 +188,17 @@ def test_a_name_is_no_pattern(folder: str, tmp_path: Path) -> None:
     target.close()
 
 
-def test_a_key_that_s3_does_not_take_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_too_long_for_s3_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     use_test_keys(monkeypatch)
     store = S3ObjectStore("bucket", "p" * 20, endpoint="http://127.0.0.1:1")
     table = TableName("A", CJK[:45] + CJK[:19], CJK[:45] + CJK[:19])
     with pytest.raises(StorageError, match=r"has 1,\d\d\d bytes; S3 allows at most 1,024"):
         store.put(lake_layout.primary(table), b"")
-    with pytest.raises(StorageUnavailable):  # it is tried, and nobody is there
+    with pytest.raises(StorageUnavailable):  # the request is sent, but there is no server
         store.put(lake_layout.primary(LONG), b"")
 
 
-def test_the_program_writes_for_its_owner_alone(tmp_path: Path) -> None:
+def test_the_program_writes_private_files(tmp_path: Path) -> None:
     script = "import os, sys; os.umask(0); sys.argv[1:] = ['--version']\n"
     script += "import atexit; atexit.register(lambda: print(oct(os.umask(0))))\n"
     script += "from floodmark.cli.main import main; main()"

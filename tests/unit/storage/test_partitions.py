@@ -1,4 +1,4 @@
-"""The lake in every partition of AWS: its requests go where AWS's own library sends them."""
+"""The lake uses the same endpoint as boto3 in every AWS partition."""
 
 from datetime import timedelta
 
@@ -25,7 +25,9 @@ REGIONS = [
 
 
 @pytest.mark.parametrize("region", REGIONS)
-def test_the_lake_is_reached_in_its_partition(monkeypatch: pytest.MonkeyPatch, region: str) -> None:
+def test_the_lake_uses_the_endpoint_of_its_partition(
+    monkeypatch: pytest.MonkeyPatch, region: str
+) -> None:
     use_test_keys(monkeypatch)
     # boto3 has an older name for this region.
     place = "https://lake.s3.us-east-1.amazonaws.com"

@@ -1,4 +1,4 @@
-"""Trying again: how often, how long in between, and what a repeated write makes of a conflict."""
+"""Retries: how often, how long to wait, and conflicts of retried writes."""
 
 from collections.abc import Callable, Iterator
 from random import Random
@@ -27,13 +27,13 @@ def unreachable(_: Callable[[], str]) -> str:
 
 
 def answer_lost(write: Callable[[], str]) -> str:
-    """The write happens and nobody hears of it."""
+    """The write succeeds, but its response is lost."""
     write()
     raise StorageUnavailable("no answer")
 
 
 class ScriptedStore(MemoryObjectStore):
-    """A store whose requests meet the given faults, one after the other."""
+    """A store that injects the given faults, one per request."""
 
     def __init__(self, *faults: Fault) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ class ScriptedStore(MemoryObjectStore):
 
 
 class Sleeps(list[float]):
-    """Waits that are noted and not waited."""
+    """Records waits instead of sleeping."""
 
     def __call__(self, seconds: float) -> None:
         self.append(seconds)
@@ -86,7 +86,7 @@ def retrying(store: ObjectStore, *, tries: int = 3, sleeps: Sleeps | None = None
 
 
 def sure(store: MemoryObjectStore) -> MemoryObjectStore:
-    """The same objects, looked at without faults."""
+    """Return the same objects without faults."""
     direct = MemoryObjectStore()
     direct._objects = store._objects
     return direct
@@ -122,7 +122,7 @@ def test_tries_are_counted(method: str, tries: int) -> None:
 
 
 @pytest.mark.parametrize("error", [ObjectNotFound, WriteConflict, AccessDenied, StorageError])
-def test_other_errors_are_not_tried_again(error: type[StorageError]) -> None:
+def test_other_errors_are_not_retried(error: type[StorageError]) -> None:
     def refuse(_: Callable[[], str]) -> str:
         raise error("no")
 
@@ -144,7 +144,7 @@ def test_a_wait_has_bounds(first: float, most: float, failures: int, seed: int) 
         assert pause <= first * 2 ** (failures - 1)
 
 
-def test_waits_double_up_to_the_most() -> None:
+def test_waits_double_up_to_the_maximum() -> None:
     backoff = Backoff(10, first_seconds=0.1, most_seconds=2.0)
 
     class Longest(Random):
@@ -164,7 +164,7 @@ def test_waits_are_spread_over_the_whole_range() -> None:
     assert sum(waits) / len(waits) == pytest.approx(0.5, abs=0.03)
 
 
-def test_writers_do_not_wait_in_step() -> None:
+def test_writers_wait_for_different_times() -> None:
     backoff = Backoff()
     one, other = Random(1), Random(2)
     assert [backoff.pause(n, one) for n in (1, 2)] != [backoff.pause(n, other) for n in (1, 2)]
@@ -173,20 +173,20 @@ def test_writers_do_not_wait_in_step() -> None:
 # Writes that may have happened
 
 
-def test_lost_answer_of_a_create_is_success() -> None:
+def test_lost_response_of_a_create_is_success() -> None:
     store = ScriptedStore(answer_lost)
     etag = retrying(store).put_if_absent("a", b"ours")
     assert sure(store).get("a") == StoredObject(b"ours", etag)
 
 
-def test_lost_answer_of_a_replacement_is_success() -> None:
+def test_lost_response_of_a_replacement_is_success() -> None:
     store = ScriptedStore(answer_lost)
     before = sure(store).put("a", b"before")
     etag = retrying(store).put_if_match("a", b"ours", before)
     assert sure(store).get("a") == StoredObject(b"ours", etag)
 
 
-def test_two_lost_answers_are_success_too() -> None:
+def test_two_lost_responses_are_success() -> None:
     store = ScriptedStore(answer_lost, unreachable)
     retrying(store).put_if_absent("a", b"ours")
     assert sure(store).get("a").data == b"ours"
@@ -207,11 +207,11 @@ def test_same_content_without_doubt_is_a_conflict() -> None:
         retrying(store).put_if_absent("a", b"same")
     with pytest.raises(WriteConflict):
         retrying(store).put_if_match("a", b"same", "stale")
-    assert store.requests == 2  # nobody looked at what is there
+    assert store.requests == 2  # the stored object was not read
 
 
 @pytest.mark.parametrize("fault", [answer_lost, unreachable])
-def test_object_deleted_meanwhile_is_a_conflict(fault: Fault) -> None:
+def test_object_deleted_in_the_meantime_is_a_conflict(fault: Fault) -> None:
     store = ScriptedStore(fault)
     before = sure(store).put("a", b"before")
 
@@ -225,8 +225,8 @@ def test_object_deleted_meanwhile_is_a_conflict(fault: Fault) -> None:
         sure(store).get("a")
 
 
-def test_look_that_fails_is_one_of_the_tries() -> None:
-    # write lost · conflict, look fails · conflict, look
+def test_a_failed_read_counts_as_a_try() -> None:
+    # response lost · conflict, read fails · conflict, read
     store = ScriptedStore(answer_lost, lambda request: request(), unreachable)
     retrying(store, tries=3).put_if_absent("a", b"ours")
     assert store.requests == 5
@@ -235,15 +235,15 @@ def test_look_that_fails_is_one_of_the_tries() -> None:
         retrying(store, tries=2).put_if_absent("a", b"ours")
 
 
-def test_uncertain_to_the_end_is_unavailable() -> None:
+def test_an_uncertain_write_is_unavailable() -> None:
     store = ScriptedStore(*[unreachable] * 2, answer_lost)
     with pytest.raises(StorageUnavailable):
         retrying(store).put_if_absent("a", b"ours")
-    assert sure(store).get("a").data == b"ours"  # which is why it is called uncertain
+    assert sure(store).get("a").data == b"ours"  # the last write did happen
 
 
 @given(st.lists(st.sampled_from([unreachable, answer_lost]), max_size=6), st.booleans())
-def test_whatever_is_lost_the_answer_is_true(faults: list[Fault], create: bool) -> None:
+def test_the_result_is_right_whatever_is_lost(faults: list[Fault], create: bool) -> None:
     store = ScriptedStore(*faults)
     patient = retrying(store, tries=7)
     if create:
@@ -262,7 +262,7 @@ def test_whatever_is_lost_the_answer_is_true(faults: list[Fault], create: bool) 
     page_size=st.integers(1, 7),
     faults=st.lists(st.sampled_from([unreachable, lambda request: request()]), max_size=12),
 )
-def test_broken_listing_has_neither_gaps_nor_repeats(
+def test_a_failed_listing_has_no_gaps_or_repeats(
     count: int, page_size: int, faults: list[Fault]
 ) -> None:
     store = ScriptedStore(*faults)
@@ -274,7 +274,7 @@ def test_broken_listing_has_neither_gaps_nor_repeats(
     assert found == expected
 
 
-def test_listing_counts_its_tries_anew_after_progress() -> None:
+def test_progress_resets_the_tries_of_a_listing() -> None:
     def passing(request: Callable[[], str]) -> str:
         return request()
 
