@@ -49,7 +49,7 @@ def edit(it: Pipeline, old: str, new: str) -> None:
         ("redshift", ["OID", "ctid", "insertxid", "deletexid", "xmin"]),
     ],
 )
-@pytest.mark.follows_hint("exclude it: 'exclude:")
+@pytest.mark.follows_hint("exclude it: 'exclude:", "leave it out: 'exclude:")
 def test_names_that_a_target_keeps_for_itself(
     pipeline: New,
     kind: str,

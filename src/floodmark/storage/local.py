@@ -180,7 +180,7 @@ class LocalObjectStore(ObjectStore):
                 raise AccessDenied(message, hint="check the folder's owner and mode") from error
             if error.errno in _PASSING:
                 raise StorageUnavailable(message) from error
-            hint = "free some disk space" if error.errno in _FULL else None
+            hint = "make room on the disk" if error.errno in _FULL else None
             raise StorageError(message, hint=hint) from error
 
 

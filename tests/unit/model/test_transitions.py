@@ -415,7 +415,7 @@ def test_loading_cannot_overtake_extraction_or_go_back() -> None:
             ),
         )
 
-    with pytest.raises(IllegalTransition, match="only 1-2 extracted"):
+    with pytest.raises(IllegalTransition, match="only 1-2 is extracted"):
         load(3)
     load(2)
     with pytest.raises(IllegalTransition, match="cannot go back"):
