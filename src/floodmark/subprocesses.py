@@ -1,4 +1,4 @@
-"""Child processes that never outlive us."""
+"""Start child processes that never outlive this one."""
 
 import os
 import sys
@@ -6,11 +6,10 @@ from collections.abc import Sequence
 
 LOOPBACK = "127.0.0.1"
 
-# Runs between fork and exec of the child: Linux then kills it when the thread that forked it ends,
-# however that comes about. It is a program of its own and not a `preexec_fn`, because Python code
-# in the child of a process with threads may deadlock (and warns since 3.12). The parent may have
-# died before the signal was ordered: hence the second look. Python ignores SIGPIPE and SIGXFSZ,
-# and the child would inherit that.
+# Runs between fork and exec of the child: Linux then kills it when the thread that forked it ends
+# for any reason. A separate program, not a `preexec_fn`: Python code in the child of a process with
+# threads may deadlock (and warns since 3.12). It checks the parent again, which may have died
+# before prctl. Python ignores SIGPIPE and SIGXFSZ, and the child would inherit that.
 _DIE_WITH_PARENT = """
 import ctypes, os, signal, sys
 PR_SET_PDEATHSIG = 1
@@ -25,9 +24,9 @@ os.execv(sys.argv[2], sys.argv[2:])
 
 
 def guarded(command: Sequence[str]) -> list[str]:
-    """The command, so that on Linux it dies with the thread that starts it.
+    """Wrap a command so that on Linux it dies with the thread that starts it.
 
-    It begins with the absolute path of a program.
+    The command must start with the absolute path of a program.
     """
     if sys.platform != "linux":
         return list(command)

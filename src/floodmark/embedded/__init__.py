@@ -1,1 +1,1 @@
-"""Real servers that Floodmark starts for itself, for tests and the demo."""
+"""Real servers, started as child processes for tests and the demo."""

@@ -1,4 +1,4 @@
-"""A private MariaDB on a free loopback port, with a data folder of its own."""
+"""A private MariaDB server on a free loopback port."""
 
 import getpass
 import os
@@ -19,14 +19,14 @@ from floodmark.subprocesses import LOOPBACK
 
 _USER = "floodmark"
 
-# What the kernel holds of a socket's path, including the closing zero byte.
+# The kernel's limit for a socket path, including the terminating NUL.
 _SOCKET_PATH_BYTES = 108
 
-# Debian keeps the server where an ordinary user's PATH does not look.
+# Debian installs the server outside an ordinary user's PATH.
 _MORE_PATH = "/usr/sbin:/usr/local/sbin"
 
-# Small and quick. A killed server loses nothing with flush_log_at_trx_commit=2: only a crash of
-# the whole machine would.
+# Small and fast. With flush_log_at_trx_commit=2 a killed server loses nothing; only a crash of the
+# whole machine would.
 _OPTIONS: Mapping[str, str] = {
     "bind-address": LOOPBACK,
     "character-set-server": "utf8mb4",
@@ -41,10 +41,10 @@ _OPTIONS: Mapping[str, str] = {
 
 
 class PrivateMariaDB:
-    """A MariaDB server of our own; `options` are server options such as `default_time_zone`.
+    """A private MariaDB server; `options` are server options such as `default_time_zone`.
 
-    Everything lives in `folder`, and a later start with the same folder finds its data again.
-    The port is chosen anew for each object but stays over `restart`.
+    All data is in `folder`, and a later start with the same folder reuses it. Each object has its
+    own port, which `restart` keeps.
     """
 
     user = _USER
@@ -66,7 +66,7 @@ class PrivateMariaDB:
 
     @property
     def password(self) -> str:
-        """The password of `user`, made up when the folder is first used."""
+        """The password of `user`, generated when the folder is first used."""
         path = self.folder / "password"
         if not path.exists():
             self._make_folder()
@@ -80,21 +80,21 @@ class PrivateMariaDB:
         return self._server.pid if self._server else None
 
     def start(self) -> None:
-        """Start the server, and make its data folder if there is none yet."""
+        """Start the server; create its data folder if needed."""
         if self._server is None:
             self._install()
             self._server = ServerProcess("mariadb", self._command(), self.folder, self._is_ready)
         self._server.start()
 
     def stop(self) -> None:
-        """Shut the server down in order."""
+        """Shut the server down cleanly."""
         if self._server is not None:
             self._server.stop()
-            self._server = None  # its command names a socket that the next line may remove
+            self._server = None  # its command uses a socket that the next line may remove
         self._remove_socket_folder()
 
     def kill(self) -> None:
-        """End the server at once, as a crash would."""
+        """Kill the server, as in a crash."""
         if self._server is not None:
             self._server.kill()
 
@@ -142,21 +142,21 @@ class PrivateMariaDB:
             self._socket_folder = None
 
     def _make_folder(self) -> None:
-        # Whoever reaches the socket is root in the database: keep other users of the machine out.
+        # Access to the socket is root access to the database: keep other users out.
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def _install(self) -> None:
         if self._data.exists():
             return
         self._make_folder()
-        # Made beside its place and then moved: an interrupted installation is never mistaken for
-        # a finished one.
+        # Install into a temporary folder and rename it: an interrupted installation never looks
+        # complete.
         unfinished = Path(tempfile.mkdtemp(prefix="unfinished-", dir=self.folder))
         command = [
             _find("mariadb-install-db"),
             "--no-defaults",
             f"--datadir={unfinished}",
-            # A server that starts removes the temporary tables that it finds, whosever they are.
+            # A starting server removes all temporary tables it finds, even of other servers.
             f"--tmpdir={self._socket.parent}",
             "--auth-root-authentication-method=normal",
             "--skip-name-resolve",
@@ -188,7 +188,7 @@ class PrivateMariaDB:
         return [_find("mariadbd"), "--no-defaults", *settings, *user_option()]
 
     def _write_first_statements(self) -> Path:
-        """Statements that the server runs before it lets anybody in; harmless when repeated."""
+        """Write the statements that the server runs before it accepts connections; idempotent."""
         account = f"'{_USER}'@'{LOOPBACK}'"
         path = self.folder / "first.sql"
         path.touch(mode=0o600)
@@ -198,7 +198,7 @@ class PrivateMariaDB:
 
     def _account_statements(self, account: str) -> tuple[str, ...]:
         return (
-            # Root has no password, so it must only come in through the socket.
+            # Root has no password, so allow it only through the socket.
             "DELETE FROM mysql.global_priv WHERE User IN ('', 'root') AND Host <> 'localhost'",
             "FLUSH PRIVILEGES",
             f"CREATE USER IF NOT EXISTS {account} IDENTIFIED BY '{self.password}'",
@@ -206,7 +206,7 @@ class PrivateMariaDB:
         )
 
     def _is_ready(self) -> bool:
-        # PyMySQL leaks its socket when nobody listens, so look with one of our own first.
+        # PyMySQL leaks its socket if the connection is refused, so probe with our own first.
         try:
             with socket.socket(socket.AF_UNIX) as probe:
                 probe.connect(str(self._socket))
@@ -220,12 +220,12 @@ def _find(program: str) -> str:
     path = shutil.which(program, path=f"{os.environ.get('PATH', os.defpath)}:{_MORE_PATH}")
     if path is None:
         raise FloodmarkError(
-            f"{program} is not on this machine",
-            hint="Install MariaDB, on Debian: apt install mariadb-server",
+            f"{program} is not installed",
+            hint="install MariaDB, on Debian: apt install mariadb-server",
         )
     return path
 
 
 def user_option() -> list[str]:
-    """Name the user to run as: without it, the server refuses to run as root."""
+    """Return the user option, without which the server refuses to run as root."""
     return [f"--user={getpass.getuser()}"] if os.geteuid() == 0 else []

@@ -1,4 +1,4 @@
-"""A server as a child process: free ports, a log, a readiness probe, a sure end."""
+"""Run a server as a child process, with a log file and a readiness probe."""
 
 import os
 import secrets
@@ -16,8 +16,8 @@ from typing import Self
 from floodmark.errors import FloodmarkError
 from floodmark.subprocesses import LOOPBACK, guarded
 
-# Below 32768, where Linux takes the ports of outgoing connections from: such a connection could
-# otherwise sit on a port between our choosing it and the server's binding it, or during a restart.
+# Below 32768, where Linux allocates ports of outgoing connections: such a connection could
+# otherwise take a port before the server binds it, or during a restart.
 _PORTS = range(15000, 32000)
 
 _POLL_SECONDS = 0.02
@@ -25,7 +25,7 @@ _LOG_TAIL_BYTES = 4000
 
 
 def free_ports(count: int) -> list[int]:
-    """Choose different loopback ports that nobody listens on."""
+    """Choose distinct loopback ports that are free."""
     ports: list[int] = []
     with ExitStack() as held:
         while len(ports) < count:
@@ -38,10 +38,10 @@ def free_ports(count: int) -> list[int]:
 
 
 class ServerProcess:
-    """A server that runs as our child, logs to a file in its folder and never outlives us.
+    """A server as our child process, which logs to a file in its folder and never outlives us.
 
-    `command` begins with the absolute path of a program, which runs inside `folder`. `ready` is
-    asked again and again after the start until it returns true.
+    `command` starts with the absolute path of a program, which runs in `folder`. `ready` is polled
+    after the start until it returns true.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class ServerProcess:
         return self._process.pid if self._process and self._process.poll() is None else None
 
     def start(self) -> None:
-        """Start the server and wait until it is ready; does nothing if it is running."""
+        """Start the server and wait until it is ready; do nothing if it is running."""
         if self.pid is not None:
             return
         launched: Future[subprocess.Popen[bytes]] = Future()
@@ -84,7 +84,7 @@ class ServerProcess:
             raise
 
     def stop(self, seconds: float = 30) -> None:
-        """Ask the server to end (SIGTERM), and make it end if it has not after `seconds`."""
+        """Send SIGTERM, and SIGKILL if the server is still running after `seconds`."""
         self._signal(signal.SIGTERM)
         if self._process is not None:
             with suppress(subprocess.TimeoutExpired):
@@ -92,7 +92,7 @@ class ServerProcess:
         self.kill()
 
     def kill(self) -> None:
-        """End the server at once (SIGKILL), as a crash would."""
+        """Send SIGKILL, as in a crash."""
         self._signal(signal.SIGKILL)
         if self._process is not None:
             self._process.wait()
@@ -106,21 +106,21 @@ class ServerProcess:
 
     def _signal(self, number: signal.Signals) -> None:
         if self._process is not None:
-            self._process.send_signal(number)  # looks first whether it still runs
+            self._process.send_signal(number)  # checks first that it is still running
 
     def _launch_and_watch(self, launched: Future[subprocess.Popen[bytes]]) -> None:
-        """Start the process, and stay as long as it runs.
+        """Start the process, and wait for its end.
 
         Linux sends the parent-death signal when the *thread* that forked ends. So that thread must
-        be one that lives as long as the server, and not whichever test or worker called `start`.
+        live as long as the server, unlike the test or worker that called `start`.
         """
         try:
             process = self._launch()
-        except BaseException as error:  # noqa: BLE001 - handed to the thread that waits
+        except BaseException as error:  # noqa: BLE001 - passed to the waiting thread
             launched.set_exception(error)
             return
         launched.set_result(process)
-        # WNOWAIT leaves it to Popen to reap, so that a process id is never signalled after reuse.
+        # WNOWAIT leaves reaping to Popen, so that a reused process id is never signaled.
         with suppress(ChildProcessError):
             os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
 
@@ -133,18 +133,18 @@ class ServerProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C is for us; we then stop the server in order
+                start_new_session=True,  # Ctrl-C is for us; we then stop the server cleanly
             )
 
     def _wait_until_ready(self, process: subprocess.Popen[bytes]) -> None:
         deadline = time.monotonic() + self._start_seconds
         while not self._ready():
             if process.poll() is not None:
-                raise self._failure(f"ended with code {process.returncode} while starting")
+                raise self._failure(f"exited with code {process.returncode} while starting")
             if time.monotonic() > deadline:
                 raise self._failure(f"was not ready after {self._start_seconds:g} seconds")
             time.sleep(_POLL_SECONDS)
 
     def _failure(self, what: str) -> FloodmarkError:
         tail = self.log.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace").strip()
-        return FloodmarkError(f"{self.name} {what}\n{tail}", hint=f"The whole log: {self.log}")
+        return FloodmarkError(f"{self.name} {what}\n{tail}", hint=f"full log: {self.log}")

@@ -1,4 +1,4 @@
-"""A small settlement business, for the demo: tables and rows like those of a parcel carrier."""
+"""Sample tables and rows for the demo: the settlements of a parcel carrier."""
 
 from collections.abc import Callable
 
@@ -35,7 +35,7 @@ SCHEMA = (
 
 
 def create_tables(execute: Execute, *, deliveries: int, partners: int = 500) -> None:
-    """Create the tables and fill them with rows that changed over the last year."""
+    """Create the tables, with rows that changed over the last year."""
     for statement in SCHEMA:
         execute(statement)
     execute(
@@ -50,7 +50,7 @@ def create_tables(execute: Execute, *, deliveries: int, partners: int = 500) -> 
 
 
 def add_deliveries(execute: Execute, rows: int, *, oldest_minutes: int) -> None:
-    """Add deliveries that changed at some time within so many minutes before now."""
+    """Add deliveries that changed within the last `oldest_minutes`."""
     execute(
         f"""
         INSERT INTO settlement.settlement_normal_delivery_detail
@@ -69,7 +69,7 @@ def add_deliveries(execute: Execute, rows: int, *, oldest_minutes: int) -> None:
 
 
 def change_deliveries(every: int) -> str:
-    """A statement that changes every so manyth delivery; the server stamps it with the time."""
+    """Return a statement that updates one of `every` deliveries; the server sets update_at."""
     return (
         "UPDATE settlement.settlement_normal_delivery_detail"  # noqa: S608
         f" SET status = 'paid', net_price = net_price + 0.01 WHERE id % {int(every)} = 0"
@@ -77,7 +77,7 @@ def change_deliveries(every: int) -> str:
 
 
 def insert_deliveries(rows: int) -> str:
-    """A statement that adds deliveries; the server stamps them with the time."""
+    """Return a statement that inserts deliveries; the server sets update_at."""
     return (
         "INSERT INTO settlement.settlement_normal_delivery_detail"  # noqa: S608
         " (billing_num, partner_id, net_price, status, create_at)"

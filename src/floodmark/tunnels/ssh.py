@@ -1,4 +1,4 @@
-"""The OpenSSH client: how it is called for a tunnel, and what its messages mean."""
+"""The OpenSSH client: its command line for a tunnel, and its error messages."""
 
 import os
 import shutil
@@ -9,8 +9,8 @@ from floodmark.config.models import Tunnelled, TunnelSettings
 from floodmark.errors import ConfigError, FloodmarkError
 from floodmark.subprocesses import LOOPBACK
 
-# What the client prints once it has logged in and listens. To ask by connecting to the port would
-# reach the server behind, and MySQL blocks a host after some connections without a login.
+# Printed by the client once it has logged in and listens. Probing the port would connect to the
+# server behind it, and MySQL blocks a host after some connections without a login.
 READY = b"ready\n"
 
 _SSH_PORT = 22
@@ -19,7 +19,7 @@ _UNANSWERED_KEEPALIVES = 3
 
 
 def located(tunnel: TunnelSettings, folder: str) -> TunnelSettings:
-    """The same tunnel with absolute paths; ConfigError if its key is not there to be read."""
+    """Make the paths of a tunnel absolute; ConfigError if its key cannot be read."""
     key = _absolute(tunnel.key, folder)
     try:
         with open(key, "rb"):
@@ -33,15 +33,15 @@ def located(tunnel: TunnelSettings, folder: str) -> TunnelSettings:
 
 
 def ssh_command(connection: Tunnelled, tunnel: TunnelSettings, local_port: int) -> list[str]:
-    """The command that forwards a local port; ConfigError if there is no client.
+    """Return the command that forwards a local port; ConfigError if there is no client.
 
-    It does the same for every user and from cron: no configuration file of the client is read, no
-    agent is asked, nobody is prompted, and a host key that is not known yet is not accepted.
+    It works the same for every user and from cron: without the client's configuration files, agent
+    and prompts. Unknown host keys are not accepted.
     """
     program = shutil.which("ssh")
     if program is None:
         raise ConfigError(
-            "a tunnel needs the program ssh, which is not on this machine",
+            "a tunnel needs ssh, which is not installed",
             hint="install the OpenSSH client, on Debian: apt install openssh-client",
         )
     options = {
@@ -73,40 +73,40 @@ def ssh_command(connection: Tunnelled, tunnel: TunnelSettings, local_port: int) 
 
 
 def port_was_taken(messages: str) -> bool:
-    """Whether the client ended because somebody else listens on the local port."""
+    """Return whether the client failed because the local port is in use."""
     return "cannot listen to port" in messages
 
 
 def login_failure(messages: str, tunnel: TunnelSettings) -> FloodmarkError:
-    """What the client said before it ended, as an error.
+    """Translate the client's messages to an error.
 
-    Told apart by text, for want of anything else: the exit code is always 255.
+    By text, as the exit code is always 255.
     """
     place = f"SSH server {tunnel.host}:{tunnel.port}"
     known_hosts = tunnel.known_hosts or "~/.ssh/known_hosts"
     if _line(messages, "HOST IDENTIFICATION HAS CHANGED"):
         name = tunnel.host if tunnel.port == _SSH_PORT else f"[{tunnel.host}]:{tunnel.port}"
         return FloodmarkError(
-            f"{place} shows another host key than the known one:"
-            f" {_line(messages, 'Offending ') or 'host key has changed'}",
-            hint="somebody may sit in between; only if the server was really set up anew:"
+            f"the host key of {place} has changed:"
+            f" {_line(messages, 'Offending ') or 'see known_hosts'}",
+            hint="this may be an attack; only if the server was really reinstalled:"
             f" ssh-keygen -R '{name}' -f {known_hosts}",
         )
     if line := _line(messages, "host key is known", "Host key verification failed"):
         return ConfigError(
-            f"{place} is not known yet: {line}",
+            f"the host key of {place} is not known: {line}",
             hint=f"ssh-keyscan -p {tunnel.port} {tunnel.host} >> {known_hosts}"
-            " and compare the key with what the server's owner says",
+            " and compare the key with that of the server's administrator",
         )
     if line := _line(messages, "Load key "):
         readable_by_others = "bad permissions" in line
         return ConfigError(
             f"tunnel.key cannot be used: {line}",
-            hint=f"chmod 600 {tunnel.key}" if readable_by_others else "name a private key",
+            hint=f"chmod 600 {tunnel.key}" if readable_by_others else "set 'key' to a private key",
         )
     if line := _line(messages, "Permission denied"):
         return ConfigError(
-            f"{place} refuses user {tunnel.user!r} with the key {tunnel.key}: {line}",
+            f"{place} rejected user {tunnel.user!r} with key {tunnel.key}: {line}",
             hint="check 'user' and 'key' of the tunnel, that the user's authorized_keys has the"
             " public key, and that the private key has no passphrase",
         )
@@ -115,19 +115,19 @@ def login_failure(messages: str, tunnel: TunnelSettings) -> FloodmarkError:
     if line := _line(messages, "connect to host"):
         return FloodmarkError(
             f"{place} does not answer: {line}",
-            hint="check 'host' and 'port' of the tunnel, and that the server runs",
+            hint="check 'host' and 'port' of the tunnel, and that the server is running",
         )
-    return FloodmarkError(f"{place}: {last_line(messages) or 'ssh ended without a word'}")
+    return FloodmarkError(f"{place}: {last_line(messages) or 'ssh exited without a message'}")
 
 
 def forward_failure(
     messages: str, connection: Tunnelled, tunnel: TunnelSettings
 ) -> FloodmarkError | None:
-    """What the client said about connections that went no further, if it said something."""
+    """Translate the client's messages about failed forwarding; None if there are none."""
     line = _line(messages, "open failed: ")
     if line is None:
         return None
-    hint = "check 'host' and 'port' of the connection, as the SSH server sees them"
+    hint = "check 'host' and 'port' of the connection, as seen from the SSH server"
     if "prohibited" in line:
         hint = "allow forwarding on the SSH server: AllowTcpForwarding, PermitOpen"
     return FloodmarkError(
@@ -138,7 +138,7 @@ def forward_failure(
 
 
 def last_line(messages: str) -> str:
-    """The last thing that the client said, or nothing."""
+    """Return the last message of the client, or an empty string."""
     return next((line.strip() for line in reversed(messages.splitlines()) if line.strip()), "")
 
 
@@ -152,6 +152,6 @@ def _absolute(path: str, folder: str) -> str:
 
 
 def _quoted(path: str) -> str:
-    """A path as the client wants it in an option: in quotes, and percent signs doubled."""
+    """Quote a path for an option of the client, with doubled percent signs."""
     escaped = path.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
     return f'"{escaped}"'

@@ -1,4 +1,4 @@
-"""SSH tunnels to servers: an OpenSSH client as a child process, with one local port each."""
+"""SSH tunnels: one OpenSSH client process and one local port each."""
 
 import os
 import selectors
@@ -39,20 +39,19 @@ AnyConnection = TypeVar("AnyConnection", bound=Connection)
 
 @contextmanager
 def open_tunnel(connection: AnyConnection, *, folder: str = "") -> Iterator[AnyConnection]:
-    """Yield a connection to the local end of the tunnel, which is closed afterwards.
+    """Yield a connection to the local end of the tunnel, and close it afterwards.
 
-    A connection without a tunnel comes back unchanged. `folder` is where relative paths begin.
-    Must be opened by a thread that lives as long as the tunnel.
+    A connection without a tunnel is yielded unchanged. `folder` is the base of relative paths.
+    Call it from a thread that lives as long as the tunnel.
     """
     with Tunnels(folder) as tunnels, tunnels.through(connection) as local:
         yield local
 
 
 class Tunnels:
-    """The tunnels of one run: a connection's is opened once, shared, and closed with the others.
+    """The tunnels of one run: each is opened once, shared, and closed with the others.
 
-    One that breaks down is not opened again: whoever reads through it fails, and the next run
-    begins with a new one.
+    A broken tunnel is not reopened: its readers fail, and the next run opens a new one.
     """
 
     def __init__(self, folder: str = "") -> None:
@@ -62,29 +61,29 @@ class Tunnels:
         self._closing = ExitStack()
 
     def open(self, connection: Tunnelled) -> None:
-        """Open a connection's tunnel, if it has one and it is not open yet.
+        """Open the tunnel of a connection, if it has one and it is not open yet.
 
-        Must be called by a thread that lives as long as the tunnels.
+        Call it from a thread that lives as long as the tunnels.
         """
         if connection.tunnel is not None:
             self._opened(connection, connection.tunnel)
 
     @contextmanager
     def through(self, connection: AnyConnection) -> Iterator[AnyConnection]:
-        """Yield a connection to the local end; errors that are the tunnel's fault say so.
+        """Yield a connection to the local end; attribute errors to the tunnel if it failed.
 
-        It holds the user and password that AWS has for it, if it is to be asked.
+        User and password are filled in from AWS where the connection says so.
         """
         if not isinstance(connection, Tunnelled) or connection.tunnel is None:
             yield with_login(connection)
             return
         tunnel = self._opened(connection, connection.tunnel)
         known = with_login(connection)
-        with tunnel.blamed():
+        with tunnel.attributing_errors():
             yield cast("AnyConnection", _at(known, tunnel.port))
 
     def close(self) -> None:
-        """End all tunnels."""
+        """Close all tunnels."""
         with self._lock:
             self._open.clear()
             self._closing.close()
@@ -106,14 +105,14 @@ class Tunnels:
 
 
 def _at(connection: Tunnelled, port: int) -> Tunnelled:
-    """The local end, encrypted as was decided for the connection through a tunnel."""
+    """Return a connection to the local end, with the TLS settings of the original."""
     tls = tls_for(connection) or "off"
     local = structs.replace(connection, host=LOOPBACK, port=port, tunnel=None, tls=tls)
     return structs.replace(local, ssl=None) if isinstance(local, RedshiftConnection) else local
 
 
 class _Tunnel:
-    """One client process, and the local port that leads through it."""
+    """One client process and its local port."""
 
     def __init__(self, connection: Tunnelled, settings: TunnelSettings) -> None:
         self.port = 0
@@ -125,19 +124,19 @@ class _Tunnel:
     def start(self) -> None:
         """Start the client and wait until it listens."""
         for _ in range(_PORTS_TO_TRY):
-            port, begin = _free_port(), self._said_bytes()
+            port, begin = _free_port(), self._stderr_size()
             self._launch(ssh_command(self._connection, self._settings, port))
             if self._wait_until_ready():
                 self.port = port
                 return
-            if not port_was_taken(self._said(begin)):
+            if not port_was_taken(self._stderr_since(begin)):
                 break
-        raise login_failure(self._said(begin), self._settings)
+        raise login_failure(self._stderr_since(begin), self._settings)
 
     @contextmanager
-    def blamed(self) -> Iterator[None]:
-        """Make errors name the tunnel if it ended, or if it did not reach the server meanwhile."""
-        begin = self._said_bytes()
+    def attributing_errors(self) -> Iterator[None]:
+        """Raise an error about the tunnel instead, if it ended or could not reach the server."""
+        begin = self._stderr_size()
         if self._has_ended(wait_seconds=0):
             raise self._end(0)
         try:
@@ -145,16 +144,16 @@ class _Tunnel:
         except FloodmarkError as error:
             if error.exit_code != ExitCode.FAILED or isinstance(error, StorageError | StateError):
                 raise
-            # The connections through a client that is killed end a moment before itself.
+            # Connections through a killed client end a moment before the client itself.
             if self._has_ended(wait_seconds=_ENDING_SECONDS):
                 raise self._end(begin) from error
-            unreached = forward_failure(self._said(begin), self._connection, self._settings)
+            unreached = forward_failure(self._stderr_since(begin), self._connection, self._settings)
             if unreached is None:
                 raise
             raise unreached from error
 
     def close(self) -> None:
-        """End the client."""
+        """Stop the client."""
         if self._process is not None:
             self._process.terminate()
             try:
@@ -167,33 +166,33 @@ class _Tunnel:
     def _launch(self, command: list[str]) -> None:
         self._process = subprocess.Popen(  # noqa: S603 - the command is ours
             guarded(command),
-            # No more than this: there may be passwords in the rest.
+            # Only this: the rest of the environment may contain passwords.
             env={"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=self._messages,
-            start_new_session=True,  # Ctrl-C is for us; the tunnel is needed to stop in order
+            start_new_session=True,  # Ctrl-C is for us: a clean stop needs the tunnel
         )
 
     def _wait_until_ready(self) -> bool:
-        """Whether the client listens; if not, it has ended."""
+        """Wait until the client listens; return False if it exited."""
         assert self._process is not None
         assert self._process.stdout is not None
         deadline = time.monotonic() + _OPEN_SECONDS
-        heard = b""
+        received = b""
         with self._process.stdout as output, selectors.DefaultSelector() as selector:
             selector.register(output, selectors.EVENT_READ)
             while selector.select(deadline - time.monotonic()):
                 part = os.read(output.fileno(), len(READY))
-                heard += part
-                if heard.endswith(READY):
+                received += part
+                if received.endswith(READY):
                     return True
                 if not part:
                     self._process.wait()
                     return False
         place = f"{self._settings.host}:{self._settings.port}"
         raise FloodmarkError(
-            f"SSH server {place} did not let us in within {_OPEN_SECONDS:g} seconds",
+            f"the login to SSH server {place} took more than {_OPEN_SECONDS:g} seconds",
             hint="check 'host' and 'port' of the tunnel",
         )
 
@@ -209,21 +208,21 @@ class _Tunnel:
         assert self._process is not None
         code = self._process.returncode
         how = f"by signal {-code}" if code < 0 else f"with code {code}"
-        reason = last_line(self._said(begin))
+        reason = last_line(self._stderr_since(begin))
         return FloodmarkError(
             f"the SSH tunnel through {self._settings.host}:{self._settings.port} ended {how}"
             + (f": {reason}" if reason else ""),
             hint="try again; a new run opens a new tunnel",
         )
 
-    def _said_bytes(self) -> int:
+    def _stderr_size(self) -> int:
         return os.fstat(self._messages.fileno()).st_size
 
-    def _said(self, begin: int) -> str:
-        # Not by seeking: the client writes at the position that we would move.
-        begin = max(begin, self._said_bytes() - _MESSAGE_BYTES)
-        said = os.pread(self._messages.fileno(), _MESSAGE_BYTES, begin)
-        return said.decode(errors="replace")
+    def _stderr_since(self, begin: int) -> str:
+        # pread, not seek: the client shares the file position.
+        begin = max(begin, self._stderr_size() - _MESSAGE_BYTES)
+        data = os.pread(self._messages.fileno(), _MESSAGE_BYTES, begin)
+        return data.decode(errors="replace")
 
 
 def _free_port() -> int:
