@@ -167,7 +167,7 @@ def test_a_sync_by_iam(
     AWS_LOGINS.forget()
     checked = synced.call("doctor")
     assert "workgroup floodmark: redshift-serverless:GetCredentials failed" in checked.out
-    assert "allow redshift-serverless:GetCredentials to this AWS identity" in checked.out
+    assert "allow this AWS identity redshift-serverless:GetCredentials" in checked.out
 
 
 def synced_password(server: RedshiftStandIn) -> str:
@@ -186,9 +186,14 @@ def synced_password(server: RedshiftStandIn) -> str:
         (IamSettings(workgroup="other", region="us-east-1"), {}, "other not f", "of the workgroup"),
         (CLUSTER, {"AWS_ACCESS_KEY_ID": "stranger"}, "token is invalid", "renew the AWS"),
         (CLUSTER, {"AWS_ACCESS_KEY_ID": ""}, "no AWS credentials found", "AWS_PROFILE"),
-        (structs.replace(CLUSTER, profile="none"), {}, "no AWS profile 'none'", "'profile'"),
-        (IamSettings(cluster="floodmark"), {}, "its region is not known", "'region'"),
-        (CLUSTER, {"AWS_ENDPOINT_URL_REDSHIFT": "http://127.0.0.1:9"}, "connect", "way to AWS"),
+        (structs.replace(CLUSTER, profile="none"), {}, "AWS profile 'none' not found", "'profile'"),
+        (IamSettings(cluster="floodmark"), {}, "unknown AWS region", "'region'"),
+        (
+            CLUSTER,
+            {"AWS_ENDPOINT_URL_REDSHIFT": "http://127.0.0.1:9"},
+            "connect",
+            "AWS credentials and the network",
+        ),
     ],
 )
 def test_errors_of_aws_are_one_line_with_a_hint(
@@ -236,7 +241,7 @@ def test_a_profile_is_used_and_an_sso_login_that_is_over_is_named(
     etl = IamSettings(cluster="floodmark", profile="etl")
     assert with_login(by_iam(redshift, etl)).user == "IAM:etl"
     assert api.asked[0][1] == "ap-south-1"
-    with pytest.raises(FloodmarkError, match="the AWS login is over") as caught:
+    with pytest.raises(FloodmarkError, match="the AWS login has expired") as caught:
         with_login(by_iam(redshift, IamSettings(cluster="floodmark", profile="sso")))
     assert caught.value.hint == "log in with 'aws sso login'"
 
@@ -271,10 +276,10 @@ def by_secret(server: RedshiftStandIn, secret: str) -> RedshiftConnection:
 @pytest.mark.parametrize(
     ("value", "user", "said"),
     [
-        ({"username": "somebody", "pass": "s3cr3t"}, "", "holds no user and password"),
-        ("s3cr3t", "", "holds no user and password"),
-        ({"username": "somebody", "password": "s3cr3t"}, "other", "for another user than 'other'"),
-        ({"username": "somebody", "password": 5}, "", "holds no user and password"),
+        ({"username": "somebody", "pass": "s3cr3t"}, "", "has no user and password"),
+        ("s3cr3t", "", "has no user and password"),
+        ({"username": "somebody", "password": "s3cr3t"}, "other", "is not for user 'other'"),
+        ({"username": "somebody", "password": 5}, "", "has no user and password"),
     ],
 )
 def test_a_secret_of_another_shape_is_refused_without_showing_it(
@@ -360,7 +365,7 @@ def test_doctor_says_that_redshift_cannot_read_another_object_store(
         found = check_target("w", connection, warehouse.lake.open(), lake, utc_now, "")
         return "\n".join(f"{check.finding} {check.hint}" for check in found)
 
-    said = f"Redshift reads S3 of AWS, and nothing of the lake's {warehouse.lake.endpoint}"
+    said = f"Redshift can only read S3 on AWS, and nothing of the lake's {warehouse.lake.endpoint}"
     assert said not in findings()
     # whether COPY fails, or nothing came so far
     for changes in ({"iam_role": ROLE.replace("123", "999")}, {"password": Secret("wrong")}):

@@ -124,7 +124,9 @@ def test_validate_dry_run_and_doctor_see_another_cursor(pipeline: New) -> None:
     assert it.call("watermark", "validate", "--data").code == 0
 
 
-@pytest.mark.follows_hint("--extract-only' read it again by that one")
+@pytest.mark.follows_hint(
+    "to switch, configure 'cursor: […]' and run 'floodmark watermark reset -t …"
+)
 @pytest.mark.parametrize("stamped", ["NULL", "NOT NULL DEFAULT CURRENT_TIMESTAMP"])
 def test_a_found_cursor_stays_when_a_better_one_appears(pipeline: New, stamped: str) -> None:
     it = pipeline({"t": "{}"})

@@ -150,7 +150,7 @@ def test_redshift_cannot_read_a_folder(
 
 @pytest.mark.enough_on("mysql")
 @pytest.mark.parametrize("path", ["file", "file/below"])
-@pytest.mark.follows_hint("let 'lake:' name a folder, or one to be made")
+@pytest.mark.follows_hint("set 'lake:' to a folder, or to a path")
 def test_lake_that_is_a_file(pipeline: New, path: str) -> None:
     it = make(pipeline)
     Path(it.folder, "file").touch()
@@ -163,7 +163,7 @@ def test_lake_that_is_a_file(pipeline: New, path: str) -> None:
 
 
 @pytest.mark.enough_on("mysql")
-@pytest.mark.follows_hint("list some under its 'tables:'", "list tables under 'tables:'")
+@pytest.mark.follows_hint("list some under 'tables:'", "list tables under 'tables:'")
 def test_pipeline_without_tables(pipeline: New) -> None:
     it = make(pipeline)
     listed = f'    tables:\n      "{it.schema}.t": {{}}\n'
@@ -180,8 +180,8 @@ def test_pipeline_without_tables(pipeline: New) -> None:
 @pytest.mark.parametrize(
     ("wanted", "message"),
     [
-        ("{cursor: [id, ID]}", "its 'cursor' names a column twice"),
-        ("{sortkey: [id, id]}", "its 'sortkey' names a column twice"),
+        ("{cursor: [id, ID]}", "'cursor' lists a column twice"),
+        ("{sortkey: [id, id]}", "'sortkey' lists a column twice"),
         ("{target_name: ''}", "target_name: Expected `str` of length >= 1: ''"),
     ],
 )

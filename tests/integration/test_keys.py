@@ -249,7 +249,7 @@ def test_doctor_names_keys_that_a_collation_does_not_tell_apart(
 
 
 @pytest.mark.enough_on("mysql")
-@pytest.mark.follows_hint("where applications change keys in that way, use 'cursor: none'")
+@pytest.mark.follows_hint("if applications change keys like that, use 'cursor: none'")
 @pytest.mark.parametrize(("wanted", "rows"), [("{cursor: updated_at}", 2), ("{cursor: none}", 1)])
 def test_key_that_changes_its_case(
     pipeline: Callable[..., Pipeline], wanted: str, rows: int

@@ -105,7 +105,7 @@ def test_rounds_do_not_lock_a_user(
     assert ended.code == 0, ended
     first, *later = [line for line in ended.err.splitlines() if line.startswith("error: ")]
     assert len(later) == 7
-    assert all("this login is not tried again before" in error for error in later)
+    assert all("the next attempt is not before" in error for error in later)
     if broken == "target":
         assert "password authentication failed" in first
         assert redshift.logins.tried == 1
@@ -167,10 +167,10 @@ def test_mysql_and_postgresql_are_asked_once(
             pass
     LOGINS.begin_run()
     for _ in range(2):
-        with pytest.raises(FloodmarkError, match=r"refused user .* is not tried again before"):
+        with pytest.raises(FloodmarkError, match=r"rejected user .* next attempt is not before"):
             open_target(wrong, MemoryObjectStore(), LAKE)
         with (
-            pytest.raises(FloodmarkError, match=r"refused user .* not tried again"),
+            pytest.raises(FloodmarkError, match=r"rejected user .* next attempt is not"),
             connect(source),
         ):
             pass

@@ -373,7 +373,7 @@ def test_the_primary_of_a_group_is_no_replica(tmp_path: Path) -> None:
         wait_until(lambda: server.execute("SELECT @@GLOBAL.super_read_only") == [(0,)])
         assert it.synced()["rows"] == 1
         doctor = it.call("doctor")
-        assert "a primary: transactions in flight can be seen" in doctor.out
+        assert "a primary: open transactions are visible" in doctor.out
 
 
 GALERA = Path("/usr/lib/galera/libgalera_smm.so")
@@ -427,7 +427,7 @@ def test_rows_come_from_the_server_that_was_planned_with(
 
         ended = it.sync("--json", engine=Switching)
         assert ended.code == 1
-        assert "reached another server" in ended.table["error"]
+        assert "reached a different server" in ended.table["error"]
         assert it.chunks() == []
         proxy.point_at(pair.primary)
         assert it.synced()["rows"] == 8

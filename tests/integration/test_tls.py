@@ -148,8 +148,8 @@ def untrusted(name: str, server: PrivateMariaDB, certificates: Path) -> MysqlCon
     return structs.replace(source(server, structs.replace(tls, ca=ca)), host=host)
 
 
-@pytest.mark.follows_hint("name the authority that issued it with 'tls: {ca: FILE}'")
-@pytest.mark.follows_hint("let 'host' be a name that the certificate has")
+@pytest.mark.follows_hint("set the CA that issued it with 'tls: {ca: FILE}'")
+@pytest.mark.follows_hint("set 'host' to a name in the certificate")
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_server_that_is_not_trusted(
     encrypted: PrivateMariaDB, certificates: Path, name: str
@@ -170,7 +170,7 @@ def without_tls(server: PrivateMariaDB, tls: Tls | None) -> MysqlConnection:
 
 
 @pytest.mark.enough_on("mariadb")
-@pytest.mark.follows_hint("set up TLS on the server, or write 'tls: off'")
+@pytest.mark.follows_hint("set up TLS on the server, or set 'tls: off'")
 def test_a_server_without_encryption_is_refused(unencrypted: PrivateMariaDB) -> None:
     wrong = without_tls(unencrypted, TlsSettings(verify="none"))
     with pytest.raises(FloodmarkError, match="offers no encryption") as caught, connect(wrong):
@@ -275,7 +275,7 @@ def test_a_file_that_a_worker_lacks(encrypted: PrivateMariaDB, streamed: bool) -
         cipher(encrypted, wrong, streamed=streamed)
     message = f"tls.ca: /nowhere/ca.pem cannot be used on {socket.gethostname()}"
     assert caught.value.message.startswith(message)
-    assert "workers need it in the same place" in str(caught.value.hint)
+    assert "workers need it at the same path" in str(caught.value.hint)
 
 
 def test_a_certificate_file_that_is_none(encrypted: PrivateMariaDB, certificates: Path) -> None:
@@ -317,4 +317,4 @@ def test_a_sync(
     replace(it, source={**login, "tls": {}, "tunnel": tunnel}).write_config()
     ended = it.sync()
     assert ended.code == 2
-    assert "through a tunnel the server has another name" in ended.err
+    assert "the host name cannot be verified through a tunnel" in ended.err

@@ -153,7 +153,7 @@ def test_a_configuration_that_unfolds_without_end_is_refused(
 ) -> None:
     path = tmp_path / "floodmark.yml"
     path.write_text(bomb(30, 10, merged=merged))
-    with pytest.raises(ConfigError, match="unfolds into more than"):
+    with pytest.raises(ConfigError, match="expands to more than"):
         load_config(str(path), os.environ)
 
 

@@ -1,1 +1,1 @@
-"""What `doctor` looks at: each check says what it found, and how to mend it."""
+"""The checks of `doctor`: each reports a finding and, if needed, a hint."""

@@ -1,4 +1,4 @@
-"""One thing that was looked at."""
+"""The result of one check."""
 
 from datetime import datetime, timedelta
 from typing import Literal
@@ -8,12 +8,12 @@ from msgspec import Struct
 from floodmark.errors import FloodmarkError
 from floodmark.model.watermark import CLOCK_SKEW
 
-# What ages and times to live are not upset by.
+# Too small to matter for ages and leases.
 _SAME_TIME = timedelta(seconds=5)
 
 
 class Check(Struct, frozen=True, kw_only=True):
-    """One thing that was looked at: all is well, worth knowing, or to be mended."""
+    """The result of one check: ok, worth a note, or failed."""
 
     subject: str
     state: Literal["ok", "note", "failed"] = "ok"
@@ -22,12 +22,12 @@ class Check(Struct, frozen=True, kw_only=True):
 
 
 def failed(subject: str, error: FloodmarkError) -> Check:
-    """A check that an error ended."""
+    """Return the check that failed with an error."""
     return Check(subject=subject, state="failed", finding=error.message, hint=error.hint)
 
 
 def check_clock(subject: str, theirs: datetime, before: datetime, after: datetime) -> Check:
-    """Compare a clock with ours, which was read right before and right after it."""
+    """Compare a remote clock with ours, read right before and right after it."""
     apart = max(before - theirs, theirs - after, timedelta(0))
     if apart <= _SAME_TIME:
         return Check(subject=subject, finding="its clock agrees with this machine's")
@@ -36,5 +36,5 @@ def check_clock(subject: str, theirs: datetime, before: datetime, after: datetim
         subject=subject,
         state="failed" if apart > CLOCK_SKEW else "note",
         finding=f"its clock is {apart.total_seconds():,.0f} s {way} this machine's",
-        hint="set both by NTP: leases and the ages of files go by them",
+        hint="synchronize both with NTP: leases and file ages depend on them",
     )

@@ -1,4 +1,4 @@
-"""The lake: can it be written, does it keep its promises, what time is it there."""
+"""Check the lake: write access, conditional writes, and its clock."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -12,15 +12,15 @@ from floodmark.state.conditional_writes import probe_conditional_writes
 from floodmark.storage.objects import ObjectStore
 
 _SUBJECT = "lake"
-_SECOND = timedelta(seconds=1)  # the finest that listings of S3 tell
+_SECOND = timedelta(seconds=1)  # the precision of S3 listings
 
 
 def check_lake(objects: ObjectStore, clock: Callable[[], datetime]) -> Iterator[Check]:
-    """Write a probe, and see that conditional writes are refused when they must be."""
+    """Write a probe object, and check that the store honors conditional writes."""
     key = f"{lake_layout.LEASES}probe-{os.urandom(4).hex()}.json"
     try:
         probe_conditional_writes(objects)
-        yield Check(subject=_SUBJECT, finding=f"{objects}: writable, honours conditional writes")
+        yield Check(subject=_SUBJECT, finding=f"{objects}: writable, honors conditional writes")
         before = clock()
         objects.put(key, b"time")
         after = clock()

@@ -1,4 +1,4 @@
-"""Leases: who is at work."""
+"""Check leases: which tables are held."""
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime
@@ -14,7 +14,7 @@ from floodmark.storage.objects import ObjectStore
 def check_leases(
     objects: ObjectStore, tables: Iterable[TableName], now: datetime
 ) -> Iterator[Check]:
-    """Name each lease that is held, and how to break it."""
+    """Report each lease that is held, and how to break it."""
     held = 0
     try:
         for table in tables:
@@ -32,4 +32,4 @@ def check_leases(
         yield failed("leases", error)
         return
     if not held:
-        yield Check(subject="leases", finding="none is held: nobody is at work")
+        yield Check(subject="leases", finding="none held")

@@ -1,4 +1,4 @@
-"""MySQL servers: can they be reached, what are they, how far may they be read."""
+"""Check MySQL servers: version, clock, and how far they can be read."""
 
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
@@ -17,7 +17,7 @@ from floodmark.planning.replication import NAME_PRIMARY, role_of
 def check_server(
     scope: str, session: MysqlSession, server_zone: str, clock: Callable[[], datetime]
 ) -> Iterator[Check]:
-    """Version, time zone and clock."""
+    """Check version, time zone and clock."""
     subject = f"source {scope}"
     server = session.server
     assert server is not None
@@ -35,19 +35,19 @@ def check_bounds(
     activity: Activity,
     settings: ExtractionSettings,
 ) -> Iterator[Check]:
-    """How far the server may be read, on what that rests, and what to grant."""
+    """Check how far the server can be read, and what to grant."""
     subject = f"source {scope}"
     lag = None if settings.lag_seconds is None else timedelta(seconds=settings.lag_seconds)
     if why := why_held(activity, lag):
         yield Check(
             subject=subject,
             state="failed",
-            finding=f"held back, nothing new would be read: {why}",
+            finding=f"held back, no new rows would be read: {why}",
             hint=held_back(activity, lag).hint,
         )
     elif connection.primary:
         place = f"{connection.primary.host}:{connection.primary.port or connection.port}"
-        finding = f"read up to where its primary {place} is settled, by GTID: exact"
+        finding = f"reads exactly up to the settled position of its primary {place}, by GTID"
         yield Check(subject=subject, finding=finding)
     elif activity.unseen:
         seconds = (REPLICA_LAG if lag is None else lag).total_seconds()
@@ -56,18 +56,20 @@ def check_bounds(
             subject=subject,
             state="note",
             finding=f"{activity.unseen}; reading stays {seconds:g} s behind"
-            f" ('extraction.lag_seconds'), which no transaction may outlast"
+            f" ('extraction.lag_seconds'); no transaction may take longer"
             f"{applied if activity.applied else ''}",
             hint=NAME_PRIMARY if role_of(server).kind == "replica" else None,
         )
     else:
-        yield Check(subject=subject, finding="a primary: transactions in flight can be seen")
+        yield Check(subject=subject, finding="a primary: open transactions are visible")
     if activity.holder and not activity.unseen:
-        yield Check(subject=subject, state="note", finding=f"now held back by {activity.holder}")
+        yield Check(
+            subject=subject, state="note", finding=f"currently held back by {activity.holder}"
+        )
 
 
 def check_zone(settings: ExtractionSettings) -> Iterator[Check]:
-    """Whether the time zone of DATETIME cursors exists, if one is set."""
+    """Check the time zone of DATETIME cursors, if one is set."""
     zone = settings.cursor_time_zone
     if zone is None:
         return

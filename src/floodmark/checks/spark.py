@@ -1,4 +1,4 @@
-"""Java and Spark: are they there, recent enough, and to be reached."""
+"""Check Java and Spark: installed, recent enough, reachable."""
 
 import os
 import re
@@ -20,20 +20,20 @@ _SECONDS = 10
 
 
 def check_spark(settings: SparkSettings, *, start: bool, session: Any = None) -> Iterator[Check]:
-    """Look for what Spark needs; with `start`, start it (or use `session`) and try a worker."""
+    """Check what Spark needs; with `start`, start it (or use `session`) and run a task."""
     from floodmark.spark.jvm_launcher import find_java
 
     try:
         installed = version("pyspark")
     except PackageNotFoundError:
         hint = "pip install pyspark"
-        yield Check(subject="Spark", state="failed", finding="there is no PySpark", hint=hint)
+        yield Check(subject="Spark", state="failed", finding="PySpark is not installed", hint=hint)
         return
     remote = settings.options.get("spark.remote", settings.remote)
     master = settings.options.get("spark.master", settings.master)
-    if not remote and session is None:  # there the server has a Java of its own
+    if not remote and session is None:  # a remote server has its own Java
         yield _check_java(find_java(dict(os.environ)))
-    place = "Spark Connect" if remote else master  # an address may hold a token
+    place = "Spark Connect" if remote else master  # the address may contain a token
     yield Check(subject="Spark", finding=f"PySpark {installed}, runs on {place}")
     if session is None and (remote or master.startswith("spark://")):
         yield _check_addresses(_addresses(remote or master))
@@ -44,11 +44,11 @@ def check_spark(settings: SparkSettings, *, start: bool, session: Any = None) ->
 def _check_java(java: str | None) -> Check:
     if java is None:
         home = os.environ.get("JAVA_HOME")
-        finding = f"JAVA_HOME is {home}, where there is none" if home else "there is none"
+        finding = f"not found in JAVA_HOME ({home})" if home else "not found"
         hint = f"{_INSTALL}, or set JAVA_HOME"
         return Check(subject="Java", state="failed", finding=finding, hint=hint)
     try:
-        done = subprocess.run(  # noqa: S603 - whatever Spark would run
+        done = subprocess.run(  # noqa: S603 - the same as Spark runs
             [java, "-version"], capture_output=True, text=True, check=False, timeout=_SECONDS
         )
         found = _VERSION.search(done.stderr + done.stdout)
@@ -56,7 +56,7 @@ def _check_java(java: str | None) -> Check:
         finding = f"{java} does not run: {error}"
         return Check(subject="Java", state="failed", finding=finding, hint=_INSTALL)
     if found is None:
-        finding = f"{java} does not say its version"
+        finding = f"{java} does not report its version"
         return Check(subject="Java", state="failed", finding=finding, hint=_INSTALL)
     if int(found[1]) < OLDEST_JAVA:
         finding = f"{java} is version {found[1]}: Spark needs {OLDEST_JAVA} or newer"
@@ -65,7 +65,7 @@ def _check_java(java: str | None) -> Check:
 
 
 def _addresses(url: str) -> list[tuple[str, int]]:
-    """Where a master (there may be several) or a Spark Connect server listens."""
+    """Return the addresses of the masters, or of a Spark Connect server."""
     scheme, _, rest = url.partition("://")
     found = [urlsplit(f"//{part}") for part in rest.partition("/")[0].split(",")]
     default = 7077 if scheme == "spark" else 15002
@@ -84,7 +84,7 @@ def _check_addresses(addresses: list[tuple[str, int]]) -> Check:
         subject="Spark",
         state="failed",
         finding="; ".join(problems),
-        hint="check 'spark.master' or 'spark.remote', and that the server runs",
+        hint="check 'spark.master' or 'spark.remote', and that the server is running",
     )
 
 

@@ -1,4 +1,4 @@
-"""Tables: by what each is read, by which index, and whether it may be."""
+"""Check tables: cursor, index, key and privileges."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -25,23 +25,23 @@ def check_table(
     table: TableName,
     session: MysqlSession,
     connection: MysqlConnection,
-    wanted: TableSettings,
+    table_settings: TableSettings,
     settings: ExtractionSettings,
     server_zone: str,
     state: MysqlState | None = None,
     known_key: KnownKey = free_choice,
     reserved: Callable[[Iterable[str]], Sequence[str]] = lambda _names: (),
 ) -> Iterator[Check]:
-    """How a table will be read on from its state, and what to know about that."""
+    """Check how a table will be read from its state on."""
     subject = str(table)
     try:
-        wishes = wanted.choices
-        changed = (*wishes.exclude, *wishes.hash, *wishes.booleans)
+        column_choices = table_settings.choices
+        changed = (*column_choices.exclude, *column_choices.hash, *column_choices.booleans)
         source = read_table(session, table, changed=changed, known_key=known_key)
         known = state.cursor if state else None
-        choice = choose_cursor(source, wanted.cursor_columns, known)
+        choice = choose_cursor(source, table_settings.cursor_columns, known)
         refuse_another_cursor(known, source, choice.cursor, state.position if state else START)
-        choices = check_choices(source, choice.cursor, wishes)
+        choices = check_choices(source, choice.cursor, column_choices)
         columns = plan_columns(source, choices)
         refuse_names(source, choice.cursor, reserved(column.name for column in columns))
         names = ", ".join(column.expression for column in columns)
@@ -60,9 +60,9 @@ def check_table(
         yield Check(
             subject=subject,
             state="note",
-            finding=f"its schema suggests the cursor {choice.better} by now",
-            hint=f"'cursor: [{', '.join(choice.better.columns)}]' in the configuration and"
-            f" 'floodmark watermark reset -t {table} --extract-only' read it again by that one",
+            finding=f"the schema now suggests the cursor {choice.better}",
+            hint=f"to switch, configure 'cursor: [{', '.join(choice.better.columns)}]' and run"
+            f" 'floodmark watermark reset -t {table} --extract-only'",
         )
     yield from _check_collations(session, source, choice, subject)
     for warning in choice.warnings:
@@ -73,19 +73,19 @@ def check_table(
 def _check_collations(
     session: MysqlSession, source: SourceTable, choice: CursorChoice, subject: str
 ) -> Iterator[Check]:
-    """Name key columns whose collation takes different text for the same key."""
+    """Report key columns whose collation treats different text as the same key."""
     if not choice.cursor.columns:
-        return  # the whole table is replaced each time
+        return  # the whole table is replaced every time
     for name in source.primary_key:
         column = source.column(name)
         if same := not_told_apart(session, column):
             yield Check(
                 subject=subject,
                 state="note",
-                finding=f"key column {name} ({column.collation}) does not tell {', '.join(same)}"
-                " apart: a key that is changed in that alone is one row in MySQL, and two in the"
-                " target",
-                hint="where applications change keys in that way, use 'cursor: none'",
+                finding=f"key column {name} ({column.collation}) does not distinguish"
+                f" {', '.join(same)}: a key changed only in that is one row in MySQL but two in"
+                " the target",
+                hint="if applications change keys like that, use 'cursor: none'",
             )
 
 

@@ -1,4 +1,4 @@
-"""Warehouses: can they be reached, and may tables be made and filled there."""
+"""Check warehouses: reachable, and allowed to create and fill tables."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -22,9 +22,9 @@ def check_target(
     clock: Callable[[], datetime],
     folder: str,
 ) -> Iterator[Check]:
-    """Make and fill a table, and undo it; a database that is not there yet is not made.
+    """Create and fill a table, and roll it back; do not create a missing DuckDB file.
 
-    `folder` is where relative paths of a tunnel begin.
+    `folder` is the base of relative paths of a tunnel.
     """
     subject = f"target {name}"
     if isinstance(connection, DuckdbConnection) and not os.path.exists(connection.path):
@@ -48,26 +48,26 @@ def check_target(
             yield Check(
                 subject=subject,
                 state="note",
-                finding=f"Redshift reads S3 of AWS, and nothing of the lake's {endpoint}",
-                hint="put the lake into a bucket of S3, in the region of the cluster",
+                finding=f"Redshift can only read S3 on AWS, not the lake's {endpoint}",
+                hint="move the lake to an S3 bucket in the region of the cluster",
             )
     else:
-        yield Check(subject=subject, finding=f"{facts.version}; tables can be made and filled")
+        yield Check(subject=subject, finding=f"{facts.version}; can create and fill tables")
         for remark, hint in facts.remarks:
             yield Check(subject=subject, state="note", finding=remark, hint=hint)
         if encryption and isinstance(connection, Server):
             yield check_encryption(subject, connection, encryption)
-        if not isinstance(connection, DuckdbConnection):  # which goes by this machine's clock
+        if not isinstance(connection, DuckdbConnection):  # which uses this machine's clock
             yield check_clock(subject, facts.now, before, after)
 
 
 def _check_folder(subject: str, path: str) -> Check:
     folder = os.path.dirname(path)
     if os.access(folder, os.W_OK | os.X_OK):
-        return Check(subject=subject, finding=f"{path} is made by the first load")
+        return Check(subject=subject, finding=f"the first load will create {path}")
     return Check(
         subject=subject,
         state="failed",
-        finding=f"{folder} is no folder that can be written to",
-        hint="make it, or mend 'path' of the connection",
+        finding=f"{folder} is not a writable folder",
+        hint="create it, or correct 'path' of the connection",
     )

@@ -1,1 +1,1 @@
-"""The configuration: strict models, where they come from, and which source wins."""
+"""The configuration: models, loading, credentials and TLS."""

@@ -1,4 +1,4 @@
-"""Calls of AWS: with the credentials of the usual chain, and errors that say what to do."""
+"""Call AWS with the standard credential chain, and translate its errors."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,15 +16,20 @@ _UNKNOWN_KEY = {
 
 
 def call_aws(
-    action: str, what: str, asked: Mapping[str, Any], *, region: str | None, profile: str | None
+    action: str,
+    what: str,
+    parameters: Mapping[str, Any],
+    *,
+    region: str | None,
+    profile: str | None,
 ) -> dict[str, Any]:
-    """Call `service:Operation` about something, `kind name`; AWS's errors become ours."""
+    """Call `service:Operation` for `what` (`kind name`), and translate AWS errors to ours."""
     with _translated(action, what, profile):
-        return _call(action, asked, region, profile)
+        return _call(action, parameters, region, profile)
 
 
 def _call(
-    action: str, asked: Mapping[str, Any], region: str | None, profile: str | None
+    action: str, parameters: Mapping[str, Any], region: str | None, profile: str | None
 ) -> dict[str, Any]:
     import boto3  # type: ignore[import-untyped]
     from botocore import xform_name  # type: ignore[import-untyped]
@@ -34,28 +39,29 @@ def _call(
     session = boto3.Session(profile_name=profile, region_name=region)
     limits = Config(connect_timeout=10, read_timeout=30, retries={"mode": "standard"})
     client = session.client(service, config=limits)
-    answer: dict[str, Any] = getattr(client, xform_name(operation))(**asked)
+    answer: dict[str, Any] = getattr(client, xform_name(operation))(**parameters)
     return answer
 
 
 @contextmanager
 def _translated(action: str, what: str, profile: str | None) -> Iterator[None]:
-    """Turn boto3's errors into ours, by their class and code."""
+    """Translate boto3 errors to ours, by class and code."""
     from botocore import exceptions as boto
 
     try:
         yield
     except boto.ClientError as error:
-        code, said = error.response["Error"].get("Code", ""), error.response["Error"]
-        message = f"{what}: {action} failed: {code}: {_one_line(said.get('Message', ''))}"
+        details = error.response["Error"]
+        code = details.get("Code", "")
+        message = f"{what}: {action} failed: {code}: {_one_line(details.get('Message', ''))}"
         raise FloodmarkError(message, hint=_hint(code, action, what)) from error
     except boto.ProfileNotFound as error:
         raise ConfigError(
-            f"{what}: there is no AWS profile {profile!r}", hint="check 'profile'"
+            f"{what}: AWS profile {profile!r} not found", hint="check 'profile'"
         ) from error
     except boto.NoRegionError as error:
         raise ConfigError(
-            f"{what}: its region is not known", hint="set 'region' beside it, or AWS_REGION"
+            f"{what}: unknown AWS region", hint="set 'region' next to it, or AWS_REGION"
         ) from error
     except (boto.NoCredentialsError, boto.PartialCredentialsError) as error:
         raise FloodmarkError(
@@ -64,22 +70,23 @@ def _translated(action: str, what: str, profile: str | None) -> Iterator[None]:
         ) from error
     except (boto.SSOError, boto.TokenRetrievalError, boto.UnauthorizedSSOTokenError) as error:
         raise FloodmarkError(
-            f"{what}: the AWS login is over: {_one_line(error)}", hint="log in with 'aws sso login'"
+            f"{what}: the AWS login has expired: {_one_line(error)}",
+            hint="log in with 'aws sso login'",
         ) from error
     except boto.BotoCoreError as error:
         raise FloodmarkError(
             f"{what}: {action} failed: {_one_line(error)}",
-            hint="check the AWS credentials, and the way to AWS",
+            hint="check the AWS credentials and the network",
         ) from error
 
 
 def _hint(code: str, action: str, what: str) -> str | None:
     if code in _DENIED:
-        return f"allow {action} to this AWS identity: {_GUIDE}"
+        return f"allow this AWS identity {action}: {_GUIDE}"
     if code in _NOT_FOUND:
-        return f"check the name of the {what.partition(' ')[0]}, and its region"
+        return f"check the name and region of the {what.partition(' ')[0]}"
     if code in _UNKNOWN_KEY:
-        return "renew the AWS credentials: they are unknown, wrong or have expired"
+        return "renew the AWS credentials: they are unknown, wrong or expired"
     return None
 
 

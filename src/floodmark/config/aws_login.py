@@ -1,4 +1,4 @@
-"""Users and passwords that AWS keeps (Secrets Manager) or makes up for a time (IAM)."""
+"""Credentials from AWS: stored in Secrets Manager, or temporary by IAM."""
 
 import json
 import re
@@ -24,15 +24,15 @@ from floodmark.model.timestamps import utc_now
 
 AnyConnection = TypeVar("AnyConnection", bound=Connection)
 
-KEPT_SECONDS = 600.0  # how long a login is used before AWS is asked again
-_VALID_SECONDS = 3600  # the most that AWS gives: workers may connect much later
+KEPT_SECONDS = 600.0  # how long a login is cached
+_VALID_SECONDS = 3600  # the maximum of AWS: workers may connect much later
 
-# name.account or id.region.redshift or redshift-serverless.suffix of the partition
+# NAME.ACCOUNT_OR_ID.REGION.redshift[-serverless].SUFFIX_OF_THE_PARTITION
 _ENDPOINT = re.compile(r"([\w-]+)\.\w+\.([\w-]+)\.redshift(-serverless)?\.[\w.]+", re.ASCII)
 
 
 class Login(NamedTuple):
-    """Who to be in a server, and for how many seconds that holds; None for ever."""
+    """User and password, and for how many seconds they are valid; None for unlimited."""
 
     user: str
     password: Secret
@@ -40,7 +40,7 @@ class Login(NamedTuple):
 
 
 class AwsLogins:
-    """What AWS was asked for, so that it is not asked for every table."""
+    """A cache of logins, so that AWS is not called for every table."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -48,17 +48,17 @@ class AwsLogins:
         self._known: dict[Connection, tuple[Login, float]] = {}
 
     def forget(self) -> None:
-        """Ask again from now on: a server refused a login, and the password may be another."""
+        """Clear the cache: a server rejected a login, and the password may have changed."""
         with self._lock:
             self._known.clear()
 
-    def of(self, connection: Connection, ask: Callable[[], Login]) -> Login:
-        """The login of a connection, by which a server can be entered for some time."""
+    def of(self, connection: Connection, fetch: Callable[[], Login]) -> Login:
+        """Return the cached login of a connection, or fetch it."""
         with self._lock:
             login, until = self._known.get(connection, (None, 0.0))
             if login is None or self._clock() >= until:
-                login = ask()
-                # What is left must be enough for workers that connect later.
+                login = fetch()
+                # Leave enough time for workers that connect later.
                 seconds = KEPT_SECONDS if login.seconds is None else login.seconds / 2
                 self._known[connection] = login, self._clock() + min(KEPT_SECONDS, seconds)
             return login
@@ -68,7 +68,7 @@ AWS_LOGINS = AwsLogins()
 
 
 def with_login(connection: AnyConnection, logins: AwsLogins = AWS_LOGINS) -> AnyConnection:
-    """Fill in a user and password that AWS has; any other connection comes back as it is."""
+    """Fill in user and password from AWS; return any other connection unchanged."""
     if isinstance(connection, DuckdbConnection) or connection.password is not None:
         return connection
     if connection.secret is not None:
@@ -85,14 +85,16 @@ def with_login(connection: AnyConnection, logins: AwsLogins = AWS_LOGINS) -> Any
 
 
 def check_login(path: str, connection: Connection) -> None:
-    """ConfigError unless a connection says in one way who to be."""
+    """Raise ConfigError unless a connection has exactly one way to log in."""
     if isinstance(connection, DuckdbConnection):
         return
     iam = connection.iam if isinstance(connection, RedshiftConnection) else None
     given = {"password": connection.password, "secret": connection.secret, "iam": iam}
     names = [f"'{name}'" for name, value in given.items() if value is not None]
     if len(names) > 1:
-        raise ConfigError(f"{path}: {' and '.join(names)} exclude each other", hint="keep one")
+        raise ConfigError(
+            f"{path}: {' and '.join(names)} cannot be combined", hint="remove one of them"
+        )
     if not connection.user and connection.secret is None and iam is None:
         raise ConfigError(f"{path}: 'user' is missing")
     primary = connection.primary if isinstance(connection, MysqlConnection) else None
@@ -102,7 +104,8 @@ def check_login(path: str, connection: Connection) -> None:
         cluster, workgroup, _ = _place(connection, iam)
         if iam.cluster and iam.workgroup:
             raise ConfigError(
-                f"{path}.iam: 'cluster' and 'workgroup' exclude each other", hint="keep one"
+                f"{path}.iam: 'cluster' and 'workgroup' cannot be combined",
+                hint="remove one of them",
             )
         if not (cluster or workgroup):
             raise ConfigError(
@@ -111,13 +114,13 @@ def check_login(path: str, connection: Connection) -> None:
             )
         if workgroup and connection.user:
             raise ConfigError(
-                f"{path}: the user of a Serverless workgroup follows from the AWS identity",
-                hint="take 'user' out of the connection",
+                f"{path}: the AWS identity determines the user of a Serverless workgroup",
+                hint="remove 'user' from the connection",
             )
 
 
 def _place(connection: RedshiftConnection, iam: IamSettings) -> tuple[str, str, str | None]:
-    """The cluster or else the workgroup, and the region; what is not said is in the endpoint."""
+    """Return cluster or workgroup, and region; take missing ones from the endpoint."""
     found = _ENDPOINT.fullmatch(connection.host.lower().rstrip("."))
     name, region, serverless = found.groups() if found else ("", None, None)
     workgroup = iam.workgroup or ("" if iam.cluster or not serverless else name)
@@ -127,19 +130,19 @@ def _place(connection: RedshiftConnection, iam: IamSettings) -> tuple[str, str, 
 
 def _temporary(connection: RedshiftConnection, iam: IamSettings) -> Login:
     cluster, workgroup, region = _place(connection, iam)
-    asked: dict[str, Any] = {}
+    parameters: dict[str, Any] = {}
     if workgroup:
         action, what = "redshift-serverless:GetCredentials", f"workgroup {workgroup}"
-        asked = {"workgroupName": workgroup, "dbName": connection.database}
-        asked["durationSeconds"] = _VALID_SECONDS
+        parameters = {"workgroupName": workgroup, "dbName": connection.database}
+        parameters["durationSeconds"] = _VALID_SECONDS
     else:
         action, what = "redshift:GetClusterCredentialsWithIAM", f"cluster {cluster}"
-        asked = {"ClusterIdentifier": cluster, "DbName": connection.database}
-        asked["DurationSeconds"] = _VALID_SECONDS
+        parameters = {"ClusterIdentifier": cluster, "DbName": connection.database}
+        parameters["DurationSeconds"] = _VALID_SECONDS
         if connection.user:
             action = "redshift:GetClusterCredentials"
-            asked |= {"DbUser": connection.user, "AutoCreate": False}
-    answer = call_aws(action, what, asked, region=region, profile=iam.profile)
+            parameters |= {"DbUser": connection.user, "AutoCreate": False}
+    answer = call_aws(action, what, parameters, region=region, profile=iam.profile)
     found = {name[0].lower() + name[1:]: value for name, value in answer.items()}
     left = (found["expiration"] - utc_now()).total_seconds()
     return Login(found["dbUser"], Secret(found["dbPassword"]), left)
@@ -150,13 +153,13 @@ def _stored(secret: SecretSettings, user: str) -> Login:
     if secret.name.startswith("arn:") and len(parts := secret.name.split(":")) > 4:
         region = region or parts[3]
     action, what = "secretsmanager:GetSecretValue", f"secret {secret.name}"
-    asked = {"SecretId": secret.name}
-    answer = call_aws(action, what, asked, region=region, profile=secret.profile)
+    parameters = {"SecretId": secret.name}
+    answer = call_aws(action, what, parameters, region=region, profile=secret.profile)
     return _parsed(answer.get("SecretString"), what, user)
 
 
 def _parsed(text: str | None, what: str, user: str) -> Login:
-    """Read a secret's value, of which no message shows anything."""
+    """Parse the value of a secret; never show it in a message."""
     try:
         found = json.loads(text or "")
     except ValueError:
@@ -166,12 +169,12 @@ def _parsed(text: str | None, what: str, user: str) -> Login:
     name, password = found.get("username") or user, found.get("password")
     if not (isinstance(password, str) and password and isinstance(name, str) and name):
         raise FloodmarkError(
-            f"{what} holds no user and password",
+            f"{what} has no user and password",
             hint="it must be JSON with 'username' and 'password', or the password alone, with"
             " 'user' in the connection",
         )
     if user and name != user:
         raise FloodmarkError(
-            f"{what} is for another user than {user!r}", hint="take 'user' out of the connection"
+            f"{what} is not for user {user!r}", hint="remove 'user' from the connection"
         )
     return Login(name, Secret(password))

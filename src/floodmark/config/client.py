@@ -1,4 +1,4 @@
-"""How clients connect, so that all of them connect alike."""
+"""Connection options for each client library, so that all of them connect alike."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from floodmark.config.tls import may_send_cleartext, tls_for
 from floodmark.config.tls_context import tls_context, trusted_file
 from floodmark.errors import FloodmarkError
 
-# Ways to log in that hand the password over, or as good as: `dialog` is that of PAM.
+# Authentication plugins that send the password in clear text; `dialog` is used for PAM.
 _CLEARTEXT = ("mysql_clear_password", "dialog")
 _BROKEN = ("mysql_old_password",)
 _SSL_MODES = {"identity": "VERIFY_IDENTITY", "ca": "VERIFY_CA", "none": "REQUIRED"}
@@ -15,21 +15,21 @@ _LIBPQ_MODES = {"identity": "verify-full", "ca": "verify-ca", "none": "require"}
 
 
 class _Refusal:
-    """What PyMySQL asks instead of sending the password."""
+    """A PyMySQL authentication plugin that refuses to send the password."""
 
     def __init__(self, connection: Any) -> None:
         self._place = f"MySQL at {connection.host}:{connection.port}"
 
     def authenticate(self, _packet: object) -> None:
-        """Send nothing."""
+        """Raise instead of sending the password."""
         raise FloodmarkError(
             f"{self._place} asks for the password in clear text, which was not sent",
-            hint="only a server whose certificate is verified may have it: 'tls: {ca: FILE}'",
+            hint="it is only sent to a server with a verified certificate: 'tls: {ca: FILE}'",
         )
 
 
 def pymysql_options(connection: MysqlConnection) -> dict[str, Any]:
-    """Return what PyMySQL needs to connect."""
+    """Return the connection options for PyMySQL."""
     password = connection.password.reveal() if connection.password else ""
     tls = tls_for(connection)
     refused = _BROKEN if may_send_cleartext(tls) else _BROKEN + _CLEARTEXT
@@ -37,17 +37,17 @@ def pymysql_options(connection: MysqlConnection) -> dict[str, Any]:
         "host": connection.host,
         "port": connection.port,
         "user": connection.user,
-        "password": password.encode(),  # PyMySQL would write text in Latin-1
+        "password": password.encode(),  # PyMySQL would encode text as Latin-1
         "charset": "utf8mb4",
         "autocommit": True,
         "ssl": tls_context(tls),
-        "ssl_disabled": tls is None,  # it would encrypt if the server can, and verify nothing
+        "ssl_disabled": tls is None,  # else it encrypts if the server can, unverified
         "auth_plugin_map": dict.fromkeys(refused, _Refusal),
     }
 
 
 def connectorx_options(connection: MysqlConnection) -> tuple[dict[str, str], str | None]:
-    """Return what connectorx needs in its URL to connect alike, and the file that it must trust."""
+    """Return the URL options for connectorx, and the file of trusted certificates."""
     tls = tls_for(connection)
     if tls is None:
         return {}, None
@@ -58,14 +58,14 @@ def connectorx_options(connection: MysqlConnection) -> tuple[dict[str, str], str
 
 
 def libpq_options(connection: PostgresConnection) -> dict[str, Any]:
-    """Return what libpq needs to connect alike, whatever its environment says."""
+    """Return the connection options for libpq, overriding its environment variables."""
     tls = tls_for(connection)
-    # An address or Kerberos from the environment would go around what was decided for the host.
+    # An address or Kerberos from the environment would bypass the TLS settings of the host.
     options = {"hostaddr": "", "gssencmode": "disable"}
     if not may_send_cleartext(tls):
         options["require_auth"] = "!password"
     if tls is None:
         return {**options, "sslmode": "disable"}
-    # Not libpq's `system`: the library in psycopg's wheel looks in a folder that nobody has.
+    # Not libpq's `system`: the library in psycopg's wheel looks in a folder that does not exist.
     trusted = "" if tls.verify == "none" else trusted_file(tls) or "system"
     return {**options, "sslmode": _LIBPQ_MODES[tls.verify], "sslrootcert": trusted}

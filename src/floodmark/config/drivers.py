@@ -1,4 +1,4 @@
-"""Drivers of warehouses, which are installed with an extra."""
+"""Check for warehouse drivers, which are installed with an extra."""
 
 from functools import cache
 from importlib.util import find_spec
@@ -13,7 +13,7 @@ _MODULES: dict[type, tuple[str, ...]] = {
 
 
 def require_driver(connection: Connection) -> None:
-    """ConfigError unless what talks to this kind of warehouse is installed; imports nothing."""
+    """Raise ConfigError unless the driver of a warehouse is installed; import nothing."""
     kind = type(connection).__struct_config__.tag
     for module in _MODULES.get(type(connection), ()):
         if not _installed(module):

@@ -1,4 +1,4 @@
-"""Find the configuration, read it, fill in the environment, and check that it makes sense."""
+"""Find, read and check the configuration, and fill in environment variables."""
 
 import os
 import re
@@ -40,10 +40,10 @@ _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{2,}")
 
 
 class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """A checked configuration and the file that it came from.
+    """A checked configuration and its file.
 
-    `unset` names, for each connection that cannot be used yet, a variable that is not set: a
-    command that does not need the connection works without it.
+    `unset` maps connections to an environment variable they lack: commands that do not need the
+    connection work without it.
     """
 
     path: str
@@ -53,7 +53,7 @@ class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     unset: dict[str, str]
 
     def connection(self, name: str) -> Connection:
-        """A connection by its name; ConfigError if it lacks a variable of the environment."""
+        """Return a connection by name; ConfigError if it lacks an environment variable."""
         if name in self.unset:
             raise ConfigError(
                 f"connections.{name}: environment variable {self.unset[name]} is not set"
@@ -66,11 +66,11 @@ class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return located(connection, name, os.path.dirname(self.path))
 
     def pipeline_of(self, table: TableName) -> Pipeline:
-        """The pipeline that lists a table."""
+        """Return the pipeline of a table."""
         return self.settings.pipelines[self.tables[table][0]]
 
     def warehouse_of(self, table: TableName) -> Connection:
-        """The connection that a table is loaded into; ConfigError if that cannot be done here."""
+        """Return the target connection of a table; ConfigError if it cannot be used here."""
         connection = self.connection(self.target_of(table)[0])
         require_driver(connection)
         if isinstance(connection, RedshiftConnection):
@@ -78,12 +78,12 @@ class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return connection
 
     def target_of(self, table: TableName) -> tuple[str, str]:
-        """The connection and the name under which a table is loaded; no two tables share one."""
+        """Return the target connection and target name of a table; ConfigError if not unique."""
         mine, name = self._target(table)
         if name.lower().startswith(_OURS):
             raise ConfigError(
-                f"{table} would be loaded into {name}, and names that begin with {_OURS} are kept"
-                " for the ledger and what is staged",
+                f"{table} would be loaded into {name}, but names that start with {_OURS} are"
+                " reserved for the ledger and staging tables",
                 hint="give the table another 'target_name'",
             )
         if too_long(self.settings.connections[mine], name):
@@ -106,15 +106,15 @@ class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         pipeline, settings = self.tables[table]
         return self.settings.pipelines[pipeline].target, settings.target_name or table.table
 
-    @cached_property  # asked for each of thousands of tables
+    @cached_property  # used for each of thousands of tables
     def _places(self) -> dict[str, tuple[object, ...]]:
-        """Where the warehouses are, by the names of their connections."""
+        """Locations of the warehouses, by connection."""
         used = {pipeline.target for pipeline in self.settings.pipelines.values()}
         return {connection: self._place(connection) for connection in used}
 
     @cached_property
     def _by_target(self) -> dict[tuple[tuple[object, ...], str], list[TableName]]:
-        """The tables that are loaded into one: warehouses do not tell names apart by their case."""
+        """Tables by their target; warehouse names are case-insensitive."""
         found = defaultdict[Any, list[TableName]](list)
         for table in self.tables:
             connection, name = self._target(table)
@@ -122,7 +122,7 @@ class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return found
 
     def tables_called(self, schema: str, name: str) -> list[TableName]:
-        """The tables of this name, one of each scope that has it."""
+        """Return the tables with this name, at most one per scope."""
         return self._by_name.get((schema, name), [])
 
     @cached_property
@@ -146,9 +146,9 @@ class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return f"{kind}:{'/'.join([*parts, quote(name, safe='')])}"
 
     def _place(self, name: str) -> tuple[object, ...]:
-        """Where a warehouse is, however its connection is written; its name if that is not known.
+        """Return the location of a warehouse, to find connections to the same one.
 
-        Two names of one server cannot be seen here; the ledger in the target tells.
+        Aliases of one server are not detected here, but by the ledger in the target.
         """
         if name in self.unset:
             return (name,)
@@ -165,7 +165,7 @@ class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
 
 def load_config(path: str | None, environment: Mapping[str, str]) -> LoadedConfig:
-    """Read the configuration that a flag, the environment or the working folder names."""
+    """Read the configuration from a path, FLOODMARK_CONFIG, or the working folder."""
     found = path or environment.get("FLOODMARK_CONFIG") or FILE_NAME
     try:
         with open(found, encoding="utf-8-sig") as file:
@@ -173,7 +173,7 @@ def load_config(path: str | None, environment: Mapping[str, str]) -> LoadedConfi
     except FileNotFoundError:
         raise ConfigError(
             f"no configuration: {found} does not exist",
-            hint="'floodmark init' writes one; --config or FLOODMARK_CONFIG name another place",
+            hint="create one with 'floodmark init', or set --config or FLOODMARK_CONFIG",
         ) from None
     except OSError as error:
         raise ConfigError(
@@ -181,13 +181,13 @@ def load_config(path: str | None, environment: Mapping[str, str]) -> LoadedConfi
         ) from error
     except UnicodeDecodeError as error:
         raise ConfigError(
-            f"cannot read {found}: it is no text in UTF-8", hint="save it as UTF-8"
+            f"cannot read {found}: not UTF-8 text", hint="save it as UTF-8"
         ) from error
     raw = parse_yaml(text, found)
     if not isinstance(raw, dict):
         raise ConfigError(
             f"{found} is not a configuration: expected keys and values",
-            hint="'floodmark init --force' writes one",
+            hint="create one with 'floodmark init --force'",
         )
     for key in Config.__struct_fields__:
         variable = f"FLOODMARK_{key.upper()}"
@@ -215,7 +215,7 @@ def load_config(path: str | None, environment: Mapping[str, str]) -> LoadedConfi
 
 
 def _fill_in(raw: Any, path: str, environment: Mapping[str, str], unset: dict[str, str]) -> Any:
-    """Replace every `${NAME}`. A connection may wait for its variables until it is used."""
+    """Replace every `${NAME}`; connections may lack variables until they are used."""
     if isinstance(raw, dict):
         return {
             key: _fill_in(
@@ -233,12 +233,12 @@ def _fill_in(raw: Any, path: str, environment: Mapping[str, str], unset: dict[st
             if parts[0] != "connections" or len(parts) < 3 or parts[2] == "type":
                 raise ConfigError(f"{path}: environment variable {name} is not set")
             unset[parts[1]] = name
-            return "1"  # fits every kind of field; the connection is not used without its variable
+            return "1"  # valid for every type; the connection is not used without its variable
     return _VARIABLE.sub(lambda match: environment[match[1]], raw)
 
 
 def _shown(key: object) -> str:
-    """A key in one line, whatever it is."""
+    """Return a key as printable text."""
     text = str(key)
     return text if text.isprintable() else ascii(text)
 
@@ -253,7 +253,7 @@ def _lake(settings: Config, folder: str) -> LakeSettings:
         if lake.codec is None and RedshiftConnection in kinds:
             return msgspec.structs.replace(lake, codec="snappy")
         return lake
-    # No message shows more than the scheme: there may be a password in the rest.
+    # Messages show only the scheme: the rest may contain a password.
     scheme, colon, _ = lake.url.partition(":")
     if "://" in lake.url or (colon and scheme.lower() == "s3"):
         raise ConfigError(
@@ -262,66 +262,68 @@ def _lake(settings: Config, folder: str) -> LakeSettings:
     if not lake.url:
         raise ConfigError("lake: '' is not a folder", hint="use s3://bucket/prefix or a folder")
     if lake.endpoint or lake.region:
-        raise ConfigError("lake: a folder has neither 'endpoint' nor 'region'")
+        raise ConfigError("lake: 'endpoint' and 'region' are not allowed for a folder")
     path = os.path.normpath(os.path.join(folder, os.path.expanduser(lake.url)))
     _refuse_file(path)
     return LakeSettings(url=path, codec=lake.codec)
 
 
 def _refuse_file(path: str) -> None:
-    """ConfigError if a file is where the lake or a folder above it should be."""
+    """Raise ConfigError if the lake or a folder above it is a file."""
     above = path
     while not os.path.lexists(above) and above != os.path.dirname(above):
         above = os.path.dirname(above)
     if not os.path.isdir(above):
         raise ConfigError(
-            f"lake: {above} is not a folder", hint="let 'lake:' name a folder, or one to be made"
+            f"lake: {above} is not a folder",
+            hint="set 'lake:' to a folder, or to a path where one can be created",
         )
 
 
 def _check_s3(lake: LakeSettings) -> None:
-    """Refuse what is not a bucket, a prefix or an endpoint; credentials belong in none of them."""
+    """Raise ConfigError for an invalid bucket, prefix or endpoint; never show credentials."""
     bucket, _, prefix = lake.url.removeprefix("s3://").partition("/")
     if not _BUCKET.fullmatch(bucket):
         raise ConfigError(
-            "lake: this is not the name of a bucket",
+            "lake: not a valid bucket name",
             hint="write s3://bucket/prefix; credentials come from the AWS profile or environment",
         )
     parts = prefix.strip("/").split("/")
     if prefix and any(not part.isprintable() or part in ("", ".", "..") for part in parts):
-        raise ConfigError(f"lake: {prefix!r} is not a prefix")
+        raise ConfigError(f"lake: {prefix!r} is not a valid prefix")
     if lake.endpoint is not None and not _ENDPOINT.fullmatch(lake.endpoint):
         raise ConfigError(
-            "lake.endpoint: this is not the address of a server",
+            "lake.endpoint: not a valid address",
             hint="write it as http://host:port, without credentials",
         )
 
 
 def _tables(settings: Config) -> dict[TableName, tuple[str, TableSettings]]:
-    """Check that the names fit together, and index the tables by their scoped names."""
+    """Check names and references, and index the tables by scoped name."""
     for name in settings.connections:
         if not valid_scope(name):
             raise ConfigError(
-                f"connections: {name!r} is not a name", hint="use letters, digits, '_' and '-'"
+                f"connections: {name!r} is not a valid name",
+                hint="use letters, digits, '_' and '-'",
             )
     tables: dict[TableName, tuple[str, TableSettings]] = {}
     for name, pipeline in settings.pipelines.items():
-        for key, wants_mysql in (("source", True), ("target", False)):
+        for key, is_source in (("source", True), ("target", False)):
             connection = getattr(pipeline, key)
             if connection not in settings.connections:
                 raise ConfigError(
-                    f"pipelines.{name}.{key}: no connection is called {connection!r}",
-                    hint="there are " + (", ".join(settings.connections) or "none"),
+                    f"pipelines.{name}.{key}: no connection named {connection!r}",
+                    hint="known connections: " + (", ".join(settings.connections) or "none"),
                 )
-            if isinstance(settings.connections[connection], MysqlConnection) != wants_mysql:
-                kind = "a mysql connection" if wants_mysql else "a warehouse"
+            if isinstance(settings.connections[connection], MysqlConnection) != is_source:
+                kind = "a mysql connection" if is_source else "a warehouse"
                 raise ConfigError(f"pipelines.{name}.{key}: {connection!r} is not {kind}")
         for text, table_settings in pipeline.tables.items():
             table = _table_name(pipeline.source, text, f"pipelines.{name}.tables")
             if table in tables:
                 raise ConfigError(
-                    f"{table} is listed by {tables[table][0]!r} and by {name!r}",
-                    hint="both would move the same watermark; keep it in one pipeline",
+                    f"{table} is in both pipelines {tables[table][0]!r} and {name!r}",
+                    hint="keep it in one: both would move the same watermark",
                 )
             _refuse_repeated_columns(table, table_settings)
             _check_distribution(table, table_settings)
@@ -329,15 +331,15 @@ def _tables(settings: Config) -> dict[TableName, tuple[str, TableSettings]]:
                 settings.connections[pipeline.target], DuckdbConnection
             ):
                 raise ConfigError(
-                    f"{table}: DuckDB knows no users to 'grant' anything to",
-                    hint="leave 'grant' out",
+                    f"{table}: DuckDB has no users, so 'grant' has no effect",
+                    hint="remove 'grant'",
                 )
             tables[table] = (name, table_settings)
     return tables
 
 
 def _refuse_repeated_columns(table: TableName, settings: TableSettings) -> None:
-    """MySQL does not tell columns apart by upper and lower case."""
+    """Raise ConfigError for a column listed twice; MySQL column names are case-insensitive."""
     lists = {
         "cursor": settings.cursor_columns or (),
         "sortkey": settings.sort_columns,
@@ -348,20 +350,18 @@ def _refuse_repeated_columns(table: TableName, settings: TableSettings) -> None:
     for key, columns in lists.items():
         if len({column.lower() for column in columns}) < len(columns):
             raise ConfigError(
-                f"{table}: its '{key}' names a column twice", hint="name each column once"
+                f"{table}: '{key}' lists a column twice", hint="list each column once"
             )
 
 
 def _check_distribution(table: TableName, settings: TableSettings) -> None:
-    """ConfigError unless 'diststyle' and 'distkey' fit together, as Redshift demands."""
+    """Raise ConfigError if 'diststyle' and 'distkey' contradict each other."""
     if settings.diststyle == "key" and settings.distkey is None:
-        raise ConfigError(
-            f"{table}: 'diststyle: key' needs a column", hint="name it with 'distkey'"
-        )
+        raise ConfigError(f"{table}: 'diststyle: key' needs a column", hint="set 'distkey'")
     if settings.distkey is not None and settings.diststyle not in (None, "key"):
         raise ConfigError(
-            f"{table}: 'diststyle: {settings.diststyle}' and 'distkey' exclude each other",
-            hint="leave one of them out; a distkey goes with 'diststyle: key' or none",
+            f"{table}: 'diststyle: {settings.diststyle}' and 'distkey' cannot be combined",
+            hint="remove one of them; 'distkey' implies 'diststyle: key'",
         )
 
 

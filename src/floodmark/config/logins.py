@@ -1,6 +1,6 @@
-"""Logins that a server refused: none is repeated within a run, and in later runs only seldom.
+"""Limit retries of rejected logins: never within a run, and rarely in later runs.
 
-A user may be locked after a few wrong passwords, and a run has many tables.
+A server may lock a user after a few wrong passwords, and a run has many tables.
 """
 
 import hashlib
@@ -19,14 +19,14 @@ from floodmark.model.timestamps import stamped, utc_now
 
 Server = MysqlConnection | PostgresConnection | RedshiftConnection
 
-# 10 minutes, an hour, 6 hours, then a day: a user that five wrong passwords lock has more than a
-# day in which somebody can see the errors.
+# 10 minutes, an hour, 6 hours, then a day: where five wrong passwords lock a user, an operator has
+# more than a day to see the errors.
 FIRST_PAUSE = timedelta(minutes=10)
 LONGEST_PAUSE = timedelta(days=1)
 
 
 class Refusal(Struct, frozen=True):
-    """A login that was refused: in which run and when, and when it may be tried again."""
+    """A rejected login: in which run and when, and when it may be retried."""
 
     error: Exception
     run: int
@@ -35,7 +35,7 @@ class Refusal(Struct, frozen=True):
 
 
 class Logins:
-    """What is known of logins; of those about which nothing is known, one is tried at a time."""
+    """Accepted and rejected logins; a login not yet known is tried by one thread at a time."""
 
     def __init__(self, clock: Callable[[], datetime] = utc_now) -> None:
         self._clock = clock
@@ -46,19 +46,19 @@ class Logins:
         self._run = 0
 
     def forget(self) -> None:
-        """Begin a new command: somebody has asked for it, and may have changed something."""
+        """Forget everything: a new command starts, and something may have changed."""
         with self._lock:
             self._accepted.clear()
             self._refused.clear()
         AWS_LOGINS.forget()
 
     def begin_run(self) -> None:
-        """Begin the next run of the same command; what was refused waits for its time."""
+        """Begin the next run of the same command; rejected logins keep their pause."""
         self._run += 1
 
     @contextmanager
     def once(self, server: Server, is_refusal: Callable[[Exception], bool]) -> Iterator[None]:
-        """Log in within this; raises what the server said if it refused the same login before."""
+        """Log in within this; raise the earlier error if the server rejected the same login."""
         key = _key(server)
         with self._lock:
             gate = self._gates[key]
@@ -79,13 +79,13 @@ class Logins:
         if refusal.run == self._run:
             raise refusal.error
         if self._clock() < refusal.again:
-            AWS_LOGINS.forget()  # the next round looks whether the password is still the same
+            AWS_LOGINS.forget()  # the next round fetches the password again
             raise FloodmarkError(
-                f"{server.host}:{server.port} refused user {server.user!r} at"
-                f" {stamped(refusal.at)}; this login is not tried again before"
-                f" {stamped(refusal.again)}, so that the user is not locked",
-                hint="correct 'user' or 'password' of the connection and start the command again;"
-                " a new password in Secrets Manager is tried in the next round",
+                f"{server.host}:{server.port} rejected user {server.user!r} at"
+                f" {stamped(refusal.at)}; the next attempt is not before"
+                f" {stamped(refusal.again)}, to avoid locking the user",
+                hint="correct 'user' or 'password' of the connection and restart the command;"
+                " a new password in Secrets Manager is used in the next round",
             )
 
     @contextmanager
@@ -110,6 +110,6 @@ LOGINS = Logins()
 def _key(server: Server) -> bytes:
     password = server.password.reveal() if server.password else ""
     if isinstance(server, RedshiftConnection) and server.iam:
-        password = ""  # it is another one each time
+        password = ""  # it is different every time
     parts = (type(server).__name__, server.host, server.port, server.user, password)
     return hashlib.sha256(repr(parts).encode()).digest()

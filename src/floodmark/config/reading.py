@@ -1,4 +1,4 @@
-"""YAML without its traps, and errors that never show a value: it may be a password."""
+"""Parse YAML strictly; errors never show a value, which may be a password."""
 
 from typing import Any
 
@@ -19,15 +19,15 @@ def parse_yaml(text: str, source: str) -> Any:
             return None
         if _size(node, {}) > _MOST_VALUES:
             raise ConfigError(
-                f"{source} unfolds into more than {_MOST_VALUES:,} values",
-                hint="use fewer aliases ('*name') of what holds aliases itself",
+                f"{source} expands to more than {_MOST_VALUES:,} values",
+                hint="use fewer nested aliases ('*name')",
             )
         _refuse_repeated_keys(node, source)
         return loader.construct_document(node)
     except yaml.constructor.ConstructorError as error:
-        # Its text shows the tag, and what starts with '!' may have been meant as a password.
+        # Its text shows the tag, and a value that starts with '!' may be a password.
         raise ConfigError(
-            f"{source}{_line(error.problem_mark)}: this value is not understood",
+            f"{source}{_line(error.problem_mark)}: cannot parse this value",
             hint="put it in quotes",
         ) from None
     except yaml.MarkedYAMLError as error:
@@ -36,14 +36,14 @@ def parse_yaml(text: str, source: str) -> Any:
     except yaml.YAMLError as error:
         raise ConfigError(f"{source}: not valid YAML: {str(error).splitlines()[0]}") from None
     except RecursionError:
-        raise ConfigError(f"{source} is nested too deeply, or within itself") from None
+        raise ConfigError(f"{source} is nested too deeply, or contains itself") from None
     finally:
         if loader is not None:
             loader.dispose()
 
 
 class _Loader(yaml.CSafeLoader):
-    """Says where it is that a value cannot be made, such as the date 2025-13-45."""
+    """Adds the line to errors of values such as the date 2025-13-45."""
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         try:
@@ -53,7 +53,7 @@ class _Loader(yaml.CSafeLoader):
 
 
 def _size(node: yaml.Node, known: dict[int, int]) -> int:
-    """How many values there are once every alias is replaced; each node is looked at once."""
+    """Count the values after expanding aliases; visit each node once."""
     if id(node) not in known:
         parts = node.value if isinstance(node, yaml.CollectionNode) else ()
         if isinstance(node, yaml.MappingNode):
@@ -63,7 +63,7 @@ def _size(node: yaml.Node, known: dict[int, int]) -> int:
 
 
 def _refuse_repeated_keys(node: yaml.Node, source: str) -> None:
-    """YAML lets a later key replace an earlier one in silence; a configuration must not."""
+    """Raise ConfigError for duplicate keys, which YAML would silently overwrite."""
     if isinstance(node, yaml.SequenceNode):
         for item in node.value:
             _refuse_repeated_keys(item, source)
@@ -71,7 +71,7 @@ def _refuse_repeated_keys(node: yaml.Node, source: str) -> None:
         seen = set()
         for key, value in node.value:
             if isinstance(key, yaml.ScalarNode) and key.value in seen:
-                raise ConfigError(f"{source}{_line(key.start_mark)}: {key.value!r} is given twice")
+                raise ConfigError(f"{source}{_line(key.start_mark)}: duplicate key {key.value!r}")
             seen.add(key.value if isinstance(key, yaml.ScalarNode) else id(key))
             _refuse_repeated_keys(value, source)
 

@@ -1,4 +1,4 @@
-"""Values that nobody may see."""
+"""Values that must never be shown."""
 
 
 class Secret:
@@ -10,7 +10,7 @@ class Secret:
         self._value = value
 
     def reveal(self) -> str:
-        """Hand out the value, to whoever opens a connection with it."""
+        """Return the value; only for opening a connection."""
         return self._value
 
     def __repr__(self) -> str:

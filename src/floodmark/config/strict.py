@@ -1,4 +1,4 @@
-"""Turn parsed YAML into models, and say exactly what is wrong where it does not fit."""
+"""Build models from parsed YAML; errors name the exact key."""
 
 import re
 from datetime import date, datetime
@@ -28,7 +28,7 @@ def build(kind: Any, raw: Any, path: str) -> Any:
         }
     choices = get_args(kind) if get_origin(kind) in (Union, UnionType) else ()
     if raw is False and Literal["off"] in choices:
-        return "off"  # written without quotes, as the documentation has it
+        return "off"  # written without quotes, as in the documentation
     structs = [
         choice
         for choice in choices
@@ -39,7 +39,9 @@ def build(kind: Any, raw: Any, path: str) -> Any:
     if structs and isinstance(raw, dict):
         return _build_struct(structs[0], raw, path)
     if structs and raw is None:
-        raise ConfigError(f"{path}: there is nothing behind it", hint="write '{}', or leave it out")
+        raise ConfigError(
+            f"{path}: expected keys and values, got nothing", hint="write '{}', or remove it"
+        )
     return _build_leaf(kind, raw, path)
 
 
@@ -64,7 +66,7 @@ def _build_struct(kind: type[msgspec.Struct], raw: Any, path: str) -> Any:
 
 @cache  # a configuration may list thousands of tables
 def _fields(kind: type[msgspec.Struct]) -> tuple[dict[str, Any], list[str]]:
-    """The types of a model's fields, and which of them must be given."""
+    """Return the types of a model's fields, and the names of the required ones."""
     required = [field.name for field in msgspec.structs.fields(kind) if field.required]
     return get_type_hints(kind, include_extras=True), required
 
@@ -88,14 +90,14 @@ def _build_leaf(kind: Any, raw: Any, path: str) -> Any:
     if Secret in get_args(kind):
         if raw is not None and not isinstance(raw, str):
             raise ConfigError(f"{path}: expected text", hint="put it in quotes")
-        _refuse_unspeakable(raw, path)
+        _refuse_invalid_text(raw, path)
         return None if raw is None else Secret(raw)
     for text in raw if isinstance(raw, list) else [raw]:
-        _refuse_unspeakable(text, path)
+        _refuse_invalid_text(text, path)
     if raw is None and get_origin(kind) is Literal and "null" in get_args(kind):
-        return "null"  # written without quotes, as the documentation has it
+        return "null"  # written without quotes, as in the documentation
     if raw is False and get_origin(kind) is Literal and "off" in get_args(kind):
-        return "off"  # YAML's other word for false
+        return "off"  # YAML 1.1 reads `off` as false
     try:
         return msgspec.convert(raw, kind, strict=not isinstance(raw, str))
     except msgspec.ValidationError as error:
@@ -108,9 +110,9 @@ def _build_leaf(kind: Any, raw: Any, path: str) -> Any:
 
 
 def _moment(raw: Any, path: str, otherwise: str = "") -> datetime:
-    """Read a date or a date and time; `otherwise` is what else could stand there."""
+    """Parse a date or a date and time; `otherwise` describes other allowed values."""
     if isinstance(raw, (dict, list)):
-        raise ConfigError(f"{path}: expected a point in time, got {_kind(raw)}")
+        raise ConfigError(f"{path}: expected a date or time, got {_kind(raw)}")
     try:
         return as_utc(raw) if isinstance(raw, datetime) else parse_timestamp(str(raw))
     except UsageError as error:
@@ -125,32 +127,32 @@ def _mapping(raw: Any, path: str) -> dict[str, Any]:
     if raw is None:
         return {}
     if not isinstance(raw, dict):
-        # Not the value itself: a connection written as one line has its password in there.
+        # Not the value itself: a connection written as one line contains its password.
         raise ConfigError(f"{path}: expected keys and values, got {_kind(raw)}")
     return raw
 
 
 def _name(key: Any, path: str) -> str:
-    """A key as it was written: YAML reads `1.10` as 1.1 and `no` as false."""
+    """Return a key that is text: YAML reads `1.10` as 1.1 and `no` as false."""
     if not isinstance(key, str):
-        raise ConfigError(f"{path}: {_shown(key)} is not a name", hint="put it in quotes")
-    _refuse_unspeakable(key, path)
+        raise ConfigError(f"{path}: {_shown(key)} is not a valid name", hint="put it in quotes")
+    _refuse_invalid_text(key, path)
     if not key.isprintable():
-        raise ConfigError(f"{path}: {key!r} is not a name")
+        raise ConfigError(f"{path}: {key!r} is not a valid name")
     return key
 
 
-def _refuse_unspeakable(text: Any, path: str) -> None:
-    """Refuse text that no file, server or terminal takes: half a character, or a zero."""
+def _refuse_invalid_text(text: Any, path: str) -> None:
+    """Raise ConfigError for text with NUL or unpaired surrogates."""
     if isinstance(text, str) and re.search("[\0\ud800-\udfff]", text):
-        raise ConfigError(f"{path}: this text holds a character that cannot be used")
+        raise ConfigError(f"{path}: the text contains an invalid character")
 
 
 def _shown(raw: Any) -> str:
     if isinstance(raw, (dict, list)):
         return _kind(raw)
     if isinstance(raw, int) and raw.bit_length() > _LONG_NUMBER:
-        return "a number of many digits"
+        return "a very long number"
     return f"{raw!r}"
 
 
@@ -161,7 +163,7 @@ def _kind(raw: Any) -> str:
 
 def _unknown(path: str, what: str, given: str, known: list[str]) -> ConfigError:
     given, colon, _ = given.partition(":")
-    if colon:  # what follows may be a password
+    if colon:  # the rest may be a password
         message = f"{path}: unknown {what} {given + colon!r}"
         return ConfigError(message, hint="put a space after ':'")
     nearest = get_close_matches(given.lower(), known, n=1, cutoff=0.5)

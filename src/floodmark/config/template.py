@@ -1,4 +1,4 @@
-"""A commented configuration, written from what is known so far."""
+"""Render a commented configuration."""
 
 import json
 import re
@@ -15,42 +15,42 @@ _WIDTH = 92
 _PLAIN = re.compile(r"[A-Za-z./~][A-Za-z0-9_./$~-]*")
 
 _HEAD = """\
-# Floodmark: what is kept in step with what. Every key: docs/configuration.md.
-# ${NAME} is filled in from the environment: secrets do not belong in this file.
-# 'floodmark doctor' checks it all, 'floodmark sync --dry-run' shows what would be done.
+# Floodmark configuration. All keys: docs/configuration.md.
+# ${NAME} is replaced from the environment: keep secrets out of this file.
+# 'floodmark doctor' checks the set-up, 'floodmark sync --dry-run' shows the plan.
 """
 _LAKE = """
-# Where data files and watermarks are kept: a folder, s3://bucket/prefix,
+# Where data files and watermarks are stored: a folder, s3://bucket/prefix,
 # or {url: "s3://bucket/prefix", endpoint: "http://127.0.0.1:8333", region: us-east-1}.
 """
 _START = """
-# Where tables with a time cursor begin: 'all' reads every row. With a date, earlier rows are not
-# read, and 'doctor' and 'watermark list' say how many those are.
+# Where tables with a time cursor start: 'all' reads every row. With a date, earlier rows are not
+# read; 'doctor' and 'watermark list' show how many.
 default_start: all
 """
 _SOURCE = (
-    "  # The source. Its name is the scope of its tables, so it stays once there are watermarks.\n"
+    "  # The source. Its name is the scope of its tables; to rename it, use 'watermark move'.\n"
 )
 _TUNNEL = """\
-    # Through an SSH server; host and port above are then as that server sees them:
+    # Through an SSH server; host and port above are then as seen from there:
     # tunnel: {host: bastion.example.com, user: deploy, key: ~/.ssh/id_ed25519}
-    # If this is a replica, its primary, which is asked what is in flight; needs GTIDs:
+    # If this is a replica: its primary, to see open transactions; needs GTIDs:
     # primary: {host: primary.example.com}
 """
 _ENCRYPTED = "    # Encrypted; the certificate must be valid for this host.\n    tls: {}\n"
 _TLS = {
     "identity": _ENCRYPTED,
     "none": """\
-    # Encrypted, but any certificate is accepted; {ca: FILE} instead verifies it.
+    # Encrypted, but any certificate is accepted; {ca: FILE} verifies it.
     tls: {verify: none}
 """,
     "off": """\
-    # Not encrypted: who can read the network reads password and rows.
+    # Not encrypted: password and rows can be read on the network.
     tls: off
 """,
 }
 _REST = """\
-# What may be set, with its default:
+# Optional settings, with their defaults:
 # extraction: {window_rows: 150000, windows_per_chunk: 8, file_mb: 192}
 # spark: {master: "local[*,4]", memory: 1g}    # or spark://host:7077
 # presets: {cutover: 2025-08-04}        # for 'floodmark watermark set cutover --force'
@@ -58,9 +58,9 @@ _REST = """\
 
 
 class Draft(Struct, frozen=True, kw_only=True):
-    """What a configuration is written from; `source` and `target` are keys of the connections.
+    """The contents of a configuration; `source` and `target` are keys of the connections.
 
-    `tls` and `target_tls` are for hosts other than this machine.
+    `tls` and `target_tls` are for remote hosts.
     """
 
     lake: str
@@ -74,7 +74,7 @@ class Draft(Struct, frozen=True, kw_only=True):
 
 
 def render(draft: Draft) -> str:
-    """Write a configuration, with the reasons for what it says."""
+    """Render a configuration, with comments that explain it."""
     return "".join(
         (
             _HEAD,
@@ -98,7 +98,7 @@ def render(draft: Draft) -> str:
 
 
 def scalar(value: str | int) -> str:
-    """Write a value so that YAML reads the same again."""
+    """Quote a value for YAML if needed."""
     text = str(value)
     if isinstance(value, int):
         return text
@@ -118,7 +118,7 @@ def _tls(tls: Tls | None) -> str:
 
 
 def _tables(proposals: tuple[Proposal, ...]) -> str:
-    # A key without anything below it would be empty: then it says so itself.
+    # Without tables, write an explicit empty mapping.
     head = (
         "    tables:\n" if any(proposal.included for proposal in proposals) else "    tables: {}\n"
     )

@@ -1,13 +1,14 @@
-"""Whether a connection is encrypted and what is verified: one decision for every client.
+"""Decide whether a connection is encrypted and verified, for all clients alike.
 
 | `tls:` | host | connection |
 | --- | --- | --- |
-| a block | any | encrypted and verified as it says, or refused |
+| a block | any | encrypted and verified as configured, or refused |
 | `off` | any | plain |
 | none | this machine, or through a tunnel | plain |
 | none | any other | encrypted, certificate verified for this host |
 
-Redshift has no plain default: its certificate is verified, through a tunnel without its host name.
+Redshift is encrypted by default: its certificate is verified, through a tunnel without the host
+name.
 """
 
 import os
@@ -31,7 +32,7 @@ Resolve = Callable[[str], Iterable[str]]
 
 
 def addresses_of(name: str) -> list[str]:
-    """The addresses that a name stands for on this machine; none if it is unknown."""
+    """Resolve a host name on this machine; empty if it is unknown."""
     try:
         return [str(found[4][0]) for found in socket.getaddrinfo(name, None)]
     except (OSError, UnicodeError):
@@ -39,9 +40,9 @@ def addresses_of(name: str) -> list[str]:
 
 
 def is_local(host: str, resolve: Resolve = addresses_of) -> bool:
-    """Whether a host is this machine for certain: an address of it, its socket, or `localhost`.
+    """Return whether a host is certainly this machine: loopback, a socket, or `localhost`.
 
-    Any other name counts as remote even if it stands for this machine now. libpq takes a list.
+    Any other name counts as remote even if it now resolves to this machine. libpq accepts a list.
     """
     return all(_is_local(part, resolve) for part in host.split(","))
 
@@ -64,10 +65,10 @@ def _is_loopback(address: str) -> bool:
 
 
 def tls_for(connection: Server, resolve: Resolve = addresses_of) -> TlsSettings | None:
-    """Decide how a connection is encrypted; None if it is not."""
-    wanted = wanted_tls(connection)
-    if wanted is not None:
-        return None if wanted == "off" else wanted
+    """Return the TLS settings of a connection; None if it is not encrypted."""
+    configured = configured_tls(connection)
+    if configured is not None:
+        return None if configured == "off" else configured
     tunnelled = not isinstance(connection, PostgresConnection) and connection.tunnel is not None
     if isinstance(connection, RedshiftConnection):
         return TlsSettings(verify="ca" if tunnelled else "identity")
@@ -76,8 +77,8 @@ def tls_for(connection: Server, resolve: Resolve = addresses_of) -> TlsSettings 
     return TlsSettings()
 
 
-def wanted_tls(connection: Server) -> Tls | None:
-    """What the configuration says; None if it leaves it to the default."""
+def configured_tls(connection: Server) -> Tls | None:
+    """Return the configured TLS settings; None for the default."""
     if connection.tls is not None or not isinstance(connection, RedshiftConnection):
         return connection.tls
     older: dict[object, Tls] = {False: "off", "verify-ca": TlsSettings(verify="ca")}
@@ -85,40 +86,37 @@ def wanted_tls(connection: Server) -> Tls | None:
 
 
 def may_send_cleartext(tls: TlsSettings | None) -> bool:
-    """Whether a server may have the password as it is: only one whose certificate is verified."""
+    """Return whether to send a password in clear text: only to a verified server."""
     return tls is not None and tls.verify != "none"
 
 
 def located(connection: Server, name: str, folder: str) -> Server:
-    """The same connection, `ca` with an absolute path; ConfigError if keys contradict each other.
-
-    `folder` is where relative paths begin.
-    """
+    """Make `ca` an absolute path, relative to `folder`; ConfigError if keys are contradictory."""
     tls, path = connection.tls, f"connections.{name}.tls"
     if tls is not None and getattr(connection, "ssl", None) is not None:
         raise ConfigError(
-            f"connections.{name} has both 'tls' and 'ssl'", hint="'ssl' is the older one: remove it"
+            f"connections.{name} has both 'tls' and 'ssl'", hint="remove 'ssl', the older one"
         )
     if not isinstance(tls, TlsSettings):
         return connection
     if getattr(connection, "tunnel", None) and tls.verify == "identity":
         raise ConfigError(
-            f"{path}: through a tunnel the server has another name",
-            hint="use 'verify: ca'; the tunnel knows its own server by its host key",
+            f"{path}: the host name cannot be verified through a tunnel",
+            hint="use 'verify: ca'; the tunnel verifies the SSH server by its host key",
         )
     if isinstance(connection, RedshiftConnection) and (tls.ca is not None or tls.verify == "none"):
         key = "ca" if tls.ca is not None else "verify"
         raise ConfigError(
-            f"{path}.{key}: Redshift's driver verifies by Amazon's certificates and the system's,"
-            " and cannot do otherwise",
-            hint="add an authority of your own to the system's, or name a file of them all in"
-            " SSL_CERT_FILE",
+            f"{path}.{key}: not supported; Redshift's driver always verifies with the certificates"
+            " of Amazon and of the system",
+            hint="add your own CA to the system's certificates, or set SSL_CERT_FILE to a file"
+            " with all of them",
         )
     if tls.ca is None:
         return connection
     if tls.verify == "none":
         raise ConfigError(
-            f"{path}: 'ca' is not looked at with 'verify: none'", hint="remove one of them"
+            f"{path}: 'ca' has no effect with 'verify: none'", hint="remove one of them"
         )
     ca = os.path.join(folder, os.path.expanduser(tls.ca))
     return structs.replace(connection, tls=structs.replace(tls, ca=ca))

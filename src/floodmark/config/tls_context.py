@@ -1,4 +1,4 @@
-"""TLS in Python: the certificates to trust, contexts, and what an open socket says of itself."""
+"""TLS in Python: trusted certificates, contexts, and the encryption of an open socket."""
 
 import socket
 import ssl
@@ -9,7 +9,7 @@ from floodmark.model.encryption import Encryption
 
 
 def trusted_file(tls: TlsSettings) -> str | None:
-    """The file of trusted certificates, here; None if the system keeps them in a folder alone.
+    """Return the file of trusted certificates; None if the system only has a folder of them.
 
     ConfigError if `ca` cannot be used on this machine.
     """
@@ -20,11 +20,11 @@ def trusted_file(tls: TlsSettings) -> str | None:
 
 
 def tls_context(tls: TlsSettings | None) -> ssl.SSLContext | None:
-    """Return what a Python client encrypts with; None for no encryption."""
+    """Return the SSL context of a Python client; None for no encryption."""
     if tls is None:
         return None
     context = _load(tls.ca)
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # MySQL's own certificates do not pass that
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # MySQL's generated certificates fail it
     context.check_hostname = tls.verify == "identity"
     if tls.verify == "none":
         context.verify_mode = ssl.CERT_NONE
@@ -32,7 +32,7 @@ def tls_context(tls: TlsSettings | None) -> ssl.SSLContext | None:
 
 
 def encryption_of(connected: object) -> Encryption:
-    """What protects a socket, read from the socket itself."""
+    """Return the encryption of an open socket."""
     if not isinstance(connected, ssl.SSLSocket):
         return Encryption()
     context = connected.context
@@ -50,7 +50,7 @@ def _load(ca: str | None) -> ssl.SSLContext:
         missing = isinstance(error, FileNotFoundError)
         raise ConfigError(
             f"tls.ca: {ca} cannot be used on {socket.gethostname()}: {error}",
-            hint="copy the file there: workers need it in the same place"
+            hint="copy the file there: workers need it at the same path"
             if missing
-            else "it must be a file in PEM",
+            else "it must be a PEM file",
         ) from error

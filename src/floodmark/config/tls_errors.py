@@ -1,12 +1,12 @@
-"""Why an encrypted connection was refused, in the same sentences for every client."""
+"""Translate TLS errors of all clients to the same messages."""
 
 import re
 
 from floodmark.config.models import RedshiftConnection
-from floodmark.config.tls import Server, wanted_tls
+from floodmark.config.tls import Server, configured_tls
 from floodmark.errors import FloodmarkError
 
-# What PyMySQL, connectorx, libpq and redshift_connector say.
+# Messages of PyMySQL, connectorx, libpq and redshift_connector.
 _NO_TLS = re.compile(
     r"server doesn't support it|server does not support (?:SSL|TLS)|Server refuses SSL"
     r"|but server does not have this capability",
@@ -21,21 +21,22 @@ _UNVERIFIED = re.compile(r"certificate verify failed|CERTIFICATE_VERIFY_FAILED",
 _OTHERWISE = re.compile(r"TlsError|SSL error|\[SSL|SSL SYSCALL|SSL_|tlsv1 alert|SSL routines")
 _REASON = re.compile(r"certificate verify failed: (.*?)(?: \(_ssl\.c.*)?$|\(([^()]*)\) \}$")
 
-NO_TLS = "set up TLS on the server, or write 'tls: off' if all who can read the network may read it"
+NO_TLS = "set up TLS on the server, or set 'tls: off' if the network is trusted"
 OTHER_NAME = (
-    "let 'host' be a name that the certificate has; 'tls: {ca: FILE, verify: ca}' does not compare"
+    "set 'host' to a name in the certificate; 'tls: {ca: FILE, verify: ca}' does not check the name"
 )
 UNVERIFIED = (
-    "name the authority that issued it with 'tls: {ca: FILE}'; to do with less, write it down:"
-    " 'tls: {verify: none}' encrypts without knowing the server, 'tls: off' does not encrypt"
+    "set the CA that issued it with 'tls: {ca: FILE}'; less secure: 'tls: {verify: none}' encrypts"
+    " without verifying, 'tls: off' does not encrypt"
 )
 UNVERIFIED_REDSHIFT = (
-    "add the authority that issued it to the system's, or name a file of them all in SSL_CERT_FILE"
+    "add the CA that issued it to the system's certificates, or set SSL_CERT_FILE to a file with"
+    " all of them"
 )
 
 
 def tls_failure(place: str, connection: Server, reason: str) -> FloodmarkError | None:
-    """What a client's words mean if they are about TLS; `place` is the server as users know it."""
+    """Translate a client's message if it is about TLS; `place` describes the server."""
     if _NO_TLS.search(reason):
         return _failure(f"{place} offers no encryption", connection, NO_TLS)
     if _OTHER_NAME.search(reason):
@@ -51,13 +52,13 @@ def tls_failure(place: str, connection: Server, reason: str) -> FloodmarkError |
         return _failure(message, connection, UNVERIFIED_REDSHIFT if redshift else UNVERIFIED)
     if _OTHERWISE.search(reason):
         return FloodmarkError(
-            f"{place} cannot be reached encrypted: {reason}",
+            f"{place} cannot be reached over TLS: {reason}",
             hint="check 'tls' of the connection, and the server's certificate",
         )
     return None
 
 
 def _failure(message: str, connection: Server, hint: str) -> FloodmarkError:
-    if wanted_tls(connection) is None:
-        message += "; without 'tls:' a host other than this machine must be verified"
+    if configured_tls(connection) is None:
+        message += "; by default a remote host must be verified"
     return FloodmarkError(message, hint=hint)

@@ -203,17 +203,17 @@ BAD_LAKES = [
     ("''", "lake: '' is not a folder"),
     ("5", "lake: .*: 5"),
     ("[a]", "lake: .*a list"),
-    ("s3://", "not the name of a bucket"),
-    ("s3:///prefix", "not the name of a bucket"),
-    ("'s3://b b'", "not the name of a bucket"),
-    ("s3://key:hunter2@bucket/p", "not the name of a bucket"),
-    ("s3://bucket/a//b", "'a//b' is not a prefix"),
-    ("s3://bucket/../b", "'../b' is not a prefix"),
+    ("s3://", "not a valid bucket name"),
+    ("s3:///prefix", "not a valid bucket name"),
+    ("'s3://b b'", "not a valid bucket name"),
+    ("s3://key:hunter2@bucket/p", "not a valid bucket name"),
+    ("s3://bucket/a//b", "'a//b' is not a valid prefix"),
+    ("s3://bucket/../b", "'../b' is not a valid prefix"),
     ("s3:/bucket", "'s3:' is not supported"),
     ("S3://bucket", "'S3:' is not supported"),
     ("https://user:hunter2@host/x", "'https:' is not supported"),
     ("{}", "lake: 'url' is missing"),
-    ("{url: ./lake, region: x}", "a folder has neither"),
+    ("{url: ./lake, region: x}", "are not allowed for a folder"),
     ("{url: s3://bucket, endpoint: '127.0.0.1:8333'}", "lake.endpoint"),
     ("{url: s3://bucket, endpoint: 'ftp://x'}", "lake.endpoint"),
     ("{url: s3://bucket, endpoint: 'http://'}", "lake.endpoint"),
@@ -298,7 +298,7 @@ WRONG = [
             ("host: h, secret: s, iam: {}", "connections.A", "'secret' and 'iam' exclude"),
             ("host: h", "connections.A", "'user' is missing"),
             ("host: h, iam: {}", "connections.A.iam", "h is not the endpoint of a cluster"),
-            ("host: h, iam: {cluster: a, workgroup: b}", "connections.A.iam", "exclude each other"),
+            ("host: h, iam: {cluster: a, workgroup: b}", "connections.A.iam", "cannot be combined"),
             ("host: h, user: u, iam: {workgroup: b}", "connections.A", "follows from the AWS"),
             ("host: h, secret: {nam: x}", "connections.A.secret", "unknown key 'nam'"),
         )
@@ -310,9 +310,9 @@ WRONG = [
     ),
     ("lake: ./l\nconnections: {A: }", "connections.A", "'type' is missing"),
     ("lake: ./l\nconnections: [A]", "connections", "a list"),
-    ("lake: ./l\nconnections: {5: {}}", "connections", "5 is not a name"),
-    ("lake: ./l\nconnections: {no: {}}", "connections", "False is not a name"),
-    ("lake: ./l\nconnections: {~: {}}", "connections", "None is not a name"),
+    ("lake: ./l\nconnections: {5: {}}", "connections", "5 is not a valid name"),
+    ("lake: ./l\nconnections: {no: {}}", "connections", "False is not a valid name"),
+    ("lake: ./l\nconnections: {~: {}}", "connections", "None is not a valid name"),
     ("lake: ./l\nconnections: {a b: {type: duckdb, path: x}}", "connections", "'a b'"),
     ("lake: ./l\npipelines: {p: {source: A, target: B, tables: [a.b]}}", "tables", "a list"),
     ("lake: ./l\npipelines: {p: {source: A, target: B, tables: {1.10: }}}", "tables", "1.1 is not"),
@@ -369,8 +369,8 @@ def test_names_that_yaml_reads_otherwise(refused: Refused, setting: str, names: 
     ("settings", "message"),
     [
         ("diststyle: key", "'diststyle: key' needs a column"),
-        ("diststyle: all, distkey: id", "'diststyle: all' and 'distkey' exclude each other"),
-        ("diststyle: auto, distkey: id", "'diststyle: auto' and 'distkey' exclude each other"),
+        ("diststyle: all, distkey: id", "'diststyle: all' and 'distkey' cannot be combined"),
+        ("diststyle: auto, distkey: id", "'diststyle: auto' and 'distkey' cannot be combined"),
     ],
 )
 def test_distributions_that_contradict(refused: Refused, settings: str, message: str) -> None:
@@ -379,7 +379,7 @@ def test_distributions_that_contradict(refused: Refused, settings: str, message:
     assert "distkey" in str(error.hint)
 
 
-@pytest.mark.follows_hint("a distkey goes with 'diststyle: key'")
+@pytest.mark.follows_hint("'distkey' implies 'diststyle: key'")
 def test_distributions_that_fit(load: Load) -> None:
     for text in ("distkey: id", "diststyle: key, distkey: id", "diststyle: all"):
         assert load(PIPELINE % f"a.b: {{{text}}}").tables
@@ -387,7 +387,7 @@ def test_distributions_that_fit(load: Load) -> None:
 
 def test_nothing_is_granted_in_duckdb(load: Load, refused: Refused) -> None:
     settings = "a.b: {grant: {select: [analyst, group bi]}}"
-    assert "knows no users" in refused(PIPELINE % settings).message
+    assert "has no users" in refused(PIPELINE % settings).message
     assert "did you mean 'select'?" in str(refused(PIPELINE % "a.b: {grant: {slect: []}}").hint)
     postgres = PIPELINE.replace("{type: duckdb, path: p}", "{type: postgres, database: d, user: u}")
     ((_, table),) = load(postgres % settings).tables.values()
@@ -440,8 +440,8 @@ def test_bad_yaml_names_the_line(refused: Refused, text: str, line: int) -> None
 
 def test_repeated_keys_are_refused(refused: Refused) -> None:
     error = refused(f"connections:\n  A: {CONNECTION}\n  A: {CONNECTION}\nlake: ./l")
-    assert "floodmark.yml line 3: 'A' is given twice" in error.message
-    assert "'a.b' is given twice" in refused(PIPELINE % "a.b: {}, a.b: {}").message
+    assert "floodmark.yml line 3: duplicate key 'A'" in error.message
+    assert "duplicate key 'a.b'" in refused(PIPELINE % "a.b: {}, a.b: {}").message
 
 
 @pytest.mark.parametrize("text", ["lake: &x {url: *x}", "lake: " + "[" * 5000 + "]" * 5000])
@@ -623,7 +623,7 @@ def test_one_table_in_two_pipelines_is_refused(refused: Refused) -> None:
                 f"q: {{source: A, target: W, tables: {{'{name}': {{}}}}}}",
             )
         )
-        assert error.message == "A:x.y is listed by 'p' and by 'q'"
+        assert error.message == "A:x.y is in both pipelines 'p' and 'q'"
 
 
 def test_one_name_from_two_sources_is_two_tables(load: Load) -> None:
@@ -687,7 +687,7 @@ def test_names_of_ours_are_no_targets(load: Load, table: str) -> None:
         f"pipelines:\n  p:\n    source: A\n    target: W\n    tables:\n      {table}: {{}}\n"
     )
     (name,) = config.tables
-    with pytest.raises(ConfigError, match="names that begin with floodmark_") as caught:
+    with pytest.raises(ConfigError, match="names that start with floodmark_") as caught:
         config.target_of(name)
     assert "target_name" in str(caught.value.hint)
 
@@ -704,13 +704,13 @@ def test_target_names_keep_tables_apart(load: Load) -> None:
 
 
 MISFITS = [
-    ("p: {source: B, target: W, tables: {}}", "p.source: no connection is called 'B'"),
-    ("p: {source: A, target: B, tables: {}}", "p.target: no connection is called 'B'"),
+    ("p: {source: B, target: W, tables: {}}", "p.source: no connection named 'B'"),
+    ("p: {source: A, target: B, tables: {}}", "p.target: no connection named 'B'"),
     ("p: {source: W, target: W, tables: {}}", "p.source: 'W' is not a mysql connection"),
     ("p: {source: A, target: A2, tables: {}}", "p.target: 'A2' is not a warehouse"),
     ("p: {source: A, target: W, tables: {y: {}}}", "p.tables: 'y' is not a table name"),
     ("p: {source: A, target: W, tables: {'A2:x.y': {}}}", "'A2:x.y' is not a table of 'A'"),
-    ("p: {source: A, target: W, tables: {x.y: {}, 'A:x.y': {}}}", "A:x.y is listed by 'p'"),
+    ("p: {source: A, target: W, tables: {x.y: {}, 'A:x.y': {}}}", "A:x.y is in both pipelines 'p'"),
 ]
 
 

@@ -62,8 +62,8 @@ def test_later_runs_say_when_it_is_tried_again(server: Server) -> None:
     with pytest.raises(FloodmarkError) as caught:
         server.log_in()
     assert caught.value.message == (
-        "db:3306 refused user 'floodmark' at 2026-01-01T00:00:00Z; this login is not tried again"
-        " before 2026-01-01T00:10:00Z, so that the user is not locked"
+        "db:3306 rejected user 'floodmark' at 2026-01-01T00:00:00Z; the next attempt is not"
+        " before 2026-01-01T00:10:00Z, to avoid locking the user"
     )
 
 
