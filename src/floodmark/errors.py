@@ -1,27 +1,27 @@
 """Every error that Floodmark raises on purpose.
 
 FloodmarkError                    exit 1: failed
-├── UsageError                    exit 2: wrong usage, refused before anything was touched
-│   └── ConfigError               the configuration file is missing, malformed or contradictory
+├── UsageError                    exit 2: wrong usage; nothing was changed
+│   └── ConfigError               the configuration is missing or invalid
 ├── PartialFailure                exit 3: some tables failed, others are done
 ├── BusyError                     exit 4: another run holds the table
-│   ├── LeaseHeld                 somebody else's lease is still running
-│   ├── LeaseLost                 our lease ran out or was taken over; nothing more may be committed
-│   └── LostRace                  another writer was faster, again and again
+│   ├── LeaseHeld                 another run's lease has not expired
+│   ├── LeaseLost                 our lease expired or was taken over; we must not commit
+│   └── LostRace                  another writer won every retry
 ├── DifferenceFound               exit 5: verification found a difference
-├── AnotherCursor                 a position belongs to another cursor than the table has now
-├── AnotherServer                 a connection reached another server than the one planned with
-├── ServerBehind                  a server lacks what a table's position stands on
+├── AnotherCursor                 the position belongs to a different cursor
+├── AnotherServer                 a connection reached a different server than the plan
+├── ServerBehind                  a server lacks transactions before the table's position
 ├── SparkJobFailed                Spark could not run a job's tasks
 ├── StorageError                  the object store refused or failed
 │   ├── ObjectNotFound            no such object
-│   ├── WriteConflict             a conditional write met another object than it expected
-│   ├── StorageUnavailable        a passing fault: worth another try
-│   └── AccessDenied              credentials or permissions
-└── StateError                    what the lake holds about a table is not usable
-    ├── CorruptDocument           not what was written: wrong schema, checksum, table, time or count
-    ├── CorruptLog                a manifest is missing or not what was written
-    ├── StateLost                 no copy and no manifest is left to recover from
+│   ├── WriteConflict             a conditional write found a different object
+│   ├── StorageUnavailable        a temporary failure; retry
+│   └── AccessDenied              wrong credentials or missing permissions
+└── StateError                    the state of a table in the lake is unusable
+    ├── CorruptDocument           wrong schema, checksum, table, time or count
+    ├── CorruptLog                a manifest is missing or corrupt
+    ├── StateLost                 no copy and no manifest left to recover from
     └── IllegalTransition         a change that would break an invariant; always a bug
 """
 
@@ -30,12 +30,12 @@ from typing import Self
 
 
 class ExitCode(IntEnum):
-    """What the process tells the shell."""
+    """Exit codes of the process."""
 
     meaning: str
 
     def __new__(cls, code: int, meaning: str) -> Self:
-        """Make a code that knows what it means."""
+        """Create a code with its meaning."""
         member = int.__new__(cls, code)
         member._value_ = code
         member.meaning = meaning
@@ -43,16 +43,16 @@ class ExitCode(IntEnum):
 
     DONE = 0, "done"
     FAILED = 1, "failed"
-    USAGE = 2, "wrong usage or configuration; nothing was touched"
+    USAGE = 2, "wrong usage or configuration; nothing was changed"
     PARTIAL = 3, "some tables failed, others are done"
     BUSY = 4, "another run holds the table"
     DIFFERENCE = 5, "verification found a difference"
-    INTERRUPTED = 130, "interrupted; what was committed stays"
-    TERMINATED = 143, "ended by SIGTERM; what was committed stays"
+    INTERRUPTED = 130, "interrupted; committed work is kept"
+    TERMINATED = 143, "terminated by SIGTERM; committed work is kept"
 
 
 class FloodmarkError(Exception):
-    """Something went wrong; says what, and where possible what to try."""
+    """Base class: a message and, where possible, a hint."""
 
     exit_code = ExitCode.FAILED
 
@@ -63,13 +63,13 @@ class FloodmarkError(Exception):
 
 
 class UsageError(FloodmarkError):
-    """The input was wrong; nothing was touched."""
+    """The input was wrong; nothing was changed."""
 
     exit_code = ExitCode.USAGE
 
 
 class ConfigError(UsageError):
-    """The configuration is missing, malformed or contradictory."""
+    """The configuration is missing or invalid."""
 
 
 class PartialFailure(FloodmarkError):
@@ -85,15 +85,15 @@ class BusyError(FloodmarkError):
 
 
 class LeaseHeld(BusyError):
-    """Somebody else's lease on the table is still running."""
+    """Another run's lease on the table has not expired."""
 
 
 class LeaseLost(BusyError):
-    """Our lease ran out or was taken over; nothing more may be committed."""
+    """Our lease expired or was taken over; we must not commit."""
 
 
 class LostRace(BusyError):
-    """Another writer was faster, again and again."""
+    """Another writer won every retry."""
 
 
 class DifferenceFound(FloodmarkError):
@@ -103,23 +103,23 @@ class DifferenceFound(FloodmarkError):
 
 
 class AnotherCursor(FloodmarkError):
-    """A position belongs to another cursor than the table has now."""
+    """The position belongs to a different cursor than the table has now."""
 
 
 class AnotherServer(FloodmarkError):
-    """A connection reached another server than the one that was planned with."""
+    """A connection reached a different server than the plan was made on."""
 
     def __init__(self, server: str) -> None:
         super().__init__(
-            f"this was planned on {server}, but a connection reached another server behind the same"
-            " address; nothing of it was committed",
-            hint="name one server in the connection, not a proxy or reader endpoint that spreads"
-            " connections over several",
+            f"planned on {server}, but a connection to the same address reached a different server;"
+            " nothing was committed",
+            hint="use the address of one server, not a proxy or reader endpoint that balances"
+            " connections across several",
         )
 
 
 class ServerBehind(FloodmarkError):
-    """A server lacks transactions that a table's position stands on."""
+    """A server lacks transactions before the table's position."""
 
 
 class SparkJobFailed(FloodmarkError):
@@ -127,7 +127,7 @@ class SparkJobFailed(FloodmarkError):
 
 
 class WrongClock(FloodmarkError):
-    """This machine's clock and another are too far apart to write anything by it."""
+    """The clocks of this machine and of another are too far apart to commit."""
 
 
 class StorageError(FloodmarkError):
@@ -139,35 +139,35 @@ class ObjectNotFound(StorageError):
 
 
 class WriteConflict(StorageError):
-    """A conditional write met another object than it expected."""
+    """A conditional write found a different object than expected."""
 
 
 class StorageUnavailable(StorageError):
-    """A passing fault of the object store: worth another try."""
+    """A temporary failure of the object store; retry."""
 
 
 class AccessDenied(StorageError):
-    """The object store does not accept the credentials, or they lack a permission."""
+    """The object store rejected the credentials, or they lack a permission."""
 
 
 class StateError(FloodmarkError):
-    """What the lake holds about a table is not usable."""
+    """The state of a table in the lake is unusable."""
 
 
 class CorruptDocument(StateError):
-    """A document is not what was written: schema, checksum, table, time or count."""
+    """A document has a wrong schema, checksum, table, time or count."""
 
 
 class FutureState(StateError):
-    """The last state was written in the future, by the clock here, or its position lies there."""
+    """The last state, or its position, is in the future by this machine's clock."""
 
 
 class CorruptLog(StateError):
-    """A manifest is missing or not what was written."""
+    """A manifest is missing or corrupt."""
 
 
 class StateLost(StateError):
-    """No copy and no manifest is left to recover from."""
+    """No copy and no manifest left to recover from."""
 
 
 class IllegalTransition(StateError):

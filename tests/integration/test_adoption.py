@@ -216,7 +216,7 @@ def test_a_table_that_was_never_extracted_needs_a_time(pipeline: New) -> None:
     it = new(pipeline)
     put(it, "1.parquet", parquet([row(1)]))
     mentioned = it.call("sync", "-p", "main", "--redshift-only")
-    assert "1 Parquet files have no manifest; --adopt loads them" in mentioned.err
+    assert "1 Parquet file without a manifest; --adopt loads them" in mentioned.err
     ended = it.call(*LOAD)
     assert ended.code == 1
     assert "Found 1 files, but no time from which to adopt them" in ended.out

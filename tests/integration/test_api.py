@@ -150,7 +150,7 @@ def test_broken_callbacks_fail_no_table_and_are_reported(pipeline: New) -> None:
     assert result.loaded_rows == 300
     said = [notice.message for notice in result.notices if notice.event == "callback"]
     assert said == [
-        "on_progress raised ValueError: progress; it is not called again",
+        "on_progress raised ValueError: progress; it will not be called again",
         "on_notice raised ValueError: notice",
     ]
     assert is_free(it)

@@ -8,14 +8,14 @@ from pathlib import Path
 import click
 import pytest
 
-from floodmark.cli.demo import CHAPTERS, DELIVERIES, Story
+from floodmark.cli.demo import CHAPTERS, DELIVERIES, Demo
 from floodmark.cli.main import run
 from floodmark.embedded.settlement import create_tables
 from terminals import on_terminal
 
 
 def demo(folder: Path, *arguments: str) -> tuple[int, str]:
-    """Tell the story in a temporary folder of its own, to somebody with settings of their own."""
+    """Run the demo in a temporary folder, in an environment with other settings."""
     code, shown = on_terminal(
         [sys.executable, "-m", "floodmark", "demo", "--rows", "3000", *arguments],
         folder=folder,
@@ -25,7 +25,7 @@ def demo(folder: Path, *arguments: str) -> tuple[int, str]:
     return code, click.unstyle(shown)
 
 
-def test_the_story_is_told_and_leaves_nothing(tmp_path: Path) -> None:
+def test_the_demo_runs_and_leaves_nothing(tmp_path: Path) -> None:
     code, shown = demo(tmp_path)
     assert code == 0, shown
     chapters = re.findall(r"^━━ (\d)/(\d) ", shown, re.MULTILINE)
@@ -38,7 +38,7 @@ def test_the_story_is_told_and_leaves_nothing(tmp_path: Path) -> None:
     assert "is not JSON" in unfolded
     assert "recovered from watermarks/backups/daily/" in unfolded
     assert "source and target are equal" in unfolded
-    assert "Where to look next" in shown
+    assert "Next steps" in shown
     assert "Traceback" not in shown
     assert [path.name for path in tmp_path.iterdir() if "floodmark" in path.name] == []
 
@@ -46,13 +46,13 @@ def test_the_story_is_told_and_leaves_nothing(tmp_path: Path) -> None:
 def test_a_kept_folder_can_be_looked_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Of the story, as much as a folder needs to have something in it."""
+    """Only the first chapter, which fills the folder."""
 
-    def begin(story: Story) -> None:
-        create_tables(story._source.execute, deliveries=1000)
-        story._begin()
+    def begin(demo: Demo) -> None:
+        create_tables(demo._source.execute, deliveries=1000)
+        demo._begin()
 
-    monkeypatch.setattr(Story, "tell", begin)
+    monkeypatch.setattr(Demo, "run", begin)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     assert run(["demo", "--keep"]) == 0
     found = re.search(r"^  cd (.+) && floodmark (.+)$", capfd.readouterr().out, re.MULTILINE)
@@ -72,7 +72,7 @@ def test_programs_that_are_missing_are_named(
     monkeypatch.setattr("shutil.which", lambda *_, **__: None)
     assert run(["demo"]) == 1
     assert capsys.readouterr().err == (
-        "error: the demo needs mariadbd and mariadb-install-db and java, which this machine does"
-        " not have\nhint: on Debian: apt install mariadb-server openjdk-17-jre-headless\n"
+        "error: the demo needs mariadbd and mariadb-install-db and java, not found on this"
+        " machine\nhint: on Debian: apt install mariadb-server openjdk-17-jre-headless\n"
     )
     assert set(Path(tempfile.gettempdir()).glob("floodmark-demo-*")) <= before

@@ -53,12 +53,12 @@ def said(capsys: pytest.CaptureFixture[str], line: str) -> tuple[int, str]:
         ("watermark list --config none.yml", 2, "none.yml does not exist", "floodmark init"),
         ("watermark list --config folder.yml", 2, "folder.yml: Is a directory", "--config"),
         ("watermark list --config empty.yml", 2, "empty.yml is not a configuration", "init"),
-        ("watermark list --config binary.yml", 2, "binary.yml: it is no text", "save it as UTF-8"),
+        ("watermark list --config binary.yml", 2, "binary.yml: not UTF-8 text", "save it as UTF-8"),
         (
             "watermark list --config lake_is_a_file.yml",
             2,
             "file is not a folder",
-            "let 'lake:' name a folder",
+            "set 'lake:' to a folder",
         ),
         ("sync -p nope", 2, "unknown pipeline 'nope'", "there are shop_pipeline"),
         ("sync", 2, "nothing to sync", "-p"),
@@ -71,9 +71,9 @@ def said(capsys: pytest.CaptureFixture[str], line: str) -> tuple[int, str]:
         ("watermark restore -t shop.orders --file folder.yml", 2, "cannot read folder.yml", None),
         ("watermark history", 2, "Missing option '-t' / '--table'", "--help"),
         ("s3clean clean -t shop.orders --older-than 3", 2, "'3' is not a duration", "7d"),
-        ("doctor --break-lease", 2, "--break-lease needs to know whose", "-t"),
+        ("doctor --break-lease", 2, "--break-lease needs tables", "-t"),
         ("demo --rows 5", 2, "Invalid value for '--rows'", "--help"),
-        ("init --yes", 2, "floodmark.yml is there already", "--force"),
+        ("init --yes", 2, "floodmark.yml already exists", "--force"),
     ],
 )
 def test_one_line_and_a_hint(
@@ -112,7 +112,7 @@ def test_what_nobody_foresaw_is_one_line_too(
     assert code == 1
     assert text.splitlines() == [
         "error: unexpected ZeroDivisionError: oh",
-        "hint: --debug shows where; please report it",
+        "hint: --debug shows the traceback; please report it",
     ]
 
 

@@ -144,7 +144,7 @@ def test_no_secret_is_written_or_shown(init: Init, source: PrivateMariaDB) -> No
 def test_a_file_that_is_there_is_replaced_only_by_force(init: Init) -> None:
     Path("floodmark.yml").write_text("mine")
     said = init(code=2)
-    assert said == "error: floodmark.yml is there already\nhint: add --force to replace it\n"
+    assert said == "error: floodmark.yml already exists\nhint: add --force to overwrite it\n"
     assert Path("floodmark.yml").read_text() == "mine"
     init("--force")
     assert len(tables()) == 9
@@ -162,7 +162,9 @@ def test_nothing_is_written_when_mysql_cannot_be_looked_at(
     monkeypatch.setenv("MYSQL_USER", "nobody")
     monkeypatch.setenv("MYSQL_PASSWORD", "nothing")
     try:
-        assert "error: MySQL shows user 'nobody' no tables\nhint: GRANT SELECT" in init(code=2)
+        assert "error: MySQL user 'nobody' cannot see any tables\nhint: GRANT SELECT" in init(
+            code=2
+        )
     finally:
         source.execute("DROP USER nobody")
     assert not Path("floodmark.yml").exists()
@@ -191,9 +193,9 @@ def test_other_warehouses_keep_their_secrets_too(init: Init) -> None:
     ("arguments", "message"),
     [
         (["--schema", "nowhere"], "schema 'nowhere' has no tables"),
-        (["--scope", "a b"], "scope 'a b' is not a name"),
+        (["--scope", "a b"], "scope 'a b' is not a valid name"),
         (["--target", "postgres"], "--target-host is missing"),
-        (["--password-variable", "a-b"], "'a-b' cannot name an environment variable"),
+        (["--password-variable", "a-b"], "'a-b' is not a valid name for an environment variable"),
         (["--config", "no/such/folder.yml"], "cannot write no/such/folder.yml"),
     ],
 )
@@ -206,8 +208,9 @@ def test_without_a_terminal_and_without_a_user_it_says_what_is_missing(
     init: Init, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("MYSQL_USER")
-    assert "error: --user is missing\nhint: give it, or in the environment as MYSQL_USER\n" in init(
-        code=2
+    assert (
+        "error: --user is missing\nhint: pass it, or set MYSQL_USER in the environment\n"
+        in init(code=2)
     )
 
 
@@ -382,13 +385,15 @@ def test_less_than_verified_is_never_chosen_in_silence(
     assert not Path("floodmark.yml").exists()
     said = init("--tls", choice)
     assert written_tls() == tls
-    assert "as the file says: tls: " in said
+    assert "(tls: " in said
     assert "    # Encrypted, but any" in (text := Path("floodmark.yml").read_text()) or not own
     assert "    # Not encrypted: " in text or own
     loaded = load_config(None, {"MYSQL_PASSWORD": "x"}).connection("PROD")
     assert isinstance(loaded, MysqlConnection)
     assert loaded.tls == ("off" if not own else TlsSettings(verify="none"))
-    assert "--tls-ca has no part in" in init("--force", "--tls", choice, "--tls-ca", "f", code=2)
+    assert "--tls-ca has no effect with" in init(
+        "--force", "--tls", choice, "--tls-ca", "f", code=2
+    )
 
 
 def test_somebody_must_agree_to_less(

@@ -151,7 +151,7 @@ def test_a_port_on_loopback(pipeline: New) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--metrics-port", "9000"], "--metrics-port is for --every"),
+        (["--metrics-port", "9000"], "--metrics-port needs --every"),
         (["--metrics-port", "70000", "--every", "5m"], "70000"),
         (["--metrics-file", "/no/such/folder/x.prom"], "/no/such/folder/x.prom"),
         (["--metrics-file", "x.prom", "--dry-run"], "--dry-run"),

@@ -81,7 +81,7 @@ def test_a_renamed_connection_is_followed(pipeline: Make, definition: str) -> No
     assert before == after
     again = move(it)
     assert again.code == 0
-    assert "1 table moved before" in again.out
+    assert "1 table already moved" in again.out
     listed = it.call("watermark", "list")
     assert "P2:" in listed.out
     assert f"{SCOPE}:" not in listed.out
@@ -239,7 +239,7 @@ def test_what_cannot_be_moved_is_refused(pipeline: Make) -> None:
         (("-t", old(it), "--to", new(it)), "has manifests of its own"),
         (("-t", f"X:{it.schema}.t", "--to", new(it)), "nothing is known of X:"),
         (("-t", old(it), "--to", f"Y:{it.schema}.t"), "unknown table"),
-        (("-t", old(it)), "say what to move"),
+        (("-t", old(it)), "nothing to move"),
         (("-t", new(it), "--to", new(it)), "has that name already"),
     ):
         ended = it.call("watermark", "move", *arguments, "--force")

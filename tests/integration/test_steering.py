@@ -65,14 +65,14 @@ def test_a_time_is_exclusive_and_said_so_in_the_clock_of_the_column(
     ended = steer(it, "set", "--timestamp", "2025-06-02", "--force")
     assert (
         "the next sync reads rows after 2025-06-02 00:00:00 by the clock of update_at"
-        " (DATETIME, server zone +08:00); rows of that very moment count as read"
+        " (DATETIME, server zone +08:00); rows with exactly that timestamp count as read"
     ) in ended.out
     assert "Will start from: rows after 2025-06-02 00:00:00\n" in steer(it, "get").out
     assert it.synced()["rows"] == 2
     assert it.ids().keys() == {5, 6}
     ended = steer(it, "set", "--timestamp", "2025-06-02", "--id", "3")
     assert "the next sync reads rows after 2025-06-02 00:00:00, id 3 by the clock of" in ended.out
-    assert "of that very moment" not in ended.out
+    assert "with exactly that timestamp" not in ended.out
     assert "Will start from: rows after 2025-06-02 00:00:00, id 3\n" in steer(it, "get").out
     assert it.synced()["rows"] == 3
     assert it.ids().keys() == {4, 5, 6}
@@ -172,15 +172,15 @@ TIME, ID, BOTH = (
     ["--timestamp", "2025-06-02", "--id", "2"],
 )
 NO_EFFECT = [
-    (BY_ID, "{cursor: id}", TIME, "a timestamp alone moves it nowhere", "add --id"),
-    (BY_ID, "{}", TIME, "a timestamp alone moves it nowhere", "add --id"),
-    (BY_TIME, "{cursor: [update_at, id]}", ID, "an id alone is no position", "add --timestamp"),
-    (BY_TIME, "{cursor: update_at}", ID, "an id alone is no position", "add --timestamp"),
-    (BY_TIME, "{}", ID, "an id alone is no position", "add --timestamp"),
+    (BY_ID, "{cursor: id}", TIME, "a timestamp alone is not a position", "add --id"),
+    (BY_ID, "{}", TIME, "a timestamp alone is not a position", "add --id"),
+    (BY_TIME, "{cursor: [update_at, id]}", ID, "an id alone is not a position", "add --timestamp"),
+    (BY_TIME, "{cursor: update_at}", ID, "an id alone is not a position", "add --timestamp"),
+    (BY_TIME, "{}", ID, "an id alone is not a position", "add --timestamp"),
     (BY_CODE, "{}", BOTH, "code is char(5), not an integer", "leave out --id"),
     (KEYLESS, "{cursor: update_at}", BOTH, "(update_at) has no id", "leave out --id"),
-    (WHOLE, "{}", ID, "is read whole each time", "name a 'cursor'"),
-    (BY_TIME, "{cursor: none}", TIME, "is read whole each time", "name a 'cursor'"),
+    (WHOLE, "{}", ID, "is read whole each time", "set a 'cursor'"),
+    (BY_TIME, "{cursor: none}", TIME, "is read whole each time", "set a 'cursor'"),
 ]
 
 
@@ -217,10 +217,10 @@ def test_what_has_no_effect_is_refused(
 def test_what_cannot_be_checked_is_said(pipeline: New, wanted: list[str]) -> None:
     it = unreachable(pipeline({"t": "{}"}))
     said = refused(it, "set", *wanted)
-    assert "rows in between will be skipped, and how many cannot be counted: MySQL at" in said
+    assert "rows in between will be skipped; they could not be counted: MySQL at" in said
     ended = steer(it, "set", *wanted, "--force")
     assert ended.code == 0
-    assert "its cursor and clock could not be checked: MySQL at" in ended.out
+    assert "cursor and clock could not be checked: MySQL at" in ended.out
 
 
 def test_a_reset_says_what_it_does_and_waits_for_force(pipeline: New) -> None:
@@ -229,9 +229,9 @@ def test_a_reset_says_what_it_does_and_waits_for_force(pipeline: New) -> None:
     assert it.call("sync", "-p", "main").code == 0
     said = refused(it, "reset")
     for part in (
-        "would be read again from 2025-06-02 00:00:00 (default), and rows before that are not read",
+        "would be read again from 2025-06-02 00:00:00 (default); earlier rows are not read",
         "; 4 rows were read so far;",
-        "its rows in the target stay, and are replaced as they come again",
+        "rows in the target stay until they are replaced",
         "hint: add --force",
     ):
         assert part in said
@@ -239,7 +239,7 @@ def test_a_reset_says_what_it_does_and_waits_for_force(pipeline: New) -> None:
     assert steer(it, "reset", "--force").code == 0
     assert it.call("sync", "-p", "main", "--json").table["loaded_rows"] == 4
     said = refused(it, "restore", "--from", "1-1")
-    assert "the next sync reads rows after that, again if they were read since" in said
+    assert "the next sync reads the rows after that position again" in said
     assert steer(it, "restore", "--from", "1-1", "--force").code == 0
     assert it.call("sync", "-p", "main").code == 0
     assert it.call("watermark", "validate", "-t", f"{it.schema}.t").code == 0
@@ -250,7 +250,7 @@ def test_a_reset_of_a_table_without_a_key_says_that_it_is_emptied(pipeline: New)
     ask_once(it, KEYLESS)
     ask_once(it, "INSERT INTO t VALUES (1, '2025-06-01'), (2, '2025-06-02')")
     assert it.call("sync", "-p", "main").code == 0
-    assert "its table in the target is emptied by the next load" in refused(it, "reset")
+    assert "the next load empties the target table" in refused(it, "reset")
     assert "is emptied first" in refused(it, "reset", "--load-only")
     for back in (["reset", "--mysql-only"], ["set", *TIME[:1], "2025-06-01"]):
         assert "would be read again and loaded twice" in refused(it, *back)

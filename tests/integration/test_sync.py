@@ -207,7 +207,7 @@ def test_full_reloads(pipeline: New, key: str) -> None:
     assert it.newest()[5]["v"] == 1
     it.check_tracking()
     name = ("-t", f"{it.schema}.t")
-    every_time = "Will start from: the start, as the whole table is read each time"
+    every_time = "Will start from: the start (the whole table is read every time)"
     assert every_time in it.call("watermark", "get", *name).out
     assert it.call("watermark", "reset", *name, "--force").code == 0
     assert (

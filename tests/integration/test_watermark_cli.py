@@ -297,7 +297,7 @@ def test_on_a_terminal_moves_are_asked_about(
         os.close(theirs)
     assert done.returncode == (0 if answer == "y" else 130), done.stderr
     assert asked in done.stderr
-    assert "Go on? [y/N]" in done.stderr
+    assert "Continue? [y/N]" in done.stderr
     found = busy.json("get", "-t", "shop.orders")["mysql_state"]["last_id"]
     assert found == (last_id if answer == "y" else 30)
 
@@ -534,10 +534,13 @@ BAD_INPUT: list[tuple[list[str], str]] = [
     (["set", "-t", "shop.orders", "--timestamp", "2025-02-30"], "'2025-02-30'"),
     (["set", "-t", "shop.orders", "--timestamp", "0001-01-01T00:00+05:00"], "'0001-01-01T00:00"),
     (["set", "-t", "shop.orders", "--timestamp", "2999-01-01"], "'2999-01-01' is in the future"),
-    (["set", "-t", "shop.orders", "--timestamp", "2025-08-01"], "a timestamp alone moves it"),
+    (
+        ["set", "-t", "shop.orders", "--timestamp", "2025-08-01"],
+        "a timestamp alone is not a position",
+    ),
     (
         ["set", "-t", "shop.payments", "--timestamp", "2025-08-01T05:00+02:00"],
-        "carries a time zone",
+        "has a time zone",
     ),
     (["set", "-t", "shop.orders", "--id", "-1"], "'-1' is negative"),
     (["set", "-t", "shop.orders", "--id", "ten"], "'ten'"),
@@ -545,7 +548,7 @@ BAD_INPUT: list[tuple[list[str], str]] = [
     (["set", "-t", "shop.orders", "--id", ""], "''"),
     (["set", "-t", "shop.orders", "--id", str(2**64)], str(2**64)),
     (["set", "-t", "shop.orders", "--id", "9" * 5000], "999"),
-    (["set", "-t", "shop.payments", "--id", "5"], "an id alone is no position"),
+    (["set", "-t", "shop.payments", "--id", "5"], "an id alone is not a position"),
     (["set", "-t", "shop.orders", "-t", "nosuch.table", "--id", "5"], "'nosuch.table'"),
     (["set", "-t", "shop.orders", "-t", "shop.payments", "--id", "5"], "shop.payments"),
     (["set", "-t", "shop.orders", "--id", "500"], "would jump from id 30 to id 500"),
@@ -558,16 +561,16 @@ BAD_INPUT: list[tuple[list[str], str]] = [
     (["set", "aug4", "--timestamp", "2025-08-01", "--force"], "--timestamp"),
     (["reset"], "nothing to reset"),
     (["reset", "-t", "nosuch.table"], "'nosuch.table'"),
-    (["reset", "-t", "shop.orders", "--mysql-only", "--redshift-only"], "exclude each other"),
-    (["reset", "-t", "shop.orders", "--extract-only", "--load-only"], "exclude each other"),
+    (["reset", "-t", "shop.orders", "--mysql-only", "--redshift-only"], "cannot be combined"),
+    (["reset", "-t", "shop.orders", "--extract-only", "--load-only"], "cannot be combined"),
     (["reset", "-t", "shop.orders"], "would be read again from the start; 30 rows were read"),
-    (["reset", "-t", "shop.payments"], "from 2025-01-01 00:00:00 (default), and rows before that"),
+    (["reset", "-t", "shop.payments"], "from 2025-01-01 00:00:00 (default); earlier rows"),
     (["reset", "-t", "shop.payments", "--load-only"], "1,250,000 rows in the lake would be loaded"),
     (["reset", "aug5", "--force"], "'aug5'"),
     (["reset", "aug4"], "system watermark"),
     (["reset", "aug4", "--mysql-only", "--force"], "stage"),
-    (["restore", "-t", "shop.orders"], "where to go back to"),
-    (["restore", "-t", "shop.orders", "--from", "1-1", "--file", "x"], "where to go back to"),
+    (["restore", "-t", "shop.orders"], "nothing to restore from"),
+    (["restore", "-t", "shop.orders", "--from", "1-1", "--file", "x"], "nothing to restore from"),
     (["restore", "-t", "shop.orders", "-t", "shop.payments", "--from", "1-1"], "one table"),
     (["restore", "--from", "1-1"], "-t"),
     (["restore", "-t", "shop.orders", "--from", "1-1"], "would go back from id 30 to id 10 (1-1)"),
@@ -680,7 +683,7 @@ def test_an_unscoped_name_that_several_pipelines_list_is_not_guessed(floodmark: 
     _, error = floodmark.call("get", "-t", "shop.orders", code=2)
     assert "US_PROD:shop.orders (pipeline shop_pipeline)" in error
     assert "EU_PROD:shop.orders (pipeline eu_pipeline)" in error
-    assert "hint: write the scope in front of it" in error
+    assert "hint: add the scope, as SCOPE:schema.table" in error
     out, _ = floodmark.call("get", "-t", "EU_PROD:shop.orders")
     assert out.startswith("No watermark found")
 

@@ -1,4 +1,4 @@
-"""Adopt files of older systems."""
+"""Adopt Parquet files of older systems."""
 
 from contextlib import suppress
 
@@ -8,13 +8,14 @@ from floodmark.api.context import RunContext
 from floodmark.api.loading import MEBIBYTE
 from floodmark.config.models import MysqlConnection
 from floodmark.errors import StateError
+from floodmark.model.formatting import counted
 from floodmark.model.table import TableName
 from floodmark.sync.adopt import Adoption, adopt_files, foreign_files
 from floodmark.sync.result import TableResult
 
 
 def adoption_of(run: RunContext, folder: str | None) -> Adoption:
-    """How this run adopts files."""
+    """Return the adoption settings of this run."""
     settings = run.config.settings
     return Adoption(
         store=run.store,
@@ -30,7 +31,7 @@ def adoption_of(run: RunContext, folder: str | None) -> Adoption:
 def adopt_table(
     run: RunContext, adoption: Adoption, table: TableName, connection: MysqlConnection
 ) -> TableResult:
-    """Adopt the files of a table, before it is loaded."""
+    """Adopt the files of a table before loading it."""
     done = adopt_files(adoption, table, connection, run.table_settings(table))
     return structs.replace(
         TableResult(table_name=str(table)),
@@ -40,12 +41,14 @@ def adopt_table(
     )
 
 
-def mention_foreign_files(run: RunContext, table: TableName) -> None:
-    """Report that there are files to adopt, where there is nothing else to load."""
+def warn_of_adoptable_files(run: RunContext, table: TableName) -> None:
+    """Warn if there are files to adopt and nothing else to load."""
     with suppress(StateError):  # the load or the adoption reports it
         watermark = run.store.get(table)
         if watermark is not None and watermark.mysql_state.chunk_count:
             return
         if not (files := foreign_files(adoption_of(run, None), table)):
             return
-        run.warn(f"{table}: {len(files):,} Parquet files have no manifest; --adopt loads them")
+        run.warn(
+            f"{table}: {counted(len(files), 'Parquet file')} without a manifest; --adopt loads them"
+        )

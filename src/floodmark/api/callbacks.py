@@ -1,4 +1,4 @@
-"""Callbacks of the caller: what they raise must not reach the threads that do the work."""
+"""Call the caller's callbacks, and keep their exceptions out of our worker threads."""
 
 import warnings
 from collections.abc import Callable
@@ -18,7 +18,7 @@ _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
 class Listener:
-    """Hands notices to the caller, and keeps those of a run for its result."""
+    """Passes notices to the caller, and collects those of a run for its result."""
 
     def __init__(self, on_notice: Report | None) -> None:
         self._on_notice = on_notice or log_notice
@@ -32,32 +32,32 @@ class Listener:
                 self._kept.append(notice)
         try:
             self._on_notice(notice)
-        except Exception as error:  # noqa: BLE001 - a lease's thread may have called it
-            self._complain(error)
+        except Exception as error:  # noqa: BLE001 - may be called from a lease's thread
+            self._report_failure(error)
 
     def start(self) -> None:
-        """Keep notices from now on."""
+        """Start collecting notices."""
         with self._lock:
             self._kept = []
 
     def take(self) -> list[Notice]:
-        """The notices since the start."""
+        """Return the collected notices and stop collecting."""
         with self._lock:
             kept, self._kept = self._kept or [], None
         return kept
 
-    def _complain(self, error: Exception) -> None:
+    def _report_failure(self, error: Exception) -> None:
         message = f"on_notice raised {type(error).__name__}: {error}"
         with self._lock:
             if self._kept is not None:
                 self._kept.append(Notice("warning", message, "callback"))
                 return
-        with suppress(RuntimeWarning):  # where warnings are errors
+        with suppress(RuntimeWarning):  # if warnings are errors
             warnings.warn(message, RuntimeWarning, stacklevel=3)
 
 
 def guarded_progress(on_progress: OnProgress | None, report: Report) -> OnProgress:
-    """Call on_progress until it raises; then report that, and call it no more in this run."""
+    """Wrap on_progress: after its first exception, report that and stop calling it."""
     active = on_progress is not None
 
     def progress(table: "TableName", done: "Progress") -> None:
@@ -66,27 +66,29 @@ def guarded_progress(on_progress: OnProgress | None, report: Report) -> OnProgre
             return
         try:
             on_progress(table, done)
-        except Exception as error:  # noqa: BLE001 - progress is no reason to fail a table
+        except Exception as error:  # noqa: BLE001 - must not fail a table
             active = False
-            message = f"on_progress raised {type(error).__name__}: {error}; it is not called again"
+            message = (
+                f"on_progress raised {type(error).__name__}: {error}; it will not be called again"
+            )
             report(Notice("warning", message, "callback"))
 
     return progress
 
 
 def log_notice(notice: Notice) -> None:
-    """Log a notice under the name `floodmark`, as libraries do."""
+    """Log a notice to the logger `floodmark`."""
     import logging
 
     logger = logging.getLogger("floodmark")
-    if not logger.handlers:  # else Python would write to stderr where logging is not set up
+    if not logger.handlers:  # else Python writes to stderr if logging is not set up
         logger.addHandler(logging.NullHandler())
     text = f"{notice.message}; hint: {notice.hint}" if notice.hint else notice.message
     logger.log(_LEVELS[notice.level], "%s", text)
 
 
 def traceback_notice(error: BaseException) -> Notice:
-    """Where an error came from, for debugging."""
+    """Return a debug notice with the traceback of an error."""
     import traceback
 
     lines = "".join(traceback.format_exception(error))

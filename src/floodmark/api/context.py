@@ -1,4 +1,4 @@
-"""One run over a project: its configuration, its lake, its session and its watermark store."""
+"""The context of one run: configuration, session and watermark store."""
 
 import os
 import pwd
@@ -20,16 +20,16 @@ from floodmark.state.watermark_store import Run, WatermarkStore
 from floodmark.storage.objects import ObjectStore
 
 Names = str | Iterable[str] | None
-"""One name, several, or none given."""
+"""One name, several names, or None."""
 
 
 def as_list(names: Names) -> list[str]:
-    """Names as a list; a text is one name."""
+    """Return names as a list; a string is one name."""
     return [names] if isinstance(names, str) else [str(name) for name in names or ()]
 
 
 class RunContext:
-    """What every step of a run shares. Each run has its own, so that no run sees stale state."""
+    """Shared by all steps of a run. Each run has its own, so that no run sees stale state."""
 
     def __init__(self, config: LoadedConfig, lake: ObjectStore, report: Report) -> None:
         self.config = config
@@ -46,12 +46,12 @@ class RunContext:
 
     @property
     def by(self) -> Authorship:
-        """Who is acting now."""
+        """Author, session and time of a change made now."""
         return Authorship(self.run.session_id, self.run.author, self.run.clock())
 
     @property
     def folder(self) -> str:
-        """The folder that relative paths of the configuration start from."""
+        """The folder that relative paths of the configuration refer to."""
         return os.path.dirname(self.config.path)
 
     def warn(self, message: str) -> None:
@@ -59,7 +59,7 @@ class RunContext:
         self.report(Notice("warning", message))
 
     def start_of_new_tables(self) -> tuple[Position, StartedBy]:
-        """Where tables without a position start, and what decides that; `START` for all rows."""
+        """Return where new tables start (`START` for all rows), and which setting decides it."""
         system = read_system_watermark(self.store.objects, now=self.run.clock())
         if system is not None:
             return Position(system.timestamp), "system watermark"
@@ -67,20 +67,20 @@ class RunContext:
         return START if default == "all" else Position(default), "default"
 
     def mysql(self, scope: str) -> MysqlConnection:
-        """The source connection of a scope; ConfigError if it cannot be used."""
+        """Return the source connection of a scope; ConfigError if it cannot be used."""
         if scope not in self.config.settings.connections:
-            raise ConfigError(f"no connection is called {scope!r}")
+            raise ConfigError(f"no connection named {scope!r}")
         connection = self.config.connection(scope)
         if not isinstance(connection, MysqlConnection):
             raise ConfigError(f"connection {scope!r} is not a source")
         return connection
 
     def target(self, table: TableName) -> Connection:
-        """The connection of the warehouse that a table is loaded into."""
+        """Return the connection of the warehouse that a table is loaded into."""
         return self.config.warehouse_of(table)
 
     def reserved(self, table: TableName, names: Iterable[str]) -> list[str]:
-        """Column names that the warehouse of a table does not allow."""
+        """Return the names that the warehouse of a table reserves for system columns."""
         from floodmark.warehouse.factory import system_columns
 
         if table not in self.config.tables:
@@ -89,53 +89,59 @@ class RunContext:
         return system_columns(self.config.settings.connections[target], names)
 
     def table_settings(self, table: TableName) -> TableSettings:
-        """The settings of a table; the defaults if it is not configured."""
+        """Return the settings of a table; the defaults if it is not configured."""
         entry = self.config.tables.get(table)
         return entry[1] if entry else TableSettings()
 
     def table(self, text: str) -> TableName:
-        """Resolve the name of a table; UsageError if it matches none, or more than one."""
+        """Resolve the name of a table; UsageError if it matches none or several."""
         scope, schema, name = split_name(text)
         known = self.config.tables
-        meant = [
+        matches = [
             table
             for table in self.config.tables_called(schema, name)
             if scope in (None, table.scope)
         ]
-        if len(meant) == 1:
-            return meant[0]
-        if meant:
-            places = ", ".join(f"{table} (pipeline {known[table][0]})" for table in meant)
-            raise UsageError(f"{text!r} may mean {places}", hint="write the scope in front of it")
+        if len(matches) == 1:
+            return matches[0]
+        if matches:
+            places = ", ".join(f"{table} (pipeline {known[table][0]})" for table in matches)
+            raise UsageError(
+                f"{text!r} is ambiguous: {places}", hint="add the scope, as SCOPE:schema.table"
+            )
         if scope is not None and self._in_lake(table := TableName(scope, schema, name)):
             return table
         raise UsageError(f"unknown table {text!r}", hint=_nearest(text, known))
 
     def tables(self, texts: Iterable[str]) -> list[TableName]:
-        """Resolve the names of tables, before anything is done to any of them."""
+        """Resolve the names of all tables before any work starts."""
         return list(dict.fromkeys(self.table(text) for text in texts))
 
     def selected(self, tables: Names, pipelines: Names) -> list[TableName]:
-        """Resolve tables by name and by pipeline, without either all of them.
+        """Resolve tables by name and by pipeline; without either, return all tables.
 
-        UsageError if there are none, or if one cannot be synced.
+        UsageError if there are none, or if one is in no pipeline.
         """
-        names, wanted = as_list(tables), as_list(pipelines)
+        names, chosen_pipelines = as_list(tables), as_list(pipelines)
         if tables is None and pipelines is None:
-            wanted = list(self.config.settings.pipelines)
+            chosen_pipelines = list(self.config.settings.pipelines)
         known = self.config.settings.pipelines
-        for pipeline in wanted:
+        for pipeline in chosen_pipelines:
             if pipeline not in known:
                 raise UsageError(
                     f"unknown pipeline {pipeline!r}",
-                    hint="there are " + (", ".join(known) or "none"),
+                    hint="known pipelines: " + (", ".join(known) or "none"),
                 )
-        listed = [t for t, (pipeline, _) in self.config.tables.items() if pipeline in wanted]
+        listed = [
+            t for t, (pipeline, _) in self.config.tables.items() if pipeline in chosen_pipelines
+        ]
         chosen = list(dict.fromkeys([*self.tables(names), *listed]))
         if not chosen:
-            what = f"pipeline {wanted[0]!r} lists" if wanted else "the names choose"
+            what = (
+                f"pipeline {chosen_pipelines[0]!r} has" if chosen_pipelines else "the selection has"
+            )
             raise UsageError(
-                f"{what} no tables", hint="list some under its 'tables:', as 'schema.table: {}'"
+                f"{what} no tables", hint="list some under 'tables:', as 'schema.table: {}'"
             )
         for table in chosen:
             if table not in self.config.tables:
@@ -159,6 +165,6 @@ def _nearest(text: str, known: Iterable[TableName]) -> str:
 def _author() -> str:
     try:
         user = pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:  # as in a container that runs under a number alone
+    except KeyError:  # a container may run with a numeric user id only
         user = str(os.getuid())
     return f"{user}@{os.uname().nodename}"

@@ -1,4 +1,4 @@
-"""Find the tables of a server, before there is a project."""
+"""Discover the tables of a server, without a project."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,23 +15,23 @@ __all__ = ["Catalog", "find_offer", "open_catalog"]
 
 
 class Catalog:
-    """The tables that a user may see."""
+    """The tables that a user can see."""
 
     def __init__(self, connection: MysqlConnection, session: MysqlSession) -> None:
         self._connection = connection
         self._session = session
 
     def tables(self, scope: str) -> dict[TableName, str]:
-        """Each table, named under a scope, and its kind."""
+        """Return the tables, with their names in a scope, and their kinds."""
         return list_tables(self._session, scope)
 
     def propose(self, tables: Mapping[TableName, str]) -> tuple[Proposal, ...]:
-        """How each table could be read."""
+        """Propose how to read each table."""
         return tuple(discover(self._session, tables, self._connection))
 
 
 @contextmanager
 def open_catalog(connection: MysqlConnection) -> Iterator[Catalog]:
-    """Connect to a server to look at its tables."""
+    """Connect to a server to read its catalog."""
     with connect(connection) as session:
         yield Catalog(connection, session)

@@ -30,7 +30,7 @@ def run_checks(
     start_spark: bool,
     session: Any = None,
 ) -> Iterator[Check]:
-    """Check the set-up, each thing when it is asked for; `session` is the caller's Spark."""
+    """Yield the checks of the set-up one by one; `session` is the caller's Spark session."""
     from floodmark.checks.lake import check_lake
     from floodmark.checks.leases import check_leases
     from floodmark.checks.sources import check_zone
@@ -86,12 +86,12 @@ def _check_source(run: RunContext, scope: str, tables: Sequence[TableName]) -> I
             yield from check_bounds(scope, connection, source.server, activity, settings)
             start = run.start_of_new_tables()
             for table in tables:
-                wanted, zone = run.table_settings(table), activity.server_zone
+                table_settings, zone = run.table_settings(table), activity.server_zone
                 yield from check_table(
                     table,
                     session,
                     connection,
-                    wanted,
+                    table_settings,
                     settings,
                     zone,
                     _state(run, table),
@@ -104,8 +104,8 @@ def _check_source(run: RunContext, scope: str, tables: Sequence[TableName]) -> I
 
 
 def _state(run: RunContext, table: TableName) -> MysqlState | None:
-    """How far a table has been read; None if nothing is known, or it cannot be told."""
-    with suppress(FloodmarkError):  # what is wrong with the lake is another check's finding
+    """Return the state of stage 1; None if there is none, or it cannot be read."""
+    with suppress(FloodmarkError):  # another check reports problems of the lake
         watermark = run.store.get(table, write_back=False)
         return watermark.mysql_state if watermark else None
     return None
@@ -124,16 +124,24 @@ def _check_history(
     session: "MysqlSession",
     start: tuple[Position, StartedBy],
 ) -> Iterator[Check]:
-    """Rows of a table that will not be read."""
+    """Report rows of a table that will not be read."""
     from floodmark.sync.history import foresee_outside
     from floodmark.sync.log_facts import known_of
 
-    settings, wanted = run.config.settings.extraction, run.table_settings(table)
-    with suppress(FloodmarkError):  # what is wrong with a table or the lake is reported already
+    settings, table_settings = run.config.settings.extraction, run.table_settings(table)
+    with suppress(FloodmarkError):  # problems of the table or the lake are already reported
         watermark = run.store.get(table, write_back=False)
         known = known_of(run.store.log, table, watermark)
         remarks = foresee_outside(
-            source, session, table, wanted, settings, watermark, known, start, run.run.clock()
+            source,
+            session,
+            table,
+            table_settings,
+            settings,
+            watermark,
+            known,
+            start,
+            run.run.clock(),
         )
         for remark in remarks:
             text = remark.text.removeprefix(f"{table}: ")

@@ -1,4 +1,4 @@
-"""From the configuration to the loading of a table."""
+"""Build the loading of a table from the configuration."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,7 +23,7 @@ def loading_of(
     *,
     load_only: bool = False,
 ) -> Loading:
-    """How a table of the configuration is loaded, on Spark (`engine`) where that is worth it."""
+    """Return how to load a table; large loads run in parallel on Spark (`engine`)."""
     loading = run.config.settings.loading
     target = run.target(table)
     _, target_name = run.config.target_of(table)

@@ -1,4 +1,4 @@
-"""What the metrics of tables are, by their watermarks and leases."""
+"""Compute the metrics of tables from their watermarks and leases."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ __all__ = ["Metrics", "measure_tables"]
 
 
 def measure_tables(run: RunContext, tables: Sequence[TableName], metrics: Metrics) -> None:
-    """Take in what watermarks and leases say of tables that a run has just synced."""
+    """Update the metrics of tables that a run has just synced."""
     store = run.store
     recovered = [info.key for info in store.objects.list_objects(lake_layout.RECOVERIES)]
     for table in tables:

@@ -1,4 +1,4 @@
-"""What a sync was asked to do, checked before anything is touched."""
+"""The options of a sync, checked before any work starts."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -20,7 +20,7 @@ _STRATEGIES = ("sequential", "inter-table", "intra-table")
 
 
 class SyncOptions(Struct, frozen=True, kw_only=True):
-    """The arguments of a sync. Without a stage it only compares."""
+    """The arguments of a sync; without a stage it only compares."""
 
     tables: Names = None
     pipelines: Names = None
@@ -35,21 +35,24 @@ class SyncOptions(Struct, frozen=True, kw_only=True):
         """Raise UsageError for arguments that contradict each other."""
         stages = [self.stages] if isinstance(self.stages, str) else list(self.stages)
         if not set(stages) <= {"extract", "load"}:
-            raise UsageError(f"stages {stages} are not among 'extract' and 'load'")
+            raise UsageError(f"unknown stages {stages}: expected 'extract', 'load' or both")
         if not stages and not self.verify:
-            raise UsageError("no stage was chosen", hint="choose 'extract', 'load' or both")
+            raise UsageError("no stage given", hint="pass 'extract', 'load' or both")
         if self.strategy not in _STRATEGIES:
             raise UsageError(
-                f"unknown strategy {self.strategy!r}", hint=f"there are {', '.join(_STRATEGIES)}"
+                f"unknown strategy {self.strategy!r}",
+                hint=f"known strategies: {', '.join(_STRATEGIES)}",
             )
         if self.limit is not None and (self.limit < 1 or "extract" not in stages):
-            raise UsageError(f"limit {self.limit} is not a number of rows for the extract stage")
+            raise UsageError(
+                f"limit {self.limit} is not a positive number of rows for the extract stage"
+            )
         if self.verify not in (None, "new", "all"):
-            raise UsageError(f"verify is 'new' or 'all', not {self.verify!r}")
+            raise UsageError(f"verify must be 'new' or 'all', not {self.verify!r}")
         if self.verify and stages == ["extract"]:
-            raise UsageError("verify compares what was loaded, and the extract stage loads nothing")
+            raise UsageError("verify compares loaded rows, and the extract stage loads nothing")
         if (self.adopt or self.adopt_from) and stages != ["load"]:
-            raise UsageError("files are adopted by the load stage alone", hint="stages=['load']")
+            raise UsageError("adopt applies to the load stage only", hint="pass stages=['load']")
 
 
 def compose(
@@ -59,19 +62,19 @@ def compose(
     spark: SparkSettings,
     progress: OnProgress,
 ) -> Syncing:
-    """From the arguments and the configuration to a sync; UsageError if it cannot be done."""
+    """Build a sync from its options and the configuration; UsageError if they do not fit."""
     options.check()
     tables = run.selected(options.tables, options.pipelines)
     adopt = options.adopt or options.adopt_from is not None
     if options.adopt_from and len(tables) > 1:
-        raise UsageError("adopt_from is the folder of one table", hint="name one table")
+        raise UsageError("adopt_from takes exactly one table", hint="name one table")
     extract, load, verify = "extract" in options.stages, "load" in options.stages, options.verify
     return Syncing(
         run=run,
         engine=engine,
         spark=spark,
         tables=tables,
-        # A connection that cannot be used is reported before anything is touched.
+        # An unusable connection raises here, before any work starts.
         sources={t: run.mysql(t.scope) for t in tables} if extract or verify else {},
         targets={t: run.target(t) for t in tables} if load or verify else {},
         strategy=options.strategy,

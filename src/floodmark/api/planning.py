@@ -1,4 +1,4 @@
-"""What a sync would do, without doing it."""
+"""Plan a sync without running it."""
 
 from msgspec import Struct, structs
 
@@ -26,10 +26,10 @@ from floodmark.sync.source import Source, Sources
 
 
 class ReadPlan(Struct, frozen=True, kw_only=True):
-    """What would be read of a table; with an `error`, why the sync would fail.
+    """What a sync would read of a table; `error` is why it would fail.
 
-    `rows` is an estimate unless `counted`. `held_by` says what keeps newer rows from being read;
-    with `held_back`, nothing would be read.
+    `rows` is an estimate unless `counted`. `held_by` is what keeps newer rows from being read; with
+    `held_back`, nothing would be read.
     """
 
     cursor: tuple[str, ...] = ()
@@ -51,12 +51,12 @@ class ReadPlan(Struct, frozen=True, kw_only=True):
 
     @property
     def notes(self) -> list[str]:
-        """The warnings, without the one about a missing index, which `route` names."""
+        """The warnings, except for a missing index, which `route` mentions."""
         return [warning for warning in self.warnings if not warning.startswith(NO_INDEX)]
 
 
 class LoadPlan(Struct, frozen=True, kw_only=True):
-    """Manifests, files and rows in the lake that would be loaded, or left out."""
+    """Manifests, files and rows in the lake that would be loaded or left out."""
 
     manifests: int
     files: int
@@ -64,14 +64,14 @@ class LoadPlan(Struct, frozen=True, kw_only=True):
 
 
 class AdoptPlan(Struct, frozen=True, kw_only=True):
-    """Files of older systems that would be adopted, or left out."""
+    """Files of older systems that would be adopted or left out."""
 
     files: int
     left_out: int
 
 
 class TablePlan(Struct, frozen=True, kw_only=True):
-    """What a sync would do to a table; None for what it would not do at all."""
+    """What a sync would do to a table; None for steps it would not run."""
 
     table_name: str
     read: ReadPlan | None = None
@@ -81,7 +81,7 @@ class TablePlan(Struct, frozen=True, kw_only=True):
 
 
 def plan_sync(syncing: Syncing) -> list[TablePlan]:
-    """What a sync would read and load of each table; nothing is changed."""
+    """Plan what a sync would read and load of each table; change nothing."""
     start = syncing.run.start_of_new_tables()
     with syncing.open_tunnels() as tunnels, Sources(tunnels) as sources:
         loadings = {table: syncing.loading(table, tunnels) for table in syncing.targets}
@@ -180,7 +180,7 @@ def _problem(
     watermark: Watermark | None,
     plan: ExtractionPlan,
 ) -> FloodmarkError | None:
-    """Why the sync would refuse to continue from the table's position, if it would."""
+    """Return the error with which the sync would fail, if any."""
     try:
         check_against_source(session, run.run.clock)
         reserved = run.reserved(plan.source.name, (column.name for column in plan.columns))

@@ -1,4 +1,4 @@
-"""A project: the tables of a configuration, and everything that can be done with them."""
+"""The public API: a project, its tables, and the operations on them."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,17 +38,17 @@ def open_project(
     on_progress: OnProgress | None = None,
     on_notice: Report | None = None,
 ) -> "Project":
-    """Read a configuration and open its lake; nothing is started or connected yet.
+    """Read a configuration; start and connect nothing yet.
 
-    path          the configuration; without it FLOODMARK_CONFIG, or floodmark.yml in this folder
-    environment   variables that the configuration refers to; without it those of this process
-    spark         a SparkSession to use, classic or Spark Connect; without it one is started when
+    path          the configuration file; by default $FLOODMARK_CONFIG, or ./floodmark.yml
+    environment   variables for `${NAME}` in the configuration; by default os.environ
+    spark         a SparkSession to use, classic or Spark Connect; by default one is started when
                   there are rows to read, and stopped by close()
     on_progress   called with a table and its Progress, from other threads
-    on_notice     called with each Notice, from any thread; without it they are logged under the
-                  name `floodmark`
+    on_notice     called with each Notice, from any thread; by default notices go to the logger
+                  `floodmark`
 
-    ConfigError if the configuration is missing or wrong.
+    Raises ConfigError if the configuration is missing or invalid.
     """
     variables = os.environ if environment is None else environment
     config = load_config(None if path is None else os.fspath(path), variables)
@@ -56,10 +56,10 @@ def open_project(
 
 
 class Project:
-    """The tables of a configuration. Use it in a `with`, or call close() at the end.
+    """The tables of a configuration. Use it as a context manager, or call close().
 
-    Every call sees the present state. One sync or comparison runs at a time; everything else may be
-    called from any thread at any time.
+    Every call reads the current state. Only one sync, verify or validate runs at a time; all other
+    methods may be called from any thread at any time.
     """
 
     def __init__(
@@ -92,12 +92,12 @@ class Project:
 
     @property
     def context(self) -> RunContext:
-        """The run in progress, or the last one; for the program `floodmark`."""
+        """The context of the current or last run; used by the command line."""
         return self._current
 
     @property
     def session_id(self) -> str:
-        """The id of the run in progress, of the last one, or if there was none of the first."""
+        """The session id of the current or last run, or of the first one to come."""
         return self._current.run.session_id
 
     def sync(
@@ -112,18 +112,18 @@ class Project:
         adopt: bool = False,
         adopt_from: str | None = None,
     ) -> "SyncResult":
-        """Bring tables up to date: from MySQL to the lake (`extract`), and on into the warehouse.
+        """Sync tables from MySQL to the lake (`extract`) and to the warehouse (`load`).
 
-        tables, pipelines   what to sync; without either, every table of the configuration
+        tables, pipelines   what to sync; by default every table of the configuration
         stages              both, or one of them: ["extract"] or ["load"]
-        strategy            tables one after another (sequential), several at once (inter-table), or
-                            many windows of one table at once (intra-table)
-        limit               at most so many rows a table in the extract stage
-        verify              compare source and target afterwards: what is "new", or "all"
-        adopt, adopt_from   load Parquet files of older systems, from a folder of the lake
+        strategy            one table after another (sequential), several in parallel (inter-table),
+                            or many windows of one table in parallel (intra-table)
+        limit               at most this many rows per table in the extract stage
+        verify              compare source and target afterwards: "new" rows, or "all"
+        adopt, adopt_from   load Parquet files of older systems, from a folder in the lake
 
-        A table that fails does not raise: the result has its error, and what was committed stays.
-        An interruption (Ctrl-C) ends the work, releases all leases, and is raised.
+        A failed table does not raise: the result has its error, and committed chunks stay. Ctrl-C
+        stops the run, releases all leases, and is raised again.
         """
         options = {
             "stages": stages,
@@ -147,7 +147,7 @@ class Project:
         adopt: bool = False,
         adopt_from: str | None = None,
     ) -> "list[TablePlan]":
-        """What a sync would do now; nothing is changed."""
+        """Return what a sync would do now; change nothing."""
         from floodmark.api.planning import plan_sync
 
         options = {
@@ -162,9 +162,9 @@ class Project:
     def verify(
         self, tables: Names = None, pipelines: Names = None, *, everything: bool = False
     ) -> "SyncResult":
-        """Compare source and target: what was loaded since the last time, or everything.
+        """Compare source and target: rows loaded since the last verification, or everything.
 
-        Reads and loads nothing. A table that differs is in `failures`, with the rows that do.
+        Syncs nothing. Tables that differ are in `failures`, with the rows that differ.
         """
         with self._one_run() as run:
             verify = "all" if everything else "new"
@@ -178,11 +178,11 @@ class Project:
         lake_only: bool = False,
         data: bool = False,
     ) -> "ValidationResult":
-        """Compare what is tracked with what lake and warehouse hold; without names, of all tables.
+        """Check that the tracking matches the lake and the warehouse; by default for all tables.
 
-        repair      repair the tracking; data is never touched
-        lake_only   do not look at the warehouse
-        data        compare all synced rows with those of the source, too
+        repair      repair the tracking; data is never changed
+        lake_only   skip the warehouse
+        data        also compare all synced rows with the source
         """
         from floodmark.api.validation import Validating
 
@@ -209,7 +209,7 @@ class Project:
         return Watermarks(self.new_run)
 
     def status(self) -> "tuple[TableStatus, ...]":
-        """Where every table stands, and who works on it."""
+        """Return the state of every table, and which run holds it."""
         return self.watermarks.list()
 
     def doctor(self, tables: Names = None, *, start_spark: bool = False) -> "Iterator[Check]":
@@ -222,18 +222,18 @@ class Project:
         return run_checks(run, chosen, settings, start_spark=start_spark, session=self._spark)
 
     def release_spark(self) -> None:
-        """Stop the Spark that was started here, if any; the next sync starts another."""
+        """Stop Spark if this project started it; the next sync starts it again."""
         engine, self._engine = self._engine, None
         if engine is not None:
             engine.stop()
 
     def rest(self) -> None:
-        """Between two syncs: stop a Spark that failed, that has long been idle, or that is old."""
+        """Between two syncs, stop a Spark session that failed, is idle for long, or is old."""
         if self._engine is not None:
             self._engine.rest()
 
     def close(self) -> None:
-        """Stop the Spark that was started here. A session that was passed in goes on running."""
+        """Stop Spark if this project started it. A session passed in keeps running."""
         self._closed = True
         self.release_spark()
 
@@ -244,18 +244,18 @@ class Project:
         self.close()
 
     def new_run(self) -> RunContext:
-        """A context with fresh state and a session id of its own."""
+        """Return a context with fresh state and its own session id."""
         return RunContext(self.config, self._lake, self._listener)
 
     @contextmanager
     def _one_run(self) -> Iterator[RunContext]:
-        """The context of a sync, of which there is one at a time."""
+        """Yield the context of a run; BusyError if another one is running."""
         if self._closed:
             raise UsageError("the project is closed", hint="open it again with open_project()")
         if not self._running.acquire(blocking=False):
             raise BusyError(
-                "this project is at work in another thread",
-                hint="wait for it, or open a project for each thread",
+                "this project is running in another thread",
+                hint="wait for it to finish, or open a project per thread",
             )
         try:
             if self._used:
@@ -284,9 +284,9 @@ class Project:
     ) -> "Syncing":
         from floodmark.api.options import SyncOptions, compose
 
-        wanted = SyncOptions(tables=tables, pipelines=pipelines, **options)
+        sync_options = SyncOptions(tables=tables, pipelines=pipelines, **options)
         progress = guarded_progress(self._on_progress, run.report)
-        return compose(wanted, run, self._started_engine(), self._spark_settings(), progress)
+        return compose(sync_options, run, self._started_engine(), self._spark_settings(), progress)
 
     def _started_engine(self) -> "SparkEngine":
         from floodmark.sync.spark_engine import SparkEngine

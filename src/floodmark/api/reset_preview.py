@@ -1,4 +1,4 @@
-"""What a reset or a restore does: what is read or loaded again, and what the target keeps."""
+"""Preview a reset or a restore: what is read or loaded again, and what the target keeps."""
 
 from contextlib import suppress
 
@@ -15,37 +15,37 @@ from floodmark.planning.history import how_to_read
 from floodmark.state.operator_changes import history
 
 
-def foresee_reset(
+def preview_reset(
     run: RunContext, table: TableName, watermark: Watermark | None, *, extract: bool
 ) -> str:
-    """Say what a reset does."""
+    """Describe the effect of a reset."""
     last = last_chunk(run, table)
     rows = counted(watermark.mysql_state.total_rows if watermark else 0, "row")
     keyless = last is not None and not last.primary_key
-    kept = "its rows in the target stay, and are replaced as they come again"
+    kept = "rows in the target stay until they are replaced"
     if not extract:
         if keyless:
-            kept = "its table in the target is emptied first"
+            kept = "the target table is emptied first"
         return f"{table}: {rows} in the lake would be loaded again; {kept}"
     if keyless:
-        kept = "its table in the target is emptied by the next load"
+        kept = "the next load empties the target table"
     return (
         f"{table} would be read again from {_start(run, table, last)}; {rows} were read so far;"
         f" {kept}"
     )
 
 
-def foresee_restore(table: TableName, before: Position | None, after: Position, origin: str) -> str:
-    """Say what a return to an earlier state does."""
-    was = "a state that cannot be read" if before is None else str(before)
+def preview_restore(table: TableName, before: Position | None, after: Position, origin: str) -> str:
+    """Describe the effect of a restore."""
+    was = "an unreadable state" if before is None else str(before)
     return (
-        f"{table} would go back from {was} to {after} ({origin}): the next sync reads rows after"
-        " that, again if they were read since, and they replace theirs in the target"
+        f"{table} would go back from {was} to {after} ({origin}): the next sync reads the rows"
+        " after that position again, and they replace those in the target"
     )
 
 
 def last_chunk(run: RunContext, table: TableName) -> Chunk | None:
-    """The last chunk that was read of a table; None if there is none, or it cannot be read."""
+    """Return the last chunk of a table that was extracted; None if none can be read."""
     with suppress(StateError):
         chunks = run.store.log.chunks(table, newest_first=True)
         return next((chunk for chunk in chunks if not chunk.adopted), None)
@@ -53,7 +53,7 @@ def last_chunk(run: RunContext, table: TableName) -> Chunk | None:
 
 
 def is_by_id(run: RunContext, table: TableName, position: Position) -> bool:
-    """Whether a position is one of an id cursor, though an operator gave it a time."""
+    """Return whether a position belongs to an id cursor, though it has a timestamp."""
     if position.id is None or position.timestamp is None:
         return False
     columns = run.table_settings(table).cursor_columns
@@ -61,7 +61,7 @@ def is_by_id(run: RunContext, table: TableName, position: Position) -> bool:
 
 
 def how_to_read_rest(run: RunContext, table: TableName, watermark: Watermark) -> str:
-    """How to get rows read that were left out before where the table began, if there are any."""
+    """Return how to read the rows left out before the start of a table, if there are any."""
     before = watermark.mysql_state.before_start
     if before is None:
         return ""
@@ -72,7 +72,7 @@ def how_to_read_rest(run: RunContext, table: TableName, watermark: Watermark) ->
 
 
 def _start(run: RunContext, table: TableName, last: Chunk | None) -> str:
-    """Where a table that was reset begins."""
+    """Describe where a table starts after a reset."""
     kind = remembered(run.table_settings(table).cursor_columns, last, None).kind
     if kind in ("id", "none"):
         return "the start"
@@ -83,4 +83,4 @@ def _start(run: RunContext, table: TableName, last: Chunk | None) -> str:
     if first.timestamp is None:
         return "the start"
     text = f"{plain(first.timestamp)} ({source})"
-    return f"{text}, and rows before that are not read" if kind else f"{text} or its first id"
+    return f"{text}; earlier rows are not read" if kind else f"{text} or its first id"

@@ -1,4 +1,4 @@
-"""What a sync or a comparison returns."""
+"""The results of syncs and comparisons."""
 
 from typing import Self
 
@@ -50,9 +50,9 @@ _ERRORS: dict[int, type[FloodmarkError]] = {
 
 
 class SyncResult(Struct, frozen=True, kw_only=True):
-    """What a run did to each table, in the order in which they were named.
+    """The result of a run for each table, in the order given.
 
-    `notices` are the warnings and remarks of the run, also those that `on_notice` received.
+    `notices` are all notices of the run, including those passed to `on_notice`.
     """
 
     session_id: str
@@ -61,30 +61,30 @@ class SyncResult(Struct, frozen=True, kw_only=True):
 
     @property
     def failures(self) -> tuple[TableResult, ...]:
-        """The tables that failed, were held by another run, or differ from their source."""
+        """The tables that failed, are held by another run, or differ from their source."""
         return tuple(table for table in self.tables if table.failed)
 
     @property
     def exit_code(self) -> int:
-        """The exit code that the program `floodmark` would end with."""
+        """The exit code of the equivalent command."""
         return exit_code(self.tables)
 
     @property
     def rows(self) -> int:
-        """How many rows were extracted."""
+        """Number of rows extracted."""
         return sum(table.rows for table in self.tables)
 
     @property
     def loaded_rows(self) -> int:
-        """How many rows were loaded."""
+        """Number of rows loaded."""
         return sum(table.loaded_rows for table in self.tables)
 
     def raise_for_failures(self) -> Self:
         """Return the result, or raise an error if a table failed.
 
-        PartialFailure if other tables are done; BusyError if another run holds every table that
-        failed; DifferenceFound if source and target differ; UsageError if nothing can help but
-        another configuration; else FloodmarkError.
+        PartialFailure if other tables succeeded; BusyError if another run holds every table that
+        failed; DifferenceFound if source and target differ; UsageError if the configuration must
+        change; else FloodmarkError.
         """
         if not self.failures:
             return self

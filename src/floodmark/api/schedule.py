@@ -1,4 +1,4 @@
-"""Rounds: the same tables again and again, at fixed times."""
+"""Rounds: sync the same tables at a fixed interval."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -7,11 +7,12 @@ from math import floor
 from msgspec import Struct
 
 from floodmark.errors import ExitCode
+from floodmark.model.formatting import counted
 from floodmark.sync.result import TableResult
 
 
 class Round(Struct, frozen=True, kw_only=True):
-    """What one round did; `error` if it failed before it came to any table."""
+    """The result of one round; `error` if it failed before the first table."""
 
     session_id: str
     seconds: float
@@ -21,7 +22,7 @@ class Round(Struct, frozen=True, kw_only=True):
 
     @property
     def counts(self) -> dict[str, int]:
-        """The round in numbers; a table that another run holds has not failed."""
+        """Totals of the round; a table held by another run does not count as failed."""
         codes = Counter(table.exit_code for table in self.tables if table.failed)
         busy = codes.pop(ExitCode.BUSY, 0)
         return {
@@ -40,16 +41,16 @@ class Round(Struct, frozen=True, kw_only=True):
         held = f"{counts['busy']:,} held by another run, " if counts["busy"] else ""
         held += f"{counts['held_back']:,} held back, " if counts["held_back"] else ""
         return (
-            f"{counts['tables']:,} tables, {counts['rows']:,} rows extracted,"
+            f"{counted(counts['tables'], 'table')}, {counted(counts['rows'], 'row')} extracted,"
             f" {counts['loaded_rows']:,} loaded, {held}{counts['failed']:,} failed"
             f" in {self.seconds:.1f} s"
         )
 
 
 def next_tick(began: float, every: float, now: float) -> float:
-    """When the next round begins: at the first tick that is still to come.
+    """Return when the next round starts: at the first tick after `now`.
 
     Ticks are `every` seconds apart, counted from the first round, so rounds do not drift. Ticks
-    that a long round ran over are left out, so rounds do not pile up.
+    missed during a long round are skipped, so rounds do not pile up.
     """
     return began + (floor((now - began) / every) + 1) * every

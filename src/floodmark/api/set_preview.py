@@ -1,4 +1,4 @@
-"""What `watermark set` does: whether it can be, which rows it skips, what the next sync reads."""
+"""Preview `watermark set`: is it allowed, which rows it skips, what the next sync reads."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -22,78 +22,78 @@ if TYPE_CHECKING:
     from floodmark.sync.source import Source
 
 
-class Move(Struct, frozen=True, kw_only=True):
-    """Where an operator wants a table to go on: what to ask first, and what will happen then."""
+class SetPreview(Struct, frozen=True, kw_only=True):
+    """The effect of setting a position: a question to confirm, and what the next sync reads."""
 
     question: str | None
     outlook: str
 
 
-def foresee_move(
-    run: RunContext, table: TableName, before: Position | None, wanted: Position, *, force: bool
-) -> Move:
-    """Say what a position set by hand would do; UsageError if it would do nothing, or harm."""
+def preview_set(
+    run: RunContext, table: TableName, before: Position | None, position: Position, *, force: bool
+) -> SetPreview:
+    """Describe the effect of setting a position; UsageError if the position is not valid."""
     last = last_chunk(run, table)
     facts = remembered(run.table_settings(table).cursor_columns, last, before)
-    _refuse(run, table, facts, wanted)
+    _refuse(run, table, facts, position)
     rows = None
     by_time = facts.kind == "timestamp"
-    if facts.kind is None or by_time or (not force and _step(run, facts, before, wanted) != -1):
+    if facts.kind is None or by_time or (not force and _step(run, facts, before, position) != -1):
         try:
-            facts, rows = _ask_source(run, table, before, wanted, force=force)
+            facts, rows = _read_source(run, table, before, position, force=force)
         except WrongClock:
             raise
         except FloodmarkError as error:
             facts = structs.replace(facts, problem=error.message)
-        _refuse(run, table, facts, wanted)
-    step, question = _step(run, facts, before, wanted), None
+        _refuse(run, table, facts, position)
+    step, question = _step(run, facts, before, position), None
     if step in (1, None):
-        question = _skipping(run, table, facts, before, wanted, rows, certain=step == 1)
-    return Move(question=question, outlook=_outlook(facts, wanted))
+        question = _skipping(run, table, facts, before, position, rows, certain=step == 1)
+    return SetPreview(question=question, outlook=_outlook(facts, position))
 
 
-def _refuse(run: RunContext, table: TableName, facts: CursorFacts, wanted: Position) -> None:
-    """UsageError for a position that means nothing by this cursor, or lies in its future."""
+def _refuse(run: RunContext, table: TableName, facts: CursorFacts, position: Position) -> None:
+    """Raise UsageError if a position does not fit the cursor, or is in the future."""
     if facts.kind == "none":
         raise UsageError(
-            f"{table} is read whole each time, so it has no position to set",
-            hint="name a 'cursor' in the configuration, or leave it as it is",
+            f"{table} has no position to set: the whole table is read every time",
+            hint="set a 'cursor' in the configuration to read it incrementally",
         )
-    if facts.kind == "id" and wanted.id is None:
+    if facts.kind == "id" and position.id is None:
         raise UsageError(
-            f"the cursor of {table} is an id: a timestamp alone moves it nowhere",
-            hint="add --id; the timestamp then says which files 'sync --redshift-only' loads",
+            f"the cursor of {table} is an id: a timestamp alone is not a position",
+            hint="add --id; the timestamp then selects the files that 'sync --redshift-only' loads",
         )
-    if facts.kind == "timestamp" and wanted.timestamp is None:
+    if facts.kind == "timestamp" and position.timestamp is None:
         raise UsageError(
-            f"the cursor of {table} begins with the time {facts.described}: an id alone is no"
-            " position in it",
+            f"the cursor of {table} starts with the time {facts.described}: an id alone is not a"
+            " position",
             hint="add --timestamp",
         )
-    if facts.kind == "timestamp" and wanted.id is not None and facts.id_problem:
+    if facts.kind == "timestamp" and position.id is not None and facts.id_problem:
         raise UsageError(
-            f"{table}: {facts.id_problem}, so --id {wanted.id} means nothing",
-            hint="leave out --id: all rows of that moment then count as read",
+            f"{table}: {facts.id_problem}, so --id {position.id} has no meaning",
+            hint="remove --id: all rows with that timestamp then count as read",
         )
     zone = FURTHEST_ZONE if facts.offset is None else facts.offset
     wall = run.run.clock() + zone
-    if wanted.timestamp is not None and wanted.timestamp > wall:
+    if position.timestamp is not None and position.timestamp > wall:
         by = (
-            f": by the clock of {facts.described} it is {_show(wall)}"
+            f": it is {_show(wall)} by the clock of {facts.described}"
             if facts.offset is not None
             else ""
         )
         raise UsageError(
-            f"timestamp '{plain(wanted.timestamp)}' is in the future{by}",
+            f"timestamp '{plain(position.timestamp)}' is in the future{by}",
             hint="rows in between would be skipped",
         )
 
 
-def _ask_source(
-    run: RunContext, table: TableName, before: Position | None, wanted: Position, *, force: bool
+def _read_source(
+    run: RunContext, table: TableName, before: Position | None, position: Position, *, force: bool
 ) -> tuple[CursorFacts, str | None]:
-    """What the source says of the cursor, and unless forced how many rows would be skipped."""
-    # Only now: to import MySQL's driver takes longer than most commands.
+    """Read the cursor's facts from the source and, unless forced, count the rows to be skipped."""
+    # Imported here: importing the MySQL driver takes longer than most commands.
     from floodmark.sync.cursor_facts import count_between, read_facts
     from floodmark.sync.log_facts import known_of
     from floodmark.sync.machine_clock import check_against_source
@@ -104,13 +104,13 @@ def _ask_source(
         known = known_of(run.store.log, table, run.store.known(table))
         shape, choice, _ = read_shape(session, table, run.table_settings(table), known)
         facts = read_facts(source, session, shape, choice.cursor, run.config.settings.extraction)
-        if force or _step(run, facts, before, wanted) == -1:
+        if force or _step(run, facts, before, position) == -1:
             return facts, None
         try:
             start = _beginning(run, facts, before)
-            return facts, count_between(session, shape, choice, start, wanted)
+            return facts, count_between(session, shape, choice, start, position)
         except FloodmarkError as error:
-            return facts, f"rows that cannot be counted ({error.message})"
+            return facts, f"an unknown number of rows ({error.message})"
 
 
 @contextmanager
@@ -131,7 +131,7 @@ def _session(run: RunContext, table: TableName) -> "Iterator[tuple[Source, Mysql
 
 
 def _beginning(run: RunContext, facts: CursorFacts, before: Position | None) -> Position:
-    """Where the next sync would begin if nothing was set."""
+    """Return where the next sync would start without the change."""
     if before is not None and not before.base.is_start:
         return Position(id=before.id) if facts.kind == "id" else before.base
     if facts.kind == "timestamp":
@@ -141,10 +141,10 @@ def _beginning(run: RunContext, facts: CursorFacts, before: Position | None) -> 
 
 
 def _step(
-    run: RunContext, facts: CursorFacts, before: Position | None, wanted: Position
+    run: RunContext, facts: CursorFacts, before: Position | None, position: Position
 ) -> int | None:
-    """Whether a position lies before where the next sync would begin (-1), there, or behind it."""
-    there = Position(id=wanted.id) if facts.kind == "id" else wanted
+    """Compare a position with where the next sync would start: -1 is before it, 1 after it."""
+    there = Position(id=position.id) if facts.kind == "id" else position
     return there.compare(_beginning(run, facts, before))
 
 
@@ -153,7 +153,7 @@ def _skipping(
     table: TableName,
     facts: CursorFacts,
     before: Position | None,
-    wanted: Position,
+    position: Position,
     rows: str | None,
     *,
     certain: bool,
@@ -163,24 +163,26 @@ def _skipping(
     if began == "the start" and start.timestamp is not None:
         began += f" at {plain(start.timestamp + timedelta(microseconds=1))}"
     skipped = f"{rows or 'rows'} in between {'will' if certain else 'may'} be skipped"
-    question = f"{table} would jump from {began} to {wanted}: {skipped}"
+    question = f"{table} would jump from {began} to {position}: {skipped}"
     if rows is None and facts.problem:
-        question += f", and how many cannot be counted: {facts.problem}"
+        question += f"; they could not be counted: {facts.problem}"
     return question
 
 
-def _outlook(facts: CursorFacts, wanted: Position) -> str:
-    """What the next sync does, by the clock of the cursor's column."""
+def _outlook(facts: CursorFacts, position: Position) -> str:
+    """Describe what the next sync reads, by the clock of the cursor column."""
     if facts.kind == "id":
-        files = "; the timestamp says which files 'sync --redshift-only' loads"
-        return f"the next sync reads rows after id {wanted.id}{files if wanted.timestamp else ''}"
-    text = f"the next sync reads rows after {wanted}"
-    if wanted.timestamp is not None:
+        files = "; the timestamp selects the files that 'sync --redshift-only' loads"
+        return (
+            f"the next sync reads rows after id {position.id}{files if position.timestamp else ''}"
+        )
+    text = f"the next sync reads rows after {position}"
+    if position.timestamp is not None:
         text += f" by the clock of {facts.described or 'its column'}"
-        if wanted.id is None:
-            text += "; rows of that very moment count as read"
+        if position.id is None:
+            text += "; rows with exactly that timestamp count as read"
     if facts.problem:
-        text += f"; its cursor and clock could not be checked: {facts.problem}"
+        text += f"; cursor and clock could not be checked: {facts.problem}"
     return text
 
 

@@ -1,4 +1,4 @@
-"""One sync: each table through its stages, in one session."""
+"""Run one sync: each table through its stages."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -8,7 +8,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from floodmark.api.adoption import adopt_table, mention_foreign_files
+from floodmark.api.adoption import adopt_table, warn_of_adoptable_files
 from floodmark.api.callbacks import traceback_notice
 from floodmark.api.context import RunContext
 from floodmark.api.loading import loading_of
@@ -34,10 +34,10 @@ from floodmark.warehouse.factory import import_kind
 
 
 class Syncing(Struct, frozen=True, kw_only=True):
-    """What a sync does.
+    """A sync and its options.
 
-    `sources` has the tables that are read, `targets` those that are loaded, `owners` those whose
-    older files are adopted. `progress` is called from other threads.
+    `sources` has the tables to read, `targets` those to load, `owners` those whose older files are
+    adopted. `progress` is called from other threads.
     """
 
     run: RunContext
@@ -56,7 +56,7 @@ class Syncing(Struct, frozen=True, kw_only=True):
     progress: Callable[[TableName, Progress], None] = lambda _table, _progress: None
 
     def sync(self) -> list[TableResult]:
-        """Bring the tables up to date, then compare them if that is wanted."""
+        """Sync the tables, then compare them if `verify` is set."""
         run = self.run
         LOGINS.begin_run()
         start, sessions = run.start_of_new_tables(), Sessions()
@@ -93,7 +93,7 @@ class Syncing(Struct, frozen=True, kw_only=True):
             with tunnels.through(self.owners[table]) as connection:
                 result = adopt_table(self.run, self.adoption, table, connection)
         elif self.load:
-            mention_foreign_files(self.run, table)
+            warn_of_adoptable_files(self.run, table)
         if self.load:
             result = load_after(result, self.loading(table, tunnels), table)
         return result
@@ -108,7 +108,7 @@ class Syncing(Struct, frozen=True, kw_only=True):
             return verify_after(result, verification, table, self.run.table_settings(table))
 
     def loading(self, table: TableName, tunnels: Tunnels) -> Loading:
-        """How a table is loaded."""
+        """Return how to load a table."""
         return loading_of(self.run, table, tunnels, self.engine, load_only=not self.extract)
 
     @contextmanager
@@ -152,7 +152,7 @@ class Syncing(Struct, frozen=True, kw_only=True):
         )
 
     def _prepare(self, table: TableName, tunnels: Tunnels) -> None:
-        """Start Spark, and meanwhile check whether the rows that it reads can be loaded."""
+        """Start Spark, and meanwhile check that the target can take the rows."""
         self.engine.prepare()
         if self.load:
             Thread(target=import_kind, args=[self.targets[table]], daemon=True).start()

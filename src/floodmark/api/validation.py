@@ -1,4 +1,4 @@
-"""Compare what is tracked with what the lake and the warehouse hold."""
+"""Check that the tracking matches the lake and the warehouse."""
 
 from collections.abc import Sequence
 from typing import Self
@@ -23,7 +23,7 @@ from floodmark.tunnels.tunnel import Tunnels
 
 
 class TableValidation(Struct, frozen=True, kw_only=True):
-    """What was found about a table; with `error`, why its rows could not be compared."""
+    """The findings for a table; `error` is why its rows could not be compared."""
 
     table_name: str
     findings: Findings
@@ -32,19 +32,19 @@ class TableValidation(Struct, frozen=True, kw_only=True):
 
     @property
     def differs(self) -> bool:
-        """Whether anything is not as it is tracked, or as it is in the source."""
+        """Whether the table differs from its tracking or from the source."""
         rows = self.verification is not None and bool(self.verification.differences)
         return bool(self.findings.differences) or rows or isinstance(self.error, DifferenceFound)
 
 
 class ValidationResult(Struct, frozen=True, kw_only=True):
-    """What was found about each table."""
+    """The findings for each table."""
 
     tables: tuple[TableValidation, ...]
     repaired: bool = False
 
     def raise_for_failures(self) -> Self:
-        """Return the result, or raise: DifferenceFound, or why something could not be compared."""
+        """Return the result; raise DifferenceFound, or the error of a table not compared."""
         if differing := [table.table_name for table in self.tables if table.differs]:
             raise DifferenceFound(
                 f"differences in {', '.join(differing)}", hint=self._hint(differing)
@@ -54,8 +54,8 @@ class ValidationResult(Struct, frozen=True, kw_only=True):
                 raise table.error
         if unchecked := [table.table_name for table in self.tables if table.findings.unchecked]:
             raise FloodmarkError(
-                f"the target of {', '.join(unchecked)} could not be looked at",
-                hint="--lake-only leaves it out",
+                f"the target of {', '.join(unchecked)} could not be checked",
+                hint="--lake-only skips it",
             )
         return self
 
@@ -69,7 +69,7 @@ class ValidationResult(Struct, frozen=True, kw_only=True):
 
 
 class Validating(Struct, frozen=True, kw_only=True):
-    """What a validation looks at; with `data`, it compares all rows with those of the source."""
+    """A validation and its options; with `data`, it also compares all rows with the source."""
 
     run: RunContext
     engine: SparkEngine
@@ -80,16 +80,16 @@ class Validating(Struct, frozen=True, kw_only=True):
     data: bool = False
 
     def validate(self) -> ValidationResult:
-        """Look at each table, repair the tracking if that is wanted, then compare the rows."""
+        """Validate each table, repair the tracking if `repair` is set, then compare the rows."""
         run = self.run
         known = () if self.lake_only else run.config.tables
         with Tunnels(run.folder) as tunnels:
             loadings = {t: loading_of(run, t, tunnels) if t in known else None for t in self.tables}
-            found = {table: self._look(table, loadings[table]) for table in self.tables}
+            found = {table: self._validate_table(table, loadings[table]) for table in self.tables}
             for table, findings in found.items() if self.repair else ():
                 if findings.differences:
                     repair_table(run.store, table, loadings[table])
-                    found[table] = self._look(table, loadings[table])
+                    found[table] = self._validate_table(table, loadings[table])
             compared = [table for table in self.tables if table in known] if self.data else []
             rows = self._compare(compared, tunnels)
         return ValidationResult(
@@ -105,7 +105,7 @@ class Validating(Struct, frozen=True, kw_only=True):
             repaired=self.repair,
         )
 
-    def _look(self, table: TableName, loading: Loading | None) -> Findings:
+    def _validate_table(self, table: TableName, loading: Loading | None) -> Findings:
         store = self.run.store
         if self.lake_only:
             findings = validate_lake(store, table)
@@ -117,7 +117,7 @@ class Validating(Struct, frozen=True, kw_only=True):
     def _compare(
         self, tables: list[TableName], tunnels: Tunnels
     ) -> dict[TableName, tuple[VerificationResult | None, FloodmarkError | None]]:
-        """Compare the rows of tables; one that cannot be compared leaves the others alone."""
+        """Compare the rows of tables; an error affects only its own table."""
         run = self.run
         found: dict[TableName, tuple[VerificationResult | None, FloodmarkError | None]] = {}
         connections = [c for t in tables for c in (run.mysql(t.scope), run.target(t))]

@@ -1,4 +1,4 @@
-"""From the configuration to the comparison of a table."""
+"""Build the comparison of a table from the configuration."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ from floodmark.warehouse.factory import open_reader
 def verification_of(
     run: RunContext, table: TableName, engine: Engine, tunnels: Tunnels, *, everything: bool
 ) -> Iterator[Verification]:
-    """How a table of the configuration is compared."""
+    """Yield how to compare a table, with open connections."""
     _, target_name = run.config.target_of(table)
     with (
         tunnels.through(run.mysql(table.scope)) as connection,

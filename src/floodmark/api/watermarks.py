@@ -30,27 +30,27 @@ __all__ = ["TableStatus", "Watermarks", "parse_head", "set_position"]
 
 
 class Watermarks:
-    """The watermarks of a project. Every call reads the present state; all may run in any thread.
+    """The watermarks of a project. Every call reads the current state; all are thread-safe.
 
-    A table is named as `schema.table` or `SCOPE:schema.table`.
+    Tables are given as `schema.table` or `SCOPE:schema.table`.
     """
 
     def __init__(self, new_run: Callable[[], RunContext]) -> None:
         self._new_run = new_run
 
     def list(self) -> tuple[TableStatus, ...]:
-        """Where every table stands that is configured, or has anything in the lake."""
+        """Return the state of every table that is configured or in the lake."""
         run = self._new_run()
         remote = run.config.lake.is_s3
         return tuple(read_overview(run.store, run.config.tables, remote=remote))
 
     def get(self, table: str) -> Watermark | None:
-        """Where a table stands; None if it was never synced."""
+        """Return a table's watermark; None if it was never synced."""
         run = self._new_run()
         return run.store.get(run.table(table))
 
     def history(self, table: str, most: int | None = None) -> tuple[Manifest, ...]:
-        """The commits of a table, newest first."""
+        """Return the commits of a table, newest first."""
         run = self._new_run()
         return tuple(operator_changes.history(run.store, run.table(table), most))
 
@@ -59,15 +59,15 @@ class Watermarks:
         table: str,
         *,
         timestamp: datetime | None = None,
-        id: int | None = None,  # noqa: A002 - as the option is called
+        id: int | None = None,  # noqa: A002 - the name of the option
         skip_rows: bool = False,
     ) -> Watermark:
         """Set the position of a table: the next sync reads the rows after it.
 
-        The timestamp is one of the cursor's column, without a time zone. UsageError if that would
-        skip rows, unless `skip_rows`, and if the position means nothing by the table's cursor.
+        The timestamp is as stored in the cursor column, without a time zone. UsageError if this
+        would skip rows, unless `skip_rows`, or if the position does not fit the cursor.
         """
-        from floodmark.api.set_preview import foresee_move
+        from floodmark.api.set_preview import preview_set
 
         run = self._new_run()
         name = run.table(table)
@@ -75,27 +75,27 @@ class Watermarks:
         if position.is_start:
             raise UsageError("no position given", hint="pass timestamp, id, or both")
         before = known_position(run, name)
-        move = foresee_move(run, name, before, position, force=skip_rows)
+        preview = preview_set(run, name, before, position, force=skip_rows)
         operator_changes.refuse_repetition(run.store, name, Set(position=position))
-        if move.question and not skip_rows:
-            raise UsageError(move.question, hint="pass skip_rows=True if that is what you want")
+        if preview.question and not skip_rows:
+            raise UsageError(preview.question, hint="pass skip_rows=True to skip them")
         return set_position(run, name, position)
 
     def reset(self, table: str, *, stages: Sequence[Stage] = ("extract", "load")) -> Watermark:
-        """Send a table, or one stage of it, back to the start: it is read or loaded again."""
+        """Reset a table, or one of its stages, to the start: it is read or loaded again."""
         run = self._new_run()
         if not stages or not set(stages) <= {"extract", "load"}:
-            raise UsageError(f"stages {stages} are not among 'extract' and 'load'")
+            raise UsageError(f"unknown stages {stages}: expected 'extract', 'load' or both")
         return operator_changes.reset(run.store, run.table(table), stages)
 
     def restore(self, table: str, state: str) -> Watermark:
-        """Go back to an earlier state, by an ID of the history (`str(manifest.head)`)."""
+        """Restore an earlier state, by an ID from the history (`str(manifest.head)`)."""
         run = self._new_run()
         name = run.table(table)
         return operator_changes.restore_manifest(run.store, name, parse_head(name, state))
 
     def can_move(self, table: TableName, to: TableName) -> bool:
-        """Whether there is anything to move; UsageError if it cannot be, or is not configured."""
+        """Return whether there is anything to move; UsageError if the move is not possible."""
         from floodmark.sync.move import check_move
 
         run = self._new_run()
@@ -104,9 +104,9 @@ class Watermarks:
         return check_move(run.store, table, to)
 
     def move(self, table: str, to: str) -> bool:
-        """Continue a table under another name of the configuration; False if that was done before.
+        """Rename a table to another name of the configuration; False if that is already done.
 
-        `table` is its name so far, as `SCOPE:schema.table`.
+        `table` is the old name, as `SCOPE:schema.table`.
         """
         from floodmark.api.loading import loading_of
         from floodmark.sync.move import move_table
@@ -121,19 +121,19 @@ class Watermarks:
             return move_table(run.store, old, new, loading_of(run, new, tunnels))
 
     def break_lease(self, table: str) -> None:
-        """End the lease of a run that is dead; a run that is not notices, and commits nothing."""
+        """Break the lease of a dead run; a run still alive notices, and commits nothing more."""
         from floodmark.state.lease import break_lease
 
         run = self._new_run()
         break_lease(run.store.objects, run.table(table))
 
     def get_system(self) -> SystemWatermark | None:
-        """The system watermark, where new tables start; None if there is none."""
+        """Return the system watermark, where new tables start; None if there is none."""
         run = self._new_run()
         return read_system_watermark(run.store.objects, now=run.run.clock())
 
     def set_system(self, preset: str) -> SystemWatermark:
-        """Set where new tables start, by a preset: `1day`, `1week`, or one of the configuration."""
+        """Set where new tables start: `1day`, `1week`, or a preset of the configuration."""
         run = self._new_run()
         now = run.run.clock()
         moment = preset_moment(preset, run.config.settings.presets, now)
@@ -143,14 +143,14 @@ class Watermarks:
 
 
 def set_position(run: RunContext, table: TableName, position: Position) -> Watermark:
-    """Commit a position that an operator chose."""
+    """Commit a position set by an operator."""
     return operator_changes.set_position(
         run.store, table, position, partial(_keeps_cursor, run, table)
     )
 
 
 def known_position(run: RunContext, table: TableName) -> Position | None:
-    """Where a table stands; None if nothing is known of it, or what is there cannot be read."""
+    """Return a table's position; None if it has none, or it cannot be read."""
     with suppress(StateError):
         watermark = run.store.get(table)
         return watermark.position if watermark else None
@@ -158,12 +158,12 @@ def known_position(run: RunContext, table: TableName) -> Position | None:
 
 
 def parse_head(table: TableName, text: str) -> ManifestId:
-    """Read an ID that the history shows."""
+    """Parse an ID from the history."""
     try:
         return ManifestId.parse(text)
     except ValueError:
         raise UsageError(
-            f"{text!r} is not the ID of a state",
+            f"{text!r} is not a valid ID",
             hint=f"an ID looks like 1-7; see floodmark watermark history -t {table}",
         ) from None
 
@@ -178,10 +178,10 @@ def _moment(run: RunContext, moment: datetime | None) -> datetime | None:
         return None
     if moment.utcoffset():
         raise UsageError(
-            f"timestamp {moment.isoformat()} carries a time zone",
-            hint="pass it without one, as the cursor's column shows it",
+            f"timestamp {moment.isoformat()} has a time zone",
+            hint="pass it without one, as stored in the cursor column",
         )
-    moment = moment.replace(tzinfo=UTC)  # how positions are kept
+    moment = moment.replace(tzinfo=UTC)  # positions are stored as UTC
     if moment > run.run.clock() + FURTHEST_ZONE:
         raise UsageError(
             f"timestamp {plain(moment)} is in the future", hint="rows in between would be skipped"

@@ -1,4 +1,4 @@
-"""What every command shares: options, configuration, the store, and where output goes."""
+"""Shared by all commands: options, configuration, watermark store and output."""
 
 import functools
 import os
@@ -13,7 +13,7 @@ from floodmark.api.context import RunContext
 from floodmark.api.project import Project
 from floodmark.cli.log import Log
 from floodmark.cli.progress import ProgressLine
-from floodmark.cli.terminal import say
+from floodmark.cli.terminal import print_text
 from floodmark.config.loading import load_config
 from floodmark.errors import UsageError
 from floodmark.model.notice import Notice
@@ -22,7 +22,7 @@ from floodmark.state.watermark_store import Run, WatermarkStore
 
 
 class App:
-    """One call of the program: a project, and where its output goes."""
+    """One invocation of the program: its project and its output."""
 
     def __init__(self, config_path: str | None, log: Log, *, as_json: bool) -> None:
         self.as_json = as_json
@@ -40,17 +40,17 @@ class App:
 
     @property
     def context(self) -> RunContext:
-        """The run of this call."""
+        """The run of this invocation."""
         return self.project.context
 
     @property
     def run(self) -> Run:
-        """Who runs, and by which clock."""
+        """Author, session and clock of the run."""
         return self.context.run
 
     @property
     def store(self) -> WatermarkStore:
-        """The watermarks."""
+        """The watermark store."""
         return self.context.store
 
     def warn(self, message: str) -> None:
@@ -58,39 +58,39 @@ class App:
         self.report(Notice("warning", message))
 
     def print(self, text: str, value: object) -> None:
-        """Print a result: text for people, or a value as JSON for programs."""
+        """Print a result: text, or with --json a value."""
         print_result(text, value, as_json=self.as_json)
 
     def table(self, text: str) -> TableName:
-        """Resolve what `-t` was given; UsageError if no table, or more than one, is meant."""
+        """Resolve one `-t`; UsageError if it matches no table, or more than one."""
         return self.context.table(text)
 
     def tables(self, texts: tuple[str, ...]) -> list[TableName]:
-        """Resolve every `-t`, before anything is done to any of them."""
+        """Resolve every `-t` before any work starts."""
         return self.context.tables(texts)
 
 
 def print_result(text: str, value: object, *, as_json: bool) -> None:
-    """Print a result: text for people, or a value as JSON for programs."""
+    """Print a result: text, or with --json a value."""
     if as_json:
         data = value if isinstance(value, bytes) else msgspec.json.encode(value)
         text = msgspec.json.format(data, indent=2).decode()
-    say(text)
+    print_text(text)
 
 
 def shared_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options that all have, and hand it the log."""
+    """Add the options that all commands have, and pass the log."""
 
-    @click.option("--config", "config_path", metavar="FILE", help="Configuration to use.")
-    @click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
+    @click.option("--config", "config_path", metavar="FILE", help="Configuration file.")
+    @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
     @click.option(
         "--log-format",
         type=click.Choice(["text", "json"]),
         envvar="FLOODMARK_LOG_FORMAT",
         default="text",
         show_default=True,
-        help="How stderr is written: for people, or one JSON object a line.",
-        expose_value=False,  # it is looked up before anything is parsed
+        help="Format of stderr: text, or one JSON object per line.",
+        expose_value=False,  # read by main.run before click parses anything
     )
     @click.option("--debug", is_flag=True, help="Show tracebacks and details.")
     @click.pass_obj
@@ -109,7 +109,7 @@ def shared_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def command_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the shared options, and hand it an App."""
+    """Add the shared options, and pass an App."""
 
     @shared_options
     @functools.wraps(function)
@@ -120,7 +120,7 @@ def command_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def complete(kind: str) -> Callable[[click.Context, click.Parameter, str], Any]:
-    """What completes a parameter in the shell; imported when it is asked."""
+    """Return a completer for a parameter, imported when the shell calls it."""
 
     def names(ctx: click.Context, parameter: click.Parameter, typed: str) -> Any:
         from floodmark.cli import completion
@@ -131,7 +131,7 @@ def complete(kind: str) -> Callable[[click.Context, click.Parameter, str], Any]:
 
 
 def table_option(*, required: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Give a command `-t`, which may be repeated."""
+    """Add `-t`, which may be repeated."""
     return click.option(
         "-t",
         "--table",
@@ -145,7 +145,7 @@ def table_option(*, required: bool) -> Callable[[Callable[..., Any]], Callable[.
 
 
 def confirm(question: str, *, force: bool, refusal: str) -> None:
-    """Ask on a terminal; elsewhere refuse unless forced."""
+    """Ask on a terminal; elsewhere raise UsageError unless forced."""
     if force:
         return
     if sys.stdin is None or not sys.stdin.isatty():

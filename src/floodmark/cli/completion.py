@@ -1,4 +1,4 @@
-"""Shell completion: the script that a shell reads, and the names that it completes."""
+"""Shell completion: the script, and the names to complete."""
 
 import os
 from collections import Counter
@@ -26,7 +26,7 @@ fish:  floodmark completion fish | source      in ~/.config/fish/config.fish
 @click.command(epilog=_USE)
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print a script that completes commands, tables, pipelines and presets."""
+    """Print a shell script that completes commands, tables, pipelines and presets."""
     from floodmark.cli.main import cli
 
     kind = get_completion_class(shell)
@@ -35,7 +35,7 @@ def completion(shell: str) -> None:
 
 
 def tables(ctx: click.Context, _: click.Parameter, typed: str) -> list[CompletionItem]:
-    """Tables of the configuration, without their scope where that is enough."""
+    """Complete tables of the configuration, without scope where that is unambiguous."""
     config = _config(ctx)
     if config is None:
         return []
@@ -48,13 +48,13 @@ def tables(ctx: click.Context, _: click.Parameter, typed: str) -> list[Completio
 
 
 def pipelines(ctx: click.Context, _: click.Parameter, typed: str) -> list[CompletionItem]:
-    """Pipelines of the configuration."""
+    """Complete pipelines of the configuration."""
     config = _config(ctx)
     return _starting(typed, list(config.settings.pipelines)) if config else []
 
 
 def presets(ctx: click.Context, _: click.Parameter, typed: str) -> list[CompletionItem]:
-    """Presets: the known ones, and those of the configuration."""
+    """Complete presets: built-in ones, and those of the configuration."""
     config = _config(ctx)
     own = list(config.settings.presets) if config else []
     return _starting(typed, [*own, *BUILT_IN, *_RECENT])
@@ -64,7 +64,7 @@ def _config(ctx: click.Context) -> LoadedConfig | None:
     try:
         return load_config(ctx.params.get("config_path"), os.environ)
     except FloodmarkError:
-        return None  # whoever runs the command will be told why
+        return None  # the command itself will report it
 
 
 def _starting(typed: str, names: list[str]) -> list[CompletionItem]:

@@ -4,20 +4,22 @@ import click
 
 from floodmark.api.doctor import Check
 from floodmark.cli.app import App, command_options, table_option
-from floodmark.cli.terminal import entry, fold, say, style
+from floodmark.cli.terminal import entry, fold, print_text, style
 from floodmark.errors import FloodmarkError, UsageError
 from floodmark.model.formatting import counted
 
 
 @click.command()
 @table_option(required=False)
-@click.option("--spark", "start_spark", is_flag=True, help="Start Spark too, and try a worker.")
-@click.option("--break-lease", "break_it", is_flag=True, help="End the leases on the -t tables.")
+@click.option(
+    "--spark", "start_spark", is_flag=True, help="Also start Spark and run a task on a worker."
+)
+@click.option("--break-lease", "break_it", is_flag=True, help="Break the leases on the -t tables.")
 @command_options
 def doctor(app: App, names: tuple[str, ...], *, start_spark: bool, break_it: bool) -> None:
-    """Check configuration, lake, sources, warehouses, tables and Spark; show who is at work."""
+    """Check configuration, lake, Spark, warehouses, sources, tables and leases."""
     if break_it and not names:
-        raise UsageError("--break-lease needs to know whose", hint="name tables with -t")
+        raise UsageError("--break-lease needs tables", hint="name them with -t")
     if break_it:
         for table in app.tables(names):
             app.project.watermarks.break_lease(str(table))
@@ -25,12 +27,12 @@ def doctor(app: App, names: tuple[str, ...], *, start_spark: bool, break_it: boo
     for check in app.project.doctor(names or None, start_spark=start_spark):
         checks.append(check)
         if not app.as_json:
-            say(_show(check))
+            print_text(_show(check))
     if app.as_json:
         app.print("", checks)
-    wrong = sum(check.state == "failed" for check in checks)
-    if wrong:
-        raise FloodmarkError(f"{wrong} of {counted(len(checks), 'check')} failed")
+    failures = sum(check.state == "failed" for check in checks)
+    if failures:
+        raise FloodmarkError(f"{failures} of {counted(len(checks), 'check')} failed")
 
 
 def _show(check: Check) -> str:

@@ -1,4 +1,4 @@
-"""`floodmark init`: write a configuration, from answers and from what the source says of itself."""
+"""`floodmark init`: write a configuration from answers and from the source's schema."""
 
 import os
 import re
@@ -31,7 +31,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class Answers:
-    """Takes what options and environment say, and asks for the rest on a terminal."""
+    """Answers from options and the environment; prompts for the rest on a terminal."""
 
     def __init__(self, given: dict[str, Any], *, asking: bool) -> None:
         self._given = given
@@ -39,7 +39,7 @@ class Answers:
         self.asking = asking
 
     def take(self, name: str, question: str, default: Any = None, kind: Any = None) -> Any:
-        """An answer; UsageError if there is neither one nor anybody to ask."""
+        """Return an answer; UsageError if it is missing and there is no terminal to ask on."""
         if (given := self._given.get(name)) is None and self.asking:
             default = self._earlier.get(name, default)
             given = self._given[name] = click.prompt(question, default=default, type=kind, err=True)
@@ -50,54 +50,58 @@ class Answers:
         return default
 
     def given(self, name: str) -> Any:
-        """What an option says, or None; nobody is asked."""
+        """Return the value of an option, or None; never prompt."""
         return self._given.get(name)
 
     def ask_again(self, *names: str) -> None:
-        """Ask once more for what was given, with the earlier answers at hand."""
+        """Prompt for these again, with the earlier answers as defaults."""
         for name in names:
             self._earlier[name] = self._given.pop(name, None)
 
 
-class Found(Struct, frozen=True, kw_only=True):
-    """What came of a look at the source."""
+class Discovered(Struct, frozen=True, kw_only=True):
+    """The source that was reached, and its tables."""
 
     source: MysqlConnection
     proposals: tuple[Proposal, ...]
 
 
 @click.command()
-@click.option("--lake", envvar="FLOODMARK_LAKE", help="A folder, or s3://bucket/prefix.")
-@click.option("--scope", help="A name for the source.  [default: PROD]")
-@click.option("--host", envvar="MYSQL_HOST", help="Of MySQL.  [default: 127.0.0.1]")
-@click.option("--port", envvar="MYSQL_PORT", type=click.IntRange(1, 65535), help="Of MySQL.")
-@click.option("--user", envvar="MYSQL_USER", help="Of MySQL.")
+@click.option(
+    "--lake", envvar="FLOODMARK_LAKE", help="Folder or s3://bucket/prefix.  [default: ./lake]"
+)
+@click.option("--scope", help="Name of the source.  [default: PROD]")
+@click.option("--host", envvar="MYSQL_HOST", help="MySQL host.  [default: 127.0.0.1]")
+@click.option("--port", envvar="MYSQL_PORT", type=click.IntRange(1, 65535), help="MySQL port.")
+@click.option("--user", envvar="MYSQL_USER", help="MySQL user.")
 @click.option(
     "--password-variable",
     default="MYSQL_PASSWORD",
     show_default=True,
     metavar="NAME",
-    help="The environment variable that holds MySQL's password.",
+    help="Environment variable with the MySQL password.",
 )
 @click.option(
     "--tls",
     type=click.Choice(["verified", "encrypted", "off"]),
-    help="Of MySQL on another machine.  [default: verified]",
+    help="TLS to a remote MySQL.  [default: verified]",
 )
-@click.option("--tls-ca", metavar="FILE", help="Certificates to trust, instead of the system's.")
+@click.option("--tls-ca", metavar="FILE", help="CA certificates to trust instead of the system's.")
 @click.option(
-    "--schema", "schemas", multiple=True, help="Only tables of this one; may be repeated."
+    "--schema", "schemas", multiple=True, help="Only tables of this schema; may be repeated."
 )
-@click.option("--target", type=click.Choice(TARGETS), help="The warehouse.  [default: duckdb]")
-@click.option("--target-host", envvar="WAREHOUSE_HOST", help="Of PostgreSQL or Redshift.")
+@click.option("--target", type=click.Choice(TARGETS), help="Warehouse type.  [default: duckdb]")
+@click.option("--target-host", envvar="WAREHOUSE_HOST", help="Host of PostgreSQL or Redshift.")
 @click.option("--target-port", envvar="WAREHOUSE_PORT", type=click.IntRange(1, 65535))
 @click.option("--target-database", envvar="WAREHOUSE_DATABASE")
 @click.option("--target-user", envvar="WAREHOUSE_USER")
 @click.option("--target-schema", envvar="WAREHOUSE_SCHEMA", help="[default: public]")
-@click.option("--iam-role", help="What Redshift reads the lake as: an ARN, or 'default'.")
-@click.option("--pipeline", help="A name for what is synced together.  [default: main]")
-@click.option("--yes", is_flag=True, help="Ask nothing: take the defaults.")
-@click.option("--force", is_flag=True, help="Replace a file that is there.")
+@click.option(
+    "--iam-role", help="IAM role that Redshift reads the lake with: an ARN, or 'default'."
+)
+@click.option("--pipeline", help="Name of the pipeline.  [default: main]")
+@click.option("--yes", is_flag=True, help="Use the defaults; do not prompt.")
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
 @shared_options
 def init(
     config_path: str | None,
@@ -110,22 +114,24 @@ def init(
     log: Log,
     **given: Any,
 ) -> None:
-    """Write a commented configuration; tables, keys and cursors are found in the source.
+    """Write a commented configuration; tables, keys and cursors are read from the source.
 
-    Passwords are not written: the file names the environment variables that hold them.
+    The file contains no passwords, only the names of their environment variables.
     """
     path = config_path or os.environ.get("FLOODMARK_CONFIG") or FILE_NAME
     if os.path.exists(path) and not force:
-        raise UsageError(f"{path} is there already", hint="add --force to replace it")
+        raise UsageError(f"{path} already exists", hint="add --force to overwrite it")
     if not _VARIABLE.fullmatch(password_variable):
-        raise UsageError(f"{password_variable!r} cannot name an environment variable")
+        raise UsageError(f"{password_variable!r} is not a valid name for an environment variable")
     answers = Answers(given, asking=sys.stdin.isatty() and not yes)
     scope = answers.take(
         "scope", "Name of the source, which becomes the scope of its tables", "PROD"
     )
     if not valid_scope(scope):
-        raise UsageError(f"scope {scope!r} is not a name", hint="use letters, digits, '_' and '-'")
-    found = _look(log, answers, scope, schemas, password_variable)
+        raise UsageError(
+            f"scope {scope!r} is not a valid name", hint="use letters, digits, '_' and '-'"
+        )
+    found = _inspect_source(log, answers, scope, schemas, password_variable)
     lake = answers.take("lake", "Lake: a folder, or s3://bucket/prefix", "./lake")
     target = _target(answers)
     draft = Draft(
@@ -150,18 +156,20 @@ def init(
 def _missing(name: str) -> UsageError:
     parameters = click.get_current_context().command.params
     option = next(parameter for parameter in parameters if parameter.name == name)
-    variable = f", or in the environment as {option.envvar}" if option.envvar else ""
-    return UsageError(f"{option.opts[0]} is missing", hint=f"give it{variable}")
+    variable = f", or set {option.envvar} in the environment" if option.envvar else ""
+    return UsageError(f"{option.opts[0]} is missing", hint=f"pass it{variable}")
 
 
-def _look(log: Log, answers: Answers, scope: str, schemas: tuple[str, ...], variable: str) -> Found:
-    """Look at the source; if it cannot be reached, ask again, or give up."""
+def _inspect_source(
+    log: Log, answers: Answers, scope: str, schemas: tuple[str, ...], variable: str
+) -> Discovered:
+    """List the tables of the source; if it cannot be reached, prompt again or fail."""
     password = os.environ.get(variable)
     while True:
         if password is None and answers.asking:
             source = _source(answers, None)
             password = click.prompt(
-                f"Password (not written to the file; later taken from ${variable})",
+                f"Password (not written to the file; later read from ${variable})",
                 default="",
                 hide_input=True,
                 show_default=False,
@@ -170,12 +178,12 @@ def _look(log: Log, answers: Answers, scope: str, schemas: tuple[str, ...], vari
         source = _source(answers, password)
         try:
             source = structs.replace(source, tls=choose_tls(log, answers, source))
-            return Found(source=source, proposals=_discover(answers, source, scope, schemas))
+            return Discovered(source=source, proposals=_discover(answers, source, scope, schemas))
         except FloodmarkError as error:
             if isinstance(error, UsageError) and not isinstance(error, ConfigError):
-                raise  # a wrong --schema, rather than a source that cannot be reached
+                raise  # a wrong --schema, not an unreachable source
             if not answers.asking:
-                raise  # without its tables, a configuration would only look as if it were one
+                raise  # a configuration without tables would be useless
             log.write(Notice("warning", error.message, hint=error.hint))
             click.confirm("Try other answers?", default=True, err=True, abort=True)
         answers.ask_again("host", "port", "user")
@@ -200,8 +208,8 @@ def _discover(
         tables = catalog.tables(scope)
         if not tables:
             raise UsageError(
-                f"MySQL shows user {source.user!r} no tables",
-                hint="GRANT SELECT ON the schemas to be read TO the user",
+                f"MySQL user {source.user!r} cannot see any tables",
+                hint="GRANT SELECT ON the schemas to read TO this user",
             )
         known = list(dict.fromkeys(table.schema for table in tables))
         if not schemas and len(known) > 1:
@@ -210,14 +218,14 @@ def _discover(
         for schema in schemas:
             if schema not in known:
                 raise UsageError(
-                    f"schema {schema!r} has no tables that {source.user!r} may see",
-                    hint="there are " + (", ".join(known) or "none"),
+                    f"schema {schema!r} has no tables that {source.user!r} can see",
+                    hint="known schemas: " + (", ".join(known) or "none"),
                 )
-        wanted = {t: kind for t, kind in tables.items() if not schemas or t.schema in schemas}
-        return catalog.propose(wanted)
+        chosen = {t: kind for t, kind in tables.items() if not schemas or t.schema in schemas}
+        return catalog.propose(chosen)
 
 
-def _keys(found: Found, variable: str) -> dict[str, str | int]:
+def _keys(found: Discovered, variable: str) -> dict[str, str | int]:
     source = found.source
     keys: dict[str, str | int] = {
         "type": "mysql",
@@ -225,7 +233,7 @@ def _keys(found: Found, variable: str) -> dict[str, str | int]:
         "port": source.port,
         "user": source.user,
     }
-    if source.password is None:  # it lets this user in without one
+    if source.password is None:  # this user needs none
         return keys
     return keys | {"password": f"${{{variable}}}"}
 
@@ -245,7 +253,7 @@ def _target(answers: Answers) -> dict[str, str | int]:
     }
     if kind == "redshift":
         target["iam_role"] = answers.take(
-            "iam_role", "IAM role that Redshift reads the lake as", "default"
+            "iam_role", "IAM role that Redshift reads the lake with", "default"
         )
     return target
 
@@ -259,12 +267,12 @@ def _write(path: str, text: str, *, replace: bool) -> None:
 
 
 def _variables(draft: Draft) -> list[str]:
-    """The environment variables that the file refers to."""
+    """Return the environment variables that the file refers to."""
     values = [*draft.source.values(), *draft.target.values()]
     return [value[2:-1] for value in values if isinstance(value, str) and value[:2] == "${"]
 
 
-def _summary(path: str, draft: Draft, found: Found) -> str:
+def _summary(path: str, draft: Draft, found: Discovered) -> str:
     included = sum(proposal.included for proposal in found.proposals)
     left = Counter(proposal.left_out for proposal in found.proposals if proposal.left_out)
     lines = [f"{path}: {counted(included, 'table')} in pipeline {draft.pipeline}"]

@@ -1,4 +1,4 @@
-"""How `floodmark init` finds out whether MySQL can be reached encrypted."""
+"""Choose the TLS settings of a new configuration."""
 
 import os
 from typing import TYPE_CHECKING
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 
 def choose_tls(log: Log, answers: "Answers", source: MysqlConnection) -> Tls | None:
-    """How to reach MySQL: verified, or with less if somebody says so before a password is sent."""
-    ca, wanted = answers.given("tls_ca"), answers.given("tls")
+    """Return verified TLS, or less if the user agrees before a password is sent."""
+    ca, mode = answers.given("tls_ca"), answers.given("tls")
     if ca is not None:
-        if wanted in ("encrypted", "off"):
-            raise UsageError(f"--tls-ca has no part in --tls {wanted}", hint="give one of them")
+        if mode in ("encrypted", "off"):
+            raise UsageError(f"--tls-ca has no effect with --tls {mode}", hint="remove one of them")
         return TlsSettings(ca=os.path.abspath(ca))
-    if wanted is not None:
+    if mode is not None:
         less: dict[str, Tls] = {"encrypted": TlsSettings(verify="none"), "off": "off"}
-        return less.get(wanted, TlsSettings())
+        return less.get(mode, TlsSettings())
     if is_local(source.host):
         return None
     from floodmark.api.discovery import find_offer
@@ -32,7 +32,7 @@ def choose_tls(log: Log, answers: "Answers", source: MysqlConnection) -> Tls | N
     try:
         offer = find_offer(source)
     except OSError:
-        return TlsSettings()  # the login will say what is wrong
+        return TlsSettings()  # the login will report what is wrong
     if not offer.reason:
         return offer.tls
     way = "not encrypted" if offer.tls == "off" else "encrypted, but not verified"
@@ -40,17 +40,17 @@ def choose_tls(log: Log, answers: "Answers", source: MysqlConnection) -> Tls | N
     if not answers.asking:
         name = "off" if offer.tls == "off" else "encrypted"
         raise ConfigError(
-            message, hint=f"--tls-ca FILE verifies by other certificates; --tls {name} does without"
+            message, hint=f"verify it with --tls-ca FILE, or accept it with --tls {name}"
         )
-    log.write(Notice("warning", message, hint="--tls-ca FILE verifies by other certificates"))
+    log.write(Notice("warning", message, hint="verify it with --tls-ca FILE"))
     click.confirm(f"Send the password {way}?", default=False, err=True, abort=True)
     return offer.tls
 
 
 def protection(tls: Tls) -> str:
-    """What the file says of the connection to MySQL, for people."""
+    """Describe the TLS settings that were written."""
     if tls == "off":
-        return "not encrypted, as the file says: tls: off"
+        return "not encrypted (tls: off)"
     if tls.verify == "none":
-        return "encrypted but not verified, as the file says: tls: {verify: none}"
-    return "encrypted, and its certificate verified"
+        return "encrypted but not verified (tls: {verify: none})"
+    return "encrypted, certificate verified"

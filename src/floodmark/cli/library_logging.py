@@ -1,4 +1,4 @@
-"""Forward library log records as debug notices; what matters of it comes back as errors."""
+"""Forward library log records as debug notices."""
 
 import logging
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ class _Handler(logging.Handler):
 
 @contextmanager
 def forwarding_library_logs(report: Report) -> Iterator[None]:
-    """Report what libraries log, which otherwise goes to stderr."""
+    """Report library log records, which would otherwise go to stderr."""
     handler = _Handler(report)
     logging.getLogger().addHandler(handler)
     try:

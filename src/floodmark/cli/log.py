@@ -1,4 +1,4 @@
-"""What the program says on stderr: lines for people, or one JSON object a line for programs."""
+"""Write notices to stderr, as text or as one JSON object per line."""
 
 import sys
 from collections.abc import Callable
@@ -12,11 +12,11 @@ from floodmark.cli.terminal import labelled
 from floodmark.model.notice import Notice, Report
 from floodmark.model.timestamps import stamped
 
-_COLOURS = {"error": "red", "warning": "yellow", "info": "green", "debug": "white"}
+_COLORS = {"error": "red", "warning": "yellow", "info": "green", "debug": "white"}
 
 
 class Log:
-    """Writes remarks; those for debugging only if they are wanted."""
+    """Writes notices; debug notices only with --debug."""
 
     def __init__(self, clock: Callable[[], datetime], *, as_json: bool) -> None:
         self.as_json = as_json
@@ -26,7 +26,7 @@ class Log:
         self._clock = clock
 
     def write(self, notice: Notice) -> None:
-        """Write a remark, and let those hear it who listen."""
+        """Write a notice, and pass it to the listeners."""
         for listener in self.listeners:
             listener(notice)
         if notice.level == "debug" and not self.debug:
@@ -38,17 +38,17 @@ class Log:
             sys.stderr.write(notice.facts["traceback"])
             return
         bold = notice.level == "error"
-        line = labelled(f"{notice.level}:", _COLOURS[notice.level], notice.message, bold=bold)
+        line = labelled(f"{notice.level}:", _COLORS[notice.level], notice.message, bold=bold)
         click.echo(line, err=True)
         if notice.hint:
             self.hint(notice.hint)
 
     def hint(self, text: str) -> None:
-        """Write what may be tried, for people."""
+        """Write a hint as text."""
         click.echo(labelled("hint:", "cyan", text), err=True)
 
     def traceback(self, error: Exception) -> None:
-        """Write where an error came from, if debugging is wanted."""
+        """Write the traceback of an error, with --debug."""
         if self.debug:
             self.write(traceback_notice(error))
 

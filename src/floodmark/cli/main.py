@@ -1,4 +1,4 @@
-"""The program `floodmark`."""
+"""The `floodmark` command-line program."""
 
 import os
 import re
@@ -20,10 +20,10 @@ from floodmark.model.timestamps import utc_now
 
 
 class Program(LazyGroup):
-    """All commands. Ctrl-C leaves an empty line only where a terminal has echoed it."""
+    """The root group. Prints a line break after Ctrl-C only on a terminal, which echoed it."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command, and answer Ctrl-C before click does."""
+        """Run a command; handle Ctrl-C before click does."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as error:
@@ -37,14 +37,14 @@ class Program(LazyGroup):
     lazy={
         "sync": (
             "floodmark.cli.sync:sync",
-            "From MySQL to the lake and the warehouse.",
+            "Sync tables from MySQL to the lake and the warehouse.",
         ),
-        "watermark": ("floodmark.cli.watermark:watermark", "See and steer every position."),
+        "watermark": ("floodmark.cli.watermark:watermark", "Inspect and change watermarks."),
         "s3clean": ("floodmark.cli.s3clean:s3clean", "List and remove data files in the lake."),
-        "init": ("floodmark.cli.init:init", "Write a commented configuration."),
-        "completion": ("floodmark.cli.completion:completion", "Print a script for the shell."),
-        "schema": ("floodmark.cli.schema:schema", "Print the configuration's JSON schema."),
-        "demo": ("floodmark.cli.demo:demo", "Tell the story on embedded parts, in a minute."),
+        "init": ("floodmark.cli.init:init", "Write a commented configuration file."),
+        "completion": ("floodmark.cli.completion:completion", "Print a shell completion script."),
+        "schema": ("floodmark.cli.schema:schema", "Print the JSON schema of the configuration."),
+        "demo": ("floodmark.cli.demo:demo", "Run a self-contained demo (about a minute)."),
         "doctor": ("floodmark.cli.doctor:doctor", "Check the set-up and suggest fixes."),
     },
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -56,25 +56,25 @@ def cli() -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the program and end the process with its exit code."""
-    os.umask(0o077)  # also for what DuckDB and Spark write on the way: it holds data
+    """Run the program and exit with its exit code."""
+    os.umask(0o077)  # also for temporary files of DuckDB and Spark, which contain data
     sys.exit(run(arguments))
 
 
 def run(arguments: list[str] | None = None) -> int:
-    """Run the program; every error becomes a line that names it, a hint, and an exit code."""
+    """Run the program; print every error as one line with a hint, and return an exit code."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper) and stream.encoding.lower() != "utf-8":
-            stream.reconfigure(errors="replace")  # better a '?' than no answer
+            stream.reconfigure(errors="replace")  # print '?' rather than fail
     log = Log(utc_now, as_json=_wants_json_log(sys.argv[1:] if arguments is None else arguments))
 
     def fail(message: str, hint: str | None, code: int) -> int:
-        with suppress(OSError):  # then there is nobody to tell, and the exit code has to do
+        with suppress(OSError):  # stderr is gone; the exit code remains
             log.write(Notice("error", message, "failed", hint=hint, facts={"exit_code": int(code)}))
         return code
 
     try:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # from here on it is answered
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # handled from here on
         return int(cli.main(arguments, standalone_mode=False, obj=log) or ExitCode.DONE)
     except FloodmarkError as error:
         return fail(error.message, error.hint, error.exit_code)
@@ -93,14 +93,16 @@ def run(arguments: list[str] | None = None) -> int:
         return fail("stopped", None, ExitCode.TERMINATED)
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
-        return fail(f"{place}{error.strerror or error}", "--debug shows where", ExitCode.FAILED)
-    except Exception as error:  # noqa: BLE001 - whatever was not foreseen is still one line
+        return fail(
+            f"{place}{error.strerror or error}", "--debug shows the traceback", ExitCode.FAILED
+        )
+    except Exception as error:  # noqa: BLE001 - print unexpected errors as one line, too
         reason = (str(error).strip() or "no reason given").splitlines()[0]
         message = f"unexpected {type(error).__name__}: {reason}"
-        return fail(message, "--debug shows where; please report it", ExitCode.FAILED)
+        return fail(message, "--debug shows the traceback; please report it", ExitCode.FAILED)
 
 
 def _wants_json_log(arguments: list[str]) -> bool:
-    """Look for `--log-format` by hand, so that also what cannot be parsed is complained of so."""
+    """Find `--log-format` before parsing, so that usage errors follow it, too."""
     given: list[str] = re.findall(r"--log-format[ =](\w+)", " ".join(arguments))
     return (given or [os.environ.get("FLOODMARK_LOG_FORMAT", "")])[-1] == "json"

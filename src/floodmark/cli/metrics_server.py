@@ -1,4 +1,4 @@
-"""A small HTTP server for Prometheus, on the loopback interface only."""
+"""Serve metrics to Prometheus over HTTP, on the loopback interface only."""
 
 from collections.abc import Callable
 from http import HTTPStatus
@@ -13,7 +13,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class MetricsServer:
-    """Answers `GET /metrics` with a text; port 0 takes any that is free."""
+    """Serves a text at `/metrics`; port 0 takes any free port."""
 
     def __init__(self, port: int, text: Callable[[], str]) -> None:
         class Handler(BaseHTTPRequestHandler):
@@ -27,7 +27,7 @@ class MetricsServer:
                 self.wfile.write(body)
 
             def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-                """Nobody wants a line for each scrape."""
+                """Do not log scrapes."""
 
         try:
             self._server = ThreadingHTTPServer((LOOPBACK, port), Handler)
@@ -37,6 +37,6 @@ class MetricsServer:
         Thread(target=self._server.serve_forever, name="metrics", daemon=True).start()
 
     def stop(self) -> None:
-        """Answer no more."""
+        """Stop serving."""
         self._server.shutdown()
         self._server.server_close()

@@ -1,4 +1,4 @@
-"""Progress of long work: a live bar on a terminal, a plain line now and then elsewhere."""
+"""Show progress: a live bar on a terminal, a plain line every few seconds elsewhere."""
 
 import shutil
 import sys
@@ -27,7 +27,7 @@ LEAST_NAME = 16
 
 
 class ProgressLine:
-    """Shows how far each table has come, on stderr."""
+    """Shows the progress of tables on stderr."""
 
     def __init__(self, log: Log, *, as_json: bool) -> None:
         self._live = sys.stderr.isatty() and not as_json and not log.as_json
@@ -37,7 +37,7 @@ class ProgressLine:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Show progress from now on, and leave a clean line behind."""
+        """Show progress within this, and clear the line afterwards."""
         self._shown = time.monotonic()
         try:
             yield
@@ -46,7 +46,7 @@ class ProgressLine:
                 click.echo("\r\x1b[K", err=True, nl=False)
 
     def show(self, table: TableName, progress: "Progress") -> None:
-        """Show a table's progress, if it is time to."""
+        """Show a table's progress, at most every so many seconds."""
         with self._lock:
             now = time.monotonic()
             if now - self._shown < (LIVE_SECONDS if self._live else PLAIN_SECONDS):
@@ -62,29 +62,29 @@ class ProgressLine:
 
 
 def progress_line(table: TableName, progress: "Progress", most: int) -> str:
-    """Name, bar, rows, speed, bytes and time left; where it is narrow, as much as there is room."""
+    """Return name, bar, rows, speed, bytes and time left, as far as they fit."""
     name, facts = table.unscoped, facts_of(progress)
     while True:
         line = f" {bar(progress.share)} {', '.join(facts)}"
         room = most - cells(line)
         if room >= min(cells(name), LEAST_NAME) or len(facts) == 1:
             return shorten(name, max(1, room)) + line
-        facts.pop(-2 if len(facts) > 2 else 1)  # what is left to wait is of most interest
+        facts.pop(-2 if len(facts) > 2 else 1)  # keep the time left
 
 
 def bar(share: float) -> str:
-    """A share of the work as a bar."""
+    """Draw a share of the work as a bar."""
     done = round(share * BAR)
     return f"{'█' * done}{'░' * (BAR - done)} {share:4.0%}"
 
 
 def describe(progress: "Progress") -> str:
-    """Rows, speed, bytes and time left, in one line."""
+    """Describe rows, speed, bytes and time left in one line."""
     return ", ".join(facts_of(progress))
 
 
 def facts_of(progress: "Progress") -> list[str]:
-    """Rows read, and as soon as they are known speed, bytes in the lake and time left."""
+    """Return rows read and, once known, speed, bytes in the lake and time left."""
     rows = counted(progress.read_rows, "row")
     facts = [f"about {rows}" if progress.windows_done else rows]
     if progress.read_rows and progress.seconds:

@@ -1,4 +1,4 @@
-"""`floodmark s3clean …`: data files in the lake."""
+"""`floodmark s3clean`: list and remove data files in the lake."""
 
 from collections import Counter
 from contextlib import nullcontext
@@ -38,7 +38,7 @@ def s3clean() -> None:
 @table_option(required=True)
 @command_options
 def list_files(app: App, names: tuple[str, ...]) -> None:
-    """List a table's data files: loaded, pending, and orphans that no manifest names."""
+    """List a table's data files: loaded, pending, and orphans without a manifest."""
     texts, values = [], []
     for table in app.tables(names):
         files = _files(app, table)
@@ -61,17 +61,17 @@ def list_files(app: App, names: tuple[str, ...]) -> None:
 @s3clean.command()
 @table_option(required=True)
 @click.option("--older-than", "age", metavar="AGE", help="Only files older than 12h, 7d, 2w …")
-@click.option("--dry-run", is_flag=True, help="Show what would go, remove nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would be removed.")
 @click.option("--force", is_flag=True, help="Also remove files that are not loaded yet.")
 @command_options
 def clean(app: App, names: tuple[str, ...], age: str | None, *, dry_run: bool, force: bool) -> None:
-    """Remove a table's data files; what is not loaded yet, or may still be, is protected."""
+    """Remove a table's data files; keep those not loaded yet, or perhaps being written."""
     older_than = app.run.clock() - parse_duration(age, like="12h, 7d or 2w") if age else None
     texts, removed, refused = [], [], []
     for table in app.tables(names):
-        # With the lease, nobody is writing files that no manifest names yet.
+        # While we hold the lease, no run can write files that have no manifest yet.
         with nullcontext() if dry_run else app.store.lease(table):
-            # A moved table's files are those of its new name, which knows what is still needed.
+            # The files of a moved table belong to its new name, whose log knows which are needed.
             if (watermark := app.store.get(table, write_back=not dry_run)) is not None:
                 watermark.refuse_moved()
             files = _files(app, table, write_back=not dry_run)
@@ -85,13 +85,13 @@ def clean(app: App, names: tuple[str, ...], age: str | None, *, dry_run: bool, f
     app.print("\n".join(texts), {"dry_run": dry_run, "removed": removed, "protected": refused})
     kept = Counter(file.protection for file in refused)
     if recent := kept["perhaps being written"]:
-        app.report(Notice("info", f"kept {counted(recent, 'file')}, as a run may still commit"))
+        app.report(Notice("info", f"kept {counted(recent, 'file')} that a run may still commit"))
     if foreign := kept["not ours"]:
-        app.warn(f"kept {counted(foreign, 'file')}, as not Floodmark's")
+        app.warn(f"kept {counted(foreign, 'file')} not written by Floodmark")
     if unloaded := kept["not loaded"]:
         raise FloodmarkError(
             f"kept {counted(unloaded, 'file')} not loaded yet",
-            hint="load them first, or add --force to lose them",
+            hint="load them first, or add --force to discard them",
         )
 
 
@@ -111,13 +111,13 @@ def _files(app: App, table: TableName, *, write_back: bool = True) -> list[LakeF
 
 
 def _refuse_files_of_another(app: App, table: TableName, folder: str) -> None:
-    """A log may name files in the folder of the name that its table had before; of no other."""
+    """Raise StateError if a log names files of another table, except of its own former name."""
     owner = lake_layout.table_of_data_file(folder)
     watermark = app.store.saved(owner) if owner else None
     if watermark is not None and watermark.moved_to is None:
         raise StateError(
             f"the log of {table} names files of {owner}; nothing was removed",
-            hint="put back the manifests that were there",
+            hint="restore the original manifests of the table",
         )
 
 

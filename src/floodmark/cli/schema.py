@@ -1,4 +1,4 @@
-"""`floodmark schema`: what editors check and complete a configuration with."""
+"""`floodmark schema`: print the JSON schema of the configuration."""
 
 from importlib.resources import files
 

@@ -1,4 +1,4 @@
-"""SIGTERM ends the program in order, as Ctrl-C does."""
+"""Handle SIGTERM as Ctrl-C: stop cleanly."""
 
 import signal
 from collections.abc import Iterator
@@ -7,12 +7,12 @@ from typing import Any
 
 
 class Terminated(BaseException):
-    """SIGTERM has come. Like a KeyboardInterrupt, it is not for those who catch errors."""
+    """SIGTERM was received. Like KeyboardInterrupt, `except Exception` does not catch it."""
 
 
 @contextmanager
 def sigterm_raises() -> Iterator[None]:
-    """Raise Terminated here when SIGTERM comes. A second one is ignored: we are at it."""
+    """Raise Terminated on SIGTERM; ignore further ones while stopping."""
 
     def stop(_number: int, _frame: Any) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)

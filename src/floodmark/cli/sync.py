@@ -29,17 +29,24 @@ MOST_DIGITS = 18
     "pipelines",
     multiple=True,
     shell_complete=complete("pipelines"),
-    help="All tables of a pipeline.",
+    help="Sync all tables of this pipeline; may be repeated.",
 )
-@click.option("--backup-only", is_flag=True, help="Stage 1 alone: MySQL to the lake.")
-@click.option("--redshift-only", "--load-only", "load_only", is_flag=True, help="Stage 2 alone.")
-@click.option("--limit", "limit_text", metavar="N", help="At most N rows a table in stage 1.")
+@click.option("--backup-only", is_flag=True, help="Only stage 1: MySQL to the lake.")
+@click.option(
+    "--redshift-only",
+    "--load-only",
+    "load_only",
+    is_flag=True,
+    help="Only stage 2: the lake to the warehouse.",
+)
+@click.option("--limit", "limit_text", metavar="N", help="At most N rows per table in stage 1.")
 @click.option(
     "--strategy",
     type=click.Choice(["sequential", "inter-table", "intra-table"]),
     default="intra-table",
     show_default=True,
-    help="Tables one after another, several at once, or many windows of one table at once.",
+    help="One table after another, several tables in parallel, or many windows of one table in"
+    " parallel.",
 )
 @click.option(
     "--verify-data",
@@ -47,18 +54,22 @@ MOST_DIGITS = 18
     is_flag=False,
     flag_value="new",
     type=click.Choice(["new", "all"]),
-    help="Compare source and target: what is not verified yet, or with =all everything.",
+    help="Compare source and target: rows not verified yet, or with =all every row.",
 )
-@click.option("--adopt", is_flag=True, help="Load Parquet files of older systems, too.")
-@click.option("--adopt-from", metavar="FOLDER", help="The folder of the lake that they lie in.")
-@click.option("--every", "every_text", metavar="SPAN", help="Again and again: 30s, 5m, 1h …")
+@click.option("--adopt", is_flag=True, help="Also load Parquet files written by older systems.")
+@click.option("--adopt-from", metavar="FOLDER", help="Folder in the lake with the files to adopt.")
+@click.option(
+    "--every", "every_text", metavar="SPAN", help="Repeat at this interval (30s, 5m, 1h)."
+)
 @click.option(
     "--metrics-port",
     type=click.IntRange(0, 65535),
-    help="With --every: serve metrics on this port of 127.0.0.1; 0 takes a free one.",
+    help="With --every: serve metrics on this port of 127.0.0.1; 0 picks a free port.",
 )
-@click.option("--metrics-file", metavar="FILE", help="Write metrics here, for node_exporter.")
-@click.option("--dry-run", is_flag=True, help="Show the plan, change nothing.")
+@click.option(
+    "--metrics-file", metavar="FILE", help="Write metrics to this file, for node_exporter."
+)
+@click.option("--dry-run", is_flag=True, help="Show the plan without changing anything.")
 @command_options
 def sync(
     app: App,
@@ -77,23 +88,23 @@ def sync(
     adopt: bool,
     dry_run: bool,
 ) -> int:
-    """Bring everything new from MySQL into the lake and on into the warehouse."""
+    """Read new and changed rows from MySQL into the lake, and load them into the warehouse."""
     if backup_only and load_only:
-        raise UsageError("--backup-only and --redshift-only exclude each other")
+        raise UsageError("--backup-only and --redshift-only cannot be combined")
     if load_only and limit_text is not None:
-        raise UsageError("--limit is for stage 1, which --redshift-only leaves out")
+        raise UsageError("--limit applies to stage 1, which --redshift-only skips")
     if verify and (backup_only or dry_run):
         other = "--backup-only" if backup_only else "--dry-run"
-        raise UsageError(f"--verify-data compares what was loaded, and {other} loads nothing")
+        raise UsageError(f"--verify-data compares loaded rows, and {other} loads nothing")
     adopt = adopt or adopt_from is not None
     if adopt and not load_only:
-        raise UsageError("--adopt is for stage 2 alone", hint="add --redshift-only")
+        raise UsageError("--adopt applies to stage 2 only", hint="add --redshift-only")
     if every_text is not None and (dry_run or adopt):
-        raise UsageError(f"{'--dry-run' if dry_run else '--adopt'} and --every exclude each other")
+        raise UsageError(f"{'--dry-run' if dry_run else '--adopt'} and --every cannot be combined")
     if metrics_port is not None and every_text is None:
-        raise UsageError("--metrics-port is for --every", hint="use --metrics-file")
+        raise UsageError("--metrics-port needs --every", hint="use --metrics-file")
     if metrics_file is not None and dry_run:
-        raise UsageError("--metrics-file and --dry-run exclude each other")
+        raise UsageError("--metrics-file and --dry-run cannot be combined")
     every = parse_duration(every_text, like="30s, 5m or 1h") if every_text is not None else None
     options: dict[str, Any] = {
         "stages": ["extract"] if backup_only else ["load"] if load_only else ["extract", "load"],
@@ -106,7 +117,7 @@ def sync(
         raise UsageError("nothing to sync", hint="name tables with -t, or a pipeline with -p")
     tables = app.context.selected(names, pipelines)
     if adopt_from and len(tables) > 1:
-        raise UsageError("--adopt-from is the folder of one table", hint="name one with -t")
+        raise UsageError("--adopt-from takes exactly one table", hint="name one table with -t")
     if dry_run:
         plans = app.project.plan(names, pipelines, **options)
         app.print("\n".join(map(show_plan, plans)), list(map(plan_value, plans)))
@@ -128,7 +139,7 @@ def sync(
 
 
 def sync_once(app: App, run: Callable[[], SyncResult], meter: Meter) -> int:
-    """Sync, print what was done, and return the exit code."""
+    """Sync, print the result, and return the exit code."""
     result = run()
     meter.measure(result.tables)
     app.project.close()
@@ -140,7 +151,7 @@ def sync_once(app: App, run: Callable[[], SyncResult], meter: Meter) -> int:
     app.print("\n".join(map(show_result, result.tables)), outcome)
     for table in result.tables:
         for notice in notices_of(table):
-            shown = notice.event == table.status == HELD_BACK  # by the table's line
+            shown = notice.event == table.status == HELD_BACK  # in the table's line
             if app.log.as_json or not shown:
                 app.report(notice)
         if table.failed and app.log.as_json:

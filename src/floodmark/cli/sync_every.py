@@ -1,4 +1,4 @@
-"""`floodmark sync --every`: rounds without end."""
+"""`floodmark sync --every`: sync at a fixed interval."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -19,9 +19,9 @@ from floodmark.model.timestamps import stamped
 
 
 def sync_every(app: App, run: Callable[[], SyncResult], meter: Meter, every: timedelta) -> int:
-    """Sync at each tick until SIGTERM or Ctrl-C; whatever fails is tried again in the next round.
+    """Sync at each tick until SIGTERM or Ctrl-C; retry failures in the next round.
 
-    Being asked to stop is how this ends, so SIGTERM is a success, whenever it comes.
+    SIGTERM is the normal end, so the exit code is then 0.
     """
     began = time.monotonic()
     known: set[str] = set()
@@ -32,7 +32,7 @@ def sync_every(app: App, run: Callable[[], SyncResult], meter: Meter, every: tim
             app.project.rest()
             now = time.monotonic()
             pause = next_tick(began, every.total_seconds(), now) - now
-            known = _tell(app, done, app.run.clock() + timedelta(seconds=pause), known)
+            known = _report_round(app, done, app.run.clock() + timedelta(seconds=pause), known)
             time.sleep(pause)
     except Terminated:
         app.report(Notice("info", "stopped", "stopped"))
@@ -40,20 +40,20 @@ def sync_every(app: App, run: Callable[[], SyncResult], meter: Meter, every: tim
 
 
 def _round(app: App, run: Callable[[], SyncResult], *, first: bool) -> Round:
-    """Run a round, whatever happens in it."""
+    """Run a round; turn any error into its result."""
     began = time.monotonic()
     results: Sequence[TableResult] = ()
     error: FloodmarkError | None = None
     try:
         results = run().tables
-    except UsageError as wrong:
+    except UsageError as usage:
         if first:
             raise  # another round will not fix it
-        error = wrong
+        error = usage
     except FloodmarkError as failure:
         app.log.traceback(failure)
         error = failure
-    except Exception as unexpected:  # noqa: BLE001 - even a bug may be one of a rare moment
+    except Exception as unexpected:  # noqa: BLE001 - even a bug may not recur
         app.log.traceback(unexpected)
         error = FloodmarkError(f"unexpected {type(unexpected).__name__}: {unexpected}")
     return Round(
@@ -65,15 +65,15 @@ def _round(app: App, run: Callable[[], SyncResult], *, first: bool) -> Round:
     )
 
 
-def _tell(app: App, done: Round, next_at: datetime, known: set[str]) -> set[str]:
-    """Say what a round did, and return its remarks.
+def _report_round(app: App, done: Round, next_at: datetime, known: set[str]) -> set[str]:
+    """Report what a round did, and return the messages of its notices.
 
-    Remarks that are known from the round before are left out, but for what holds a table back.
+    Notices of the previous round (`known`) are not repeated, except for held-back tables.
     """
-    said = [remark for result in done.tables for remark in notices_of(result)]
-    for remark in said:
-        if remark.event == HELD_BACK or remark.message not in known:
-            app.report(remark)
+    notices = [notice for result in done.tables for notice in notices_of(result)]
+    for notice in notices:
+        if notice.event == HELD_BACK or notice.message not in known:
+            app.report(notice)
     for result in done.tables:
         if result.failed:
             app.report(failure_of(result))
@@ -84,4 +84,4 @@ def _tell(app: App, done: Round, next_at: datetime, known: set[str]) -> set[str]
     level: Level = "error" if done.error else "info"
     facts = done.counts | {"seconds": done.seconds, "next_round": when}
     app.report(Notice(level, message, "round", hint=done.hint, facts=facts))
-    return {remark.message for remark in said}
+    return {notice.message for notice in notices}

@@ -1,4 +1,4 @@
-"""How the plan of a sync looks to people and to programs."""
+"""Format the plan of a sync as text and as JSON."""
 
 from collections.abc import Iterator
 
@@ -8,28 +8,27 @@ from floodmark.model.formatting import counted, since
 
 
 def show_plan(plan: TablePlan) -> str:
-    """What would be read and loaded of a table."""
+    """Describe what a sync would read and load of a table."""
     lines: list[str] = []
     if plan.read:
         lines += _show_read(plan.table_name, plan.read)
     if plan.adopt:
         lines.append(
-            f"adopt {plan.adopt.files:,} files of an older system,"
-            f" leave out {plan.adopt.left_out:,}"
+            f"adopt {counted(plan.adopt.files, 'file')} of an older system,"
+            f" skip {plan.adopt.left_out:,}"
         )
     if plan.load and plan.load.manifests:
-        lines.append(f"load {_show_load(plan.load)} in the lake already")
+        lines.append(f"load {_show_load(plan.load)} already in the lake")
     elif plan.load:
-        nothing = "what is read" if plan.read else "nothing: all that there is is loaded"
-        lines.append(f"load {nothing}")
+        lines.append("load the rows read" if plan.read else "nothing to load")
     if plan.left_out and plan.left_out.manifests:
         left = _show_load(plan.left_out)
-        lines.append(f"leave out {left}, which the manual watermark does not cover")
+        lines.append(f"skip {left}, outside the manual watermark")
     return "\n".join([f"{plan.table_name}:", *(fold(line, indent=6, first=4) for line in lines)])
 
 
 def plan_value(plan: TablePlan) -> dict[str, object]:
-    """The same for programs."""
+    """Return the plan as JSON values."""
     value: dict[str, object] = {"table_name": plan.table_name}
     if plan.read:
         value |= {"read": _read_value(plan.read)}
@@ -46,7 +45,7 @@ def _show_read(table_name: str, plan: ReadPlan) -> Iterator[str]:
     if plan.error:
         yield f"fail: {plan.error}"
     elif plan.held_back:
-        yield f"read nothing: held back, {how}"
+        yield f"read nothing (held back), {how}"
     elif plan.chunks:
         about = "" if plan.counted else "about "
         size = f"{counted(plan.windows, 'window')} of {counted(plan.chunks, 'chunk')}"
@@ -54,7 +53,7 @@ def _show_read(table_name: str, plan: ReadPlan) -> Iterator[str]:
         yield f"from {since(plan.start)} to {plan.end}"
     else:
         new = "to read" if plan.begins else "new"
-        yield f"read nothing: there is nothing {new} since {since(plan.start)}, {how}"
+        yield f"read nothing: nothing {new} since {since(plan.start)}, {how}"
     if plan.held_by:
         yield f"held back: {plan.held_by}"
     for note in plan.notes:
@@ -62,7 +61,7 @@ def _show_read(table_name: str, plan: ReadPlan) -> Iterator[str]:
 
 
 def _read_value(plan: ReadPlan) -> dict[str, object]:
-    if not plan.route:  # its position is one of another cursor
+    if not plan.route:  # its position belongs to another cursor
         return {"error": plan.error, "hint": plan.hint}
     names = (
         *("cursor", "route", "start", "end", "rows", "counted", "windows", "chunks", "held_by"),

@@ -1,4 +1,4 @@
-"""How the result of a sync looks to people."""
+"""Format the result of a sync as text."""
 
 from floodmark.api.results import HELD_BACK, TableResult, reason_of
 from floodmark.cli.terminal import entry
@@ -7,7 +7,7 @@ from floodmark.model.formatting import counted, since, size
 
 
 def show_result(result: TableResult) -> str:
-    """What happened to a table, in one line."""
+    """Describe the result for a table in one line."""
     parts = []
     if result.chunks:
         parts.append(

@@ -1,4 +1,4 @@
-"""What a terminal can show: its width, its characters and colours. A pipe gets none of it."""
+"""Format text for the terminal: width, symbols and colors; a pipe gets plain text."""
 
 import os
 import shutil
@@ -16,11 +16,11 @@ _AFTER_SHORTENING = 2
 
 
 class Column(Struct, frozen=True, kw_only=True):
-    """A column of a table, and what becomes of it where it is narrow.
+    """A column of a table, and how it adapts to a narrow terminal.
 
-    least   how far the column may be shortened; None if not at all
-    spare   0 stays; 1 and 2 are left out when shortening is not enough, 3 and more before; the
-            greatest goes first
+    least   width down to which the column may be shortened; None for never
+    spare   0 always stays; 1 and 2 are dropped if shortening is not enough, 3 and more before
+            shortening; the greatest is dropped first
     """
 
     title: str
@@ -29,46 +29,46 @@ class Column(Struct, frozen=True, kw_only=True):
     spare: int = 0
 
 
-def say(text: str) -> None:
-    """Print a result. If nobody reads any more, the rest of the work is done all the same."""
+def print_text(text: str) -> None:
+    """Print to stdout; if the reader is gone, discard the text and continue."""
     try:
         click.echo(text)
     except BrokenPipeError:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
+        devnull = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(devnull, sys.stdout.fileno())
+        os.close(devnull)
 
 
-def style(text: str, colour: str, *, bold: bool = False) -> str:
-    """Colour a text, unless NO_COLOR asks for none; in a pipe it is taken off again."""
-    return text if os.environ.get("NO_COLOR") else click.style(text, fg=colour, bold=bold or None)
+def style(text: str, color: str, *, bold: bool = False) -> str:
+    """Color a text unless NO_COLOR is set; click strips colors in a pipe."""
+    return text if os.environ.get("NO_COLOR") else click.style(text, fg=color, bold=bold or None)
 
 
 def width(stream: TextIO | None = None) -> int | None:
-    """How many columns the terminal has; None if the output goes elsewhere."""
+    """Return the columns of the terminal; None if the stream is not a terminal."""
     stream = stream or sys.stdout
     return shutil.get_terminal_size().columns if stream is not None and stream.isatty() else None
 
 
 def mark(state: str) -> str:
-    """A coloured sign for how something is: ok, note or failed."""
-    sign, plain, colour = _MARKS[state]
-    return style(sign if _can_show(sign) else plain, colour)
+    """Return a colored symbol for a state: ok, note or failed."""
+    sign, plain, color = _MARKS[state]
+    return style(sign if _can_show(sign) else plain, color)
 
 
-def labelled(label: str, colour: str, text: str, *, bold: bool = False) -> str:
-    """A line on stderr that begins with a coloured word, folded where the terminal ends."""
+def labelled(label: str, color: str, text: str, *, bold: bool = False) -> str:
+    """Return a line for stderr with a colored label, wrapped to the terminal."""
     line = fold(f"{label} {text}", indent=4, stream=sys.stderr)
-    return style(label, colour, bold=bold) + line.removeprefix(label)
+    return style(label, color, bold=bold) + line.removeprefix(label)
 
 
 def entry(state: str, text: str) -> str:
-    """A line with a mark, folded where the terminal ends."""
+    """Return a line with a symbol, wrapped to the terminal."""
     return f"{mark(state)} {fold(text, indent=4, first=2)[2:]}"
 
 
 def fold(text: str, *, indent: int, first: int = 0, stream: TextIO | None = None) -> str:
-    """Break a line where the terminal ends, and indent what follows; in a pipe leave it whole."""
+    """Wrap a line to the terminal with a hanging indent; in a pipe leave it whole."""
     columns = width(stream)
     lines = [" " * first]
     if columns is None:
@@ -83,7 +83,7 @@ def fold(text: str, *, indent: int, first: int = 0, stream: TextIO | None = None
 
 
 def cells(text: str) -> int:
-    """How many cells of a terminal a text takes: some characters take two, some none."""
+    """Return the width of a text in terminal cells: some characters take two, some none."""
     if text.isascii():
         return len(text)
     return sum(
@@ -93,7 +93,7 @@ def cells(text: str) -> int:
 
 
 def shorten(text: str, most: int) -> str:
-    """Leave out the middle of what is too long."""
+    """Cut the middle out of a text that is too long."""
     plain = click.unstyle(text)
     if cells(plain) <= most:
         return text
@@ -104,7 +104,7 @@ def shorten(text: str, most: int) -> str:
 
 
 def table(columns: list[Column], rows: list[list[str]]) -> str:
-    """Rows under a header, aligned, and no wider than the terminal."""
+    """Format rows under a header, aligned, and no wider than the terminal."""
     most = width()
     everything = [[column.title for column in columns], *rows]
     kept = list(range(len(columns)))
@@ -120,7 +120,7 @@ def table(columns: list[Column], rows: list[list[str]]) -> str:
 
 
 def _fit(columns: list[Column], widths: list[int], most: int) -> tuple[list[int], list[int]]:
-    """Which columns stay, and how wide each is."""
+    """Choose the columns that stay, and their widths."""
     kept, slack = list(range(len(columns))), [0] * len(columns)
     for at, column in enumerate(columns):
         slack[at] = max(0, widths[at] - (column.least or widths[at]))

@@ -1,4 +1,4 @@
-"""How a comparison looks to people."""
+"""Format the result of a comparison as text."""
 
 from floodmark.api.results import describe_not_compared
 from floodmark.cli.terminal import fold
@@ -7,7 +7,7 @@ from floodmark.model.verification import VerificationResult
 
 
 def show_agreement(verified: VerificationResult) -> str:
-    """What was compared and is equal, in a few words."""
+    """Summarize what was compared and is equal."""
     left = describe_not_compared(verified)
     if not verified.windows:
         return f"nothing compared; {left}" if left else "nothing new to compare"
@@ -19,7 +19,7 @@ def show_agreement(verified: VerificationResult) -> str:
 
 
 def show_differences(verified: VerificationResult) -> list[str]:
-    """The rows that differ, each with its key, and the values that do."""
+    """Return lines for the rows that differ: key, and values of both sides."""
     lines = []
     for row in verified.shown:
         key = ", ".join(f"{name} = {_value(value)}" for name, value in row.key.items())

@@ -1,4 +1,4 @@
-"""`floodmark watermark …`: see and steer every position."""
+"""`floodmark watermark`: inspect and change watermarks."""
 
 import click
 
@@ -14,16 +14,19 @@ _MOVE = "floodmark.cli.watermark_move"
     cls=LazyGroup,
     lazy={
         "get": (f"{_INSPECT}:get", "Show a table's watermark, or the system watermark."),
-        "list": (f"{_INSPECT}:list_all", "Show every table, one line each."),
+        "list": (f"{_INSPECT}:list_all", "List all tables, one per line."),
         "history": (f"{_INSPECT}:history", "Show a table's earlier states."),
-        "backups": (f"{_INSPECT}:backups", "Show the redundant copies, and past recoveries."),
-        "set": (f"{_STEER}:set_position", "Set a position by hand, or the system watermark."),
-        "reset": (f"{_STEER}:reset", "Send a table back to the start."),
-        "restore": (f"{_STEER}:restore", "Go back to an earlier state."),
-        "move": (f"{_MOVE}:move", "Give a table another name."),
-        "prune": (f"{_MAINTAIN}:prune", "Remove old copies."),
-        "validate": (f"{_MAINTAIN}:validate", "Compare what is tracked with what is there."),
+        "backups": (f"{_INSPECT}:backups", "Show backup copies and past recoveries."),
+        "set": (f"{_STEER}:set_position", "Set a table's position, or the system watermark."),
+        "reset": (f"{_STEER}:reset", "Reset a table to the start, or the system watermark."),
+        "restore": (f"{_STEER}:restore", "Restore an earlier state of a table."),
+        "move": (f"{_MOVE}:move", "Rename a table or a source."),
+        "prune": (f"{_MAINTAIN}:prune", "Remove old backup copies."),
+        "validate": (
+            f"{_MAINTAIN}:validate",
+            "Check the tracking against the lake and the warehouse.",
+        ),
     },
 )
 def watermark() -> None:
-    """See and steer every position."""
+    """Inspect and change watermarks."""

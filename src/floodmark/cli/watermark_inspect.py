@@ -1,4 +1,4 @@
-"""Commands that show watermarks and change nothing but what they have to mend."""
+"""Commands that show watermarks; they repair damaged copies but change nothing else."""
 
 from collections import Counter
 from datetime import datetime
@@ -8,7 +8,7 @@ import msgspec
 
 from floodmark.api.reset_preview import how_to_read_rest, is_by_id
 from floodmark.cli.app import App, command_options, table_option
-from floodmark.cli.terminal import Column, fold, say, width
+from floodmark.cli.terminal import Column, fold, print_text, width
 from floodmark.cli.terminal import table as table_of
 from floodmark.cli.watermark_text import (
     show_absence,
@@ -41,8 +41,8 @@ _LIST = [
     Column(title="LOADED", right=True, spare=6),
 ]
 _LEFT_OUT = (
-    "Rows left out lie before where their table began: 'floodmark watermark get -t TABLE' shows how"
-    " to read them."
+    "Rows left out are older than the start of their table; 'floodmark watermark get -t TABLE'"
+    " shows how to read them."
 )
 _HISTORY = [
     Column(title="ID"),
@@ -69,7 +69,7 @@ _FILES = [
 
 @click.command()
 @table_option(required=False)
-@click.option("--show-files", is_flag=True, help="List the data files too.")
+@click.option("--show-files", is_flag=True, help="Also list the data files.")
 @command_options
 def get(app: App, names: tuple[str, ...], *, show_files: bool) -> None:
     """Show a table's watermark; without -t, the system watermark."""
@@ -90,16 +90,16 @@ def get(app: App, names: tuple[str, ...], *, show_files: bool) -> None:
         text = _as_text(app, table, watermark)
         if show_files:
             text += "\n\n" + _files_as_text(_files(app, table, watermark))
-            if aside := _quarantine(app, table, watermark):
-                text += "\n\n" + "\n".join([f"   🚧 Quarantine ({len(aside):,}):", *aside])
+            if files := _quarantine(app, table, watermark):
+                text += "\n\n" + "\n".join([f"   🚧 Quarantine ({len(files):,}):", *files])
         texts.append(text)
-    say("\n\n".join(texts))
+    print_text("\n\n".join(texts))
 
 
 @click.command(name="list")
 @command_options
 def list_all(app: App) -> None:
-    """Show every table, one line each."""
+    """List all tables, one per line."""
     now = app.run.clock()
     found = read_overview(app.store, app.config.tables, remote=app.config.lake.is_s3)
     if app.as_json:
@@ -126,24 +126,28 @@ def list_all(app: App) -> None:
                 f"{load.total_rows:,}",
             ]
         )
-    say(table_of(_LIST, rows) if rows else "no tables")
+    print_text(table_of(_LIST, rows) if rows else "no tables")
     for seen in found:
         if seen.lease and seen.lease.held_by:
             since = f" since {stamped(seen.lease.held_since)}" if seen.lease.held_since else ""
             held = f"{names[seen.table]}: held back{since}: {seen.lease.held_by}"
-            say(fold(held, indent=2))
+            print_text(fold(held, indent=2))
     if any(seen.watermark and seen.watermark.mysql_state.before_start for seen in found):
-        say(fold(_LEFT_OUT, indent=0))
+        print_text(fold(_LEFT_OUT, indent=0))
 
 
 @click.command()
 @table_option(required=True)
 @click.option(
-    "--most", type=click.IntRange(1, 100_000), default=20, show_default=True, help="How many."
+    "--most",
+    type=click.IntRange(1, 100_000),
+    default=20,
+    show_default=True,
+    help="Show at most this many.",
 )
 @command_options
 def history(app: App, names: tuple[str, ...], most: int) -> None:
-    """Show a table's earlier states, newest first; restore takes their IDs."""
+    """Show a table's earlier states, newest first; 'restore' takes their IDs."""
     texts, documents = [], []
     for table in app.tables(names):
         manifests = read_history(app.store, table, most)
@@ -158,7 +162,7 @@ def history(app: App, names: tuple[str, ...], most: int) -> None:
             ]
             for manifest in manifests
         ]
-        body = table_of(_HISTORY, rows) if rows else "nothing has happened yet"
+        body = table_of(_HISTORY, rows) if rows else "no history yet"
         texts.append(f"{table}\n{body}")
         documents += [
             {"id": str(manifest.head), **msgspec.to_builtins(manifest)} for manifest in manifests
@@ -170,7 +174,7 @@ def history(app: App, names: tuple[str, ...], most: int) -> None:
 @table_option(required=True)
 @command_options
 def backups(app: App, names: tuple[str, ...]) -> None:
-    """Show the redundant copies of a table's watermark, and past recoveries."""
+    """Show the backup copies of a table's watermark, and past recoveries."""
     texts, documents = [], []
     for table in app.tables(names):
         copies = _copies(app, table)
@@ -224,13 +228,13 @@ def _in_list(seen: Overview) -> dict[str, object]:
 
 
 def _names(tables: list[TableName]) -> dict[TableName, str]:
-    """What tables are called: on a terminal without their scope, where no two share the rest."""
+    """Return display names: on a terminal without the scope, where that is unambiguous."""
     short = Counter(table.unscoped for table in tables) if width() else Counter[str]()
     return {table: table.unscoped if short[table.unscoped] == 1 else str(table) for table in tables}
 
 
 def _when(moment: datetime) -> str:
-    """A moment; on a terminal without what nobody reads there."""
+    """Format a time; on a terminal without fractions and zone."""
     return plain(moment.replace(microsecond=0)) if width() else stamped(moment)
 
 
@@ -256,10 +260,10 @@ def _as_text(app: App, table: TableName, watermark: Watermark | None) -> str:
     if watermark is not None and not watermark.position.is_start:
         position = watermark.position
         if watermark.metadata.manual_watermark and is_by_id(app.context, table, position):
-            position = Position(id=position.id)  # the time says which files are loaded
+            position = Position(id=position.id)  # the timestamp only selects files to load
         start = str(position) if position.base.is_start else f"rows after {position}"
     elif watermark is not None and watermark.mysql_state.chunk_count:
-        start = "the start, as the whole table is read each time"
+        start = "the start (the whole table is read every time)"
     else:
         first, source = app.context.start_of_new_tables()
         shown = _show_start(first.timestamp or "all")
@@ -307,13 +311,13 @@ def _files(app: App, table: TableName, watermark: Watermark | None) -> list[dict
 
 
 def _quarantine(app: App, table: TableName, watermark: Watermark | None) -> list[str]:
-    """The files with rows that stage 1 set aside, and those that the target could not hold."""
+    """Return the quarantine files of stage 1 and of stage 2."""
     if watermark is None:
         return []
-    return [*_extracted_aside(app, table, watermark), *_loaded_aside(app, table, watermark)]
+    return [*_extract_quarantine(app, table, watermark), *_load_quarantine(app, table, watermark)]
 
 
-def _extracted_aside(app: App, table: TableName, watermark: Watermark) -> list[str]:
+def _extract_quarantine(app: App, table: TableName, watermark: Watermark) -> list[str]:
     if not watermark.mysql_state.quarantined_rows:
         return []
     since = ManifestId(watermark.mysql_state.counted_from_epoch, 0)
@@ -321,8 +325,8 @@ def _extracted_aside(app: App, table: TableName, watermark: Watermark) -> list[s
     return [file.path for chunk in chunks for file in chunk.quarantine]
 
 
-def _loaded_aside(app: App, table: TableName, watermark: Watermark) -> list[str]:
-    """Of manifests that are loaded: what a load that died left behind counts for nothing."""
+def _load_quarantine(app: App, table: TableName, watermark: Watermark) -> list[str]:
+    """Return the quarantine files of loaded manifests; a load that died may have left others."""
     if not watermark.redshift_state.quarantined_rows:
         return []
     folder = lake_layout.quarantine(table, watermark.redshift_state.load_epoch)

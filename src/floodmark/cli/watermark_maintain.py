@@ -1,4 +1,4 @@
-"""Commands that keep the state tidy: prune and validate."""
+"""Commands that maintain the state: prune and validate."""
 
 from contextlib import nullcontext
 
@@ -17,13 +17,19 @@ from floodmark.state.data_files import PATIENCE
 
 
 @click.command()
-@click.option("--keep-days", default="7", show_default=True, metavar="N", help="Keep this many.")
-@click.option("--dry-run", is_flag=True, help="Show what would go, remove nothing.")
+@click.option(
+    "--keep-days",
+    default="7",
+    show_default=True,
+    metavar="N",
+    help="Keep copies of the last N days.",
+)
+@click.option("--dry-run", is_flag=True, help="Show what would be removed.")
 @command_options
 def prune(app: App, keep_days: str, *, dry_run: bool) -> None:
-    """Remove old copies of watermarks, and what killed runs left half-written in the lake.
+    """Remove old watermark copies, and half-written files that killed runs left in the lake.
 
-    The newest copy of each table always stays; half-written files go after a day.
+    The newest copy of each table is always kept; half-written files are removed after a day.
     """
     if not keep_days.isdecimal() or len(keep_days) > 5:
         raise UsageError(f"--keep-days {keep_days!r} is not a number of days")
@@ -42,16 +48,18 @@ def prune(app: App, keep_days: str, *, dry_run: bool) -> None:
 
 @click.command()
 @table_option(required=False)
-@click.option("--repair", is_flag=True, help="Repair the tracking; never touches data.")
-@click.option("--lake-only", is_flag=True, help="Do not look at the warehouse.")
-@click.option("--data", is_flag=True, help="Compare all synced rows with those of the source.")
+@click.option("--repair", is_flag=True, help="Repair the tracking; data is never changed.")
+@click.option("--lake-only", is_flag=True, help="Skip the warehouse.")
+@click.option("--data", is_flag=True, help="Also compare all synced rows with the source.")
 @command_options
 def validate(
     app: App, names: tuple[str, ...], *, repair: bool, lake_only: bool, data: bool
 ) -> None:
-    """Compare what is tracked with what the lake and the warehouse hold."""
+    """Check that the tracking matches the lake and the warehouse."""
     if data and lake_only:
-        raise UsageError("--data compares source and warehouse, which --lake-only leaves out")
+        raise UsageError(
+            "--data compares source and warehouse, and --lake-only skips the warehouse"
+        )
     logs = forwarding_library_logs(app.report) if data else nullcontext()
     with logs, app.project:
         result = app.project.validate(names or None, repair=repair, lake_only=lake_only, data=data)
@@ -83,7 +91,7 @@ def _show(
         manifests = counted(findings.loaded_manifests or 0, "manifest")
         counts += f"; loaded {manifests}, {counted(findings.loaded_rows, 'row')}"
     if findings.target_rows is not None:
-        counts += f"; the target holds {counted(findings.target_rows, 'row')}"
+        counts += f"; {counted(findings.target_rows, 'row')} in the target"
     remarks = [*findings.differences]
     if verified and verified.differences:
         remarks.append(verified.summary)
@@ -93,7 +101,7 @@ def _show(
         remarks.append(f"the rows could not be compared: {failure.message}")
     state = "failed" if remarks else "ok"
     if findings.unchecked:
-        remarks.append(f"the target could not be looked at: {findings.unchecked}")
+        remarks.append(f"the target could not be checked: {findings.unchecked}")
     remarks += [f"({remark})" for remark in findings.remarks]
     lines = [fold(remark, indent=6, first=4) for remark in remarks]
     lines += [

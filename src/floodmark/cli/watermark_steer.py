@@ -1,4 +1,4 @@
-"""Commands that move a position: set, reset, restore."""
+"""Commands that change a position: set, reset, restore."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -8,8 +8,8 @@ from typing import cast
 import click
 import msgspec
 
-from floodmark.api.reset_preview import foresee_reset, foresee_restore
-from floodmark.api.set_preview import foresee_move
+from floodmark.api.reset_preview import preview_reset, preview_restore
+from floodmark.api.set_preview import preview_set
 from floodmark.api.watermarks import parse_head
 from floodmark.api.watermarks import set_position as set_position_of
 from floodmark.cli.app import App, command_options, complete, confirm, table_option
@@ -34,12 +34,15 @@ from floodmark.state.system_watermark import read_system_watermark, write_system
     "--timestamp",
     "moment",
     metavar="TS",
-    help="Go on after this time, as the cursor's column shows it: '2025-08-09 20:00:01'.",
+    help="Continue after this time, as stored in the cursor column: '2025-08-09 20:00:01'.",
 )
 @click.option(
-    "--id", "identity", metavar="N", help="Go on after this id, or after it within the timestamp."
+    "--id",
+    "identity",
+    metavar="N",
+    help="Continue after this id, or with --timestamp, after this id at that time.",
 )
-@click.option("--force", is_flag=True, help="Do not ask.")
+@click.option("--force", is_flag=True, help="Do not ask for confirmation.")
 @command_options
 def set_position(
     app: App,
@@ -50,15 +53,16 @@ def set_position(
     *,
     force: bool,
 ) -> None:
-    """Set a table's position by hand; with a PRESET instead of -t, the system watermark.
+    """Set a table's position; with a PRESET instead of -t, the system watermark.
 
-    The next sync reads the rows behind the position: those of the very timestamp count as read,
-    unless an id says up to which of them. Asks before rows would be skipped.
+    The next sync reads the rows after the position. Rows with exactly this timestamp count as
+    read; with --id, only up to that id. Asks for confirmation before skipping rows.
     """
     if preset is not None:
         if names or moment or identity:
             raise UsageError(
-                "a preset sets the system watermark, and takes no -t, --timestamp or --id"
+                "a preset sets the system watermark and cannot be combined with -t, --timestamp or"
+                " --id"
             )
         _set_system(app, preset, force=force)
         return
@@ -68,23 +72,23 @@ def set_position(
         raise UsageError("no position given", hint="add --timestamp, --id, or both")
     tables = app.tables(names)
     position = Position(_timestamp(app, moment), _identity(identity))
-    before = {table: _position(_stand(app, table)) for table in tables}
-    moves = {
-        table: foresee_move(app.context, table, before[table], position, force=force)
+    before = {table: _position(_current(app, table)) for table in tables}
+    previews = {
+        table: preview_set(app.context, table, before[table], position, force=force)
         for table in tables
     }
-    for table, move in moves.items():
+    for table, preview in previews.items():
         operator_changes.refuse_repetition(app.store, table, Set(position=position))
-        if move.question:
-            _confirm(move.question, force=force)
-    _steer(
+        if preview.question:
+            _confirm(preview.question, force=force)
+    _apply(
         app,
         tables,
         lambda table: _moved(
             table,
             before[table],
             set_position_of(app.context, table, position),
-            outlook=moves[table].outlook,
+            outlook=previews[table].outlook,
         ),
     )
 
@@ -92,9 +96,9 @@ def set_position(
 @click.command()
 @click.argument("preset", required=False, shell_complete=complete("presets"))
 @table_option(required=False)
-@click.option("--mysql-only", "--extract-only", "extract_only", is_flag=True, help="Stage 1 alone.")
-@click.option("--redshift-only", "--load-only", "load_only", is_flag=True, help="Stage 2 alone.")
-@click.option("--force", is_flag=True, help="Do not ask.")
+@click.option("--mysql-only", "--extract-only", "extract_only", is_flag=True, help="Only stage 1.")
+@click.option("--redshift-only", "--load-only", "load_only", is_flag=True, help="Only stage 2.")
+@click.option("--force", is_flag=True, help="Do not ask for confirmation.")
 @command_options
 def reset(
     app: App,
@@ -105,29 +109,31 @@ def reset(
     load_only: bool,
     force: bool,
 ) -> None:
-    """Send a table back to the start; with a PRESET instead of -t, the system watermark.
+    """Reset a table to the start; with a PRESET instead of -t, the system watermark.
 
-    Says what will be read or loaded again, and asks.
+    Shows what will be read or loaded again, and asks for confirmation.
     """
     if extract_only and load_only:
-        raise UsageError("--mysql-only and --redshift-only exclude each other")
+        raise UsageError("--mysql-only and --redshift-only cannot be combined")
     if preset is not None:
         if names or extract_only or load_only:
-            raise UsageError("a preset resets the system watermark, and takes no -t or stage")
+            raise UsageError(
+                "a preset resets the system watermark and cannot be combined with -t or a stage"
+            )
         _set_system(app, preset, force=force)
         return
     if not names:
         raise UsageError("nothing to reset", hint="name a table with -t, or a preset")
     stages = ["extract"] if extract_only else ["load"] if load_only else ["extract", "load"]
     tables = app.tables(names)
-    stands = {table: _stand(app, table) for table in tables}
-    before = {table: _position(stands[table]) for table in tables}
+    watermarks = {table: _current(app, table) for table in tables}
+    before = {table: _position(watermarks[table]) for table in tables}
     for table in tables if not force else ():
-        wanted = Reset(stages=tuple(cast("list[Stage]", stages)))
-        operator_changes.refuse_repetition(app.store, table, wanted)
-        question = foresee_reset(app.context, table, stands[table], extract=not load_only)
+        change = Reset(stages=tuple(cast("list[Stage]", stages)))
+        operator_changes.refuse_repetition(app.store, table, change)
+        question = preview_reset(app.context, table, watermarks[table], extract=not load_only)
         _confirm(question, force=force)
-    _steer(
+    _apply(
         app,
         tables,
         lambda table: _moved(
@@ -141,24 +147,24 @@ def reset(
 
 @click.command()
 @table_option(required=True)
-@click.option("--from", "origin", metavar="ID", help="An ID that 'watermark history' shows.")
-@click.option("--file", "path", metavar="FILE", help="What 'watermark get --json' printed.")
-@click.option("--force", is_flag=True, help="Do not ask.")
+@click.option("--from", "origin", metavar="ID", help="ID shown by 'watermark history'.")
+@click.option("--file", "path", metavar="FILE", help="Saved output of 'watermark get --json'.")
+@click.option("--force", is_flag=True, help="Do not ask for confirmation.")
 @command_options
 def restore(
     app: App, names: tuple[str, ...], origin: str | None, path: str | None, *, force: bool
 ) -> None:
-    """Go back to an earlier state of a table; says what that does, and asks."""
+    """Restore an earlier state of a table; shows the effect and asks for confirmation."""
     if (origin is None) == (path is None):
-        raise UsageError("say where to go back to", hint="with either --from ID or --file FILE")
+        raise UsageError("nothing to restore from", hint="use either --from ID or --file FILE")
     if len(names) != 1:
         raise UsageError("restore one table at a time")
     table = app.table(names[0])
-    before = _position(_stand(app, table))
+    before = _position(_current(app, table))
 
     def agree(after: Position) -> None:
         if not force:
-            question = foresee_restore(table, before, after, origin or str(path))
+            question = preview_restore(table, before, after, origin or str(path))
             _confirm(question, force=force)
 
     if path is not None:
@@ -176,10 +182,10 @@ def restore(
     app.print(text, [value])
 
 
-def _steer(
+def _apply(
     app: App, tables: list[TableName], move: Callable[[TableName], tuple[str, dict[str, object]]]
 ) -> None:
-    """Move each table; one that cannot be moved leaves the others alone, and decides the end."""
+    """Change each table; raise the errors at the end, after the other tables are done."""
     results: list[tuple[str, dict[str, object]]] = []
     failures: list[FloodmarkError] = []
     for table in tables:
@@ -215,10 +221,10 @@ def _timestamp(app: App, text: str | None) -> datetime | None:
     if text is None:
         return None
     moment = parse_timestamp(text)
-    if datetime.fromisoformat(text.strip()).utcoffset():  # UTC is how positions are written
+    if datetime.fromisoformat(text.strip()).utcoffset():  # positions are printed as UTC
         raise UsageError(
-            f"timestamp {text!r} carries a time zone",
-            hint="write it without one, as the cursor's column shows it: '2025-08-09 20:00:01'",
+            f"timestamp {text!r} has a time zone",
+            hint="write it without one, as stored in the cursor column: '2025-08-09 20:00:01'",
         )
     if moment > app.run.clock() + FURTHEST_ZONE:
         raise UsageError(
@@ -241,8 +247,8 @@ def _identity(text: str | None) -> int | None:
     return number
 
 
-def _stand(app: App, table: TableName) -> Watermark | None:
-    """Where a table stands; None if nothing is known of it, or what is there cannot be read."""
+def _current(app: App, table: TableName) -> Watermark | None:
+    """Return a table's watermark; None if there is none, or it cannot be read."""
     with suppress(StateError):
         return app.store.get(table)
     return None
@@ -253,7 +259,7 @@ def _position(watermark: Watermark | None) -> Position | None:
 
 
 def _confirm(what: str, *, force: bool) -> None:
-    confirm(f"{what}. Go on?", force=force, refusal=what)
+    confirm(f"{what}. Continue?", force=force, refusal=what)
 
 
 def _moved(

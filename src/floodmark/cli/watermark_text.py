@@ -1,4 +1,4 @@
-"""How watermarks look to people."""
+"""Format watermarks as text."""
 
 from datetime import datetime, timedelta
 
@@ -12,9 +12,9 @@ from floodmark.model.watermark import VerifiedState, Watermark
 from floodmark.state.lease import LeaseDocument
 
 IN_STEP = timedelta(seconds=90)
-"""A table that was read to its end so lately counts as in step."""
+"""A table read to its end this recently counts as in step."""
 
-_STATUS_COLOURS = {
+_STATUS_COLORS = {
     "success": "green",
     "failed": "red",
     "in_progress": "yellow",
@@ -30,10 +30,10 @@ def show_watermark(
     lease: LeaseDocument | None = None,
     how: str = "",
 ) -> str:
-    """Both stages, how far they are verified, and where the next run starts.
+    """Describe both stages, the verified position, and where the next run starts.
 
-    With `now`, how far behind the table is, and how long ago things were. `how` is what gets rows
-    read that were left out.
+    With `now`, also the lag, and how long ago each time was. `how` is the way to read the rows
+    that were left out.
     """
     extract, load = watermark.mysql_state, watermark.redshift_state
     compared = watermark.verified_state
@@ -62,7 +62,7 @@ def show_watermark(
         lines.append(f"      Error: {extract.error}")
     if imported := watermark.metadata.imported_from:
         lines.append(
-            f"      Imported From: {imported.key} (which counted"
+            f"      Imported From: {imported.key} (which reported"
             f" {counted(imported.rows_reported, 'row')}"
             f" in {counted(imported.files_reported, 'file')})"
         )
@@ -77,7 +77,7 @@ def show_watermark(
     if load.error:
         lines.append(f"      Error: {load.error}")
     if compared != VerifiedState():
-        # A table that is read whole each time has no positions.
+        # A full reload has no positions.
         whole = compared.status == "success" and compared.position.is_start
         aside = ", but for the rows left out" if extract.before_start else ""
         lines += [
@@ -94,12 +94,12 @@ def show_watermark(
 
 
 def show_status(status: str) -> str:
-    """A status in its colour."""
-    return style(status, _STATUS_COLOURS[status])
+    """Return a status in its color."""
+    return style(status, _STATUS_COLORS[status])
 
 
 def show_change(manifest: Manifest) -> str:
-    """What a manifest did, in a few words."""
+    """Describe the change of a manifest."""
     match manifest.change:
         case Chunk() as chunk:
             kind = "adopted" if chunk.adopted else "chunk"
@@ -115,23 +115,20 @@ def show_change(manifest: Manifest) -> str:
 
 
 def show_state(watermark: Watermark, lease: LeaseDocument | None, now: datetime) -> str:
-    """How a table is, in a few words: in step, so far behind, or what is the matter with it.
-
-    And how many rows were left out before where it began.
-    """
+    """Describe the state of a table: in step, its lag, or its problem; and rows left out."""
     state, before = _state(watermark, lease, now), watermark.mysql_state.before_start
     return f"{state}, {style(f'{before.count} left out', 'yellow')}" if before else state
 
 
 def _state(watermark: Watermark, lease: LeaseDocument | None, now: datetime) -> str:
     extract, load = watermark.mysql_state, watermark.redshift_state
-    at_work = lease is not None and lease.held(now)
+    running = lease is not None and lease.held(now)
     if extract.status == "failed":
         return style("extract failed", "red")
     if load.status == "failed":
         return style("load failed", "red")
-    if at_work:
-        return style("at work", "yellow")
+    if running:
+        return style("running", "yellow")
     if lease is not None and lease.held_by:
         return style(_held(lease, now), "yellow")
     if extract.status == "in_progress":
@@ -145,7 +142,7 @@ def _state(watermark: Watermark, lease: LeaseDocument | None, now: datetime) -> 
 
 
 def show_absence(lease: LeaseDocument | None, problem: str | None, now: datetime) -> str:
-    """How a table without a watermark is: it may have been found to be empty."""
+    """Describe the state of a table without a watermark, which may be empty."""
     if problem is None and lease is not None and lease.held_by:
         return style(_held(lease, now), "yellow")
     if problem is None and lease is not None and lease.in_step_at is not None:
@@ -166,7 +163,7 @@ def _quarantined(rows: int) -> list[str]:
 
 
 def _moment(moment: datetime | None, now: datetime | None = None) -> str:
-    """A moment; to people who look at it now, how long ago too."""
+    """Format a time; with `now`, also how long ago it was."""
     if moment is None:
         return "none"
     return f"{stamped(moment)} ({ago(moment, now)})" if now else stamped(moment)

@@ -81,7 +81,7 @@ def test_lines_are_folded_only_on_a_terminal(monkeypatch: pytest.MonkeyPatch) ->
     assert terminal.fold(text, indent=4) == text
 
 
-def test_no_colour_when_asked_for_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_color_when_asked_for_none(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "\x1b" in terminal.style("x", "red")
     monkeypatch.setitem(os.environ, "NO_COLOR", "1")
     assert terminal.style("x", "red") == "x"
@@ -196,7 +196,7 @@ LOADED = RedshiftState(status="success", total_rows=5)
             None,
             "load failed",
         ),
-        (MysqlState(status="in_progress"), LOADED, lease(held=True), "at work"),
+        (MysqlState(status="in_progress"), LOADED, lease(held=True), "running"),
         (MysqlState(status="in_progress"), LOADED, lease(), "interrupted"),
         (MysqlState(), RedshiftState(), None, "not read yet"),
         (
