@@ -261,7 +261,7 @@ def test_verification_says_what_lies_before_the_start(pipeline: Make) -> None:
     new = it.call("sync", "-p", "main", "--verify-data")
     assert f"source and target are equal; {before}\n" in new.out
     shown = it.call("watermark", "get", "-t", f"{it.schema}.t").out
-    assert "Equal Up To: 2025-05-07 00:00:00, id 14, but for the rows left out\n" in shown
+    assert "Equal Up To: 2025-05-07 00:00:00, id 14, except for the rows left out\n" in shown
     it.write_config("default_start: all\n")
     reset = ("watermark", "reset", "-t", f"{it.schema}.t", "--extract-only", "--force")
     assert it.call(*reset).code == 0

@@ -1,1 +1,1 @@
-"""The public API: `import floodmark` offers what is here, and the program is written on it."""
+"""The public API, exported by `import floodmark`; the command line is built on it."""

@@ -72,7 +72,12 @@ class Discovered(Struct, frozen=True, kw_only=True):
 )
 @click.option("--scope", help="Name of the source.  [default: PROD]")
 @click.option("--host", envvar="MYSQL_HOST", help="MySQL host.  [default: 127.0.0.1]")
-@click.option("--port", envvar="MYSQL_PORT", type=click.IntRange(1, 65535), help="MySQL port.")
+@click.option(
+    "--port",
+    envvar="MYSQL_PORT",
+    type=click.IntRange(1, 65535),
+    help="MySQL port.  [default: 3306]",
+)
 @click.option("--user", envvar="MYSQL_USER", help="MySQL user.")
 @click.option(
     "--password-variable",

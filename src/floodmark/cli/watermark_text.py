@@ -79,12 +79,12 @@ def show_watermark(
     if compared != VerifiedState():
         # A full reload has no positions.
         whole = compared.status == "success" and compared.position.is_start
-        aside = ", but for the rows left out" if extract.before_start else ""
+        exception = ", except for the rows left out" if extract.before_start else ""
         lines += [
             "",
             "   🔎 Source and Target Compared:",
             f"      Status: {show_status(compared.status)}",
-            f"      Equal Up To: {'the end' if whole else compared.position}{aside}",
+            f"      Equal Up To: {'the end' if whole else compared.position}{exception}",
             f"      Last Verified Time: {_moment(compared.last_verified_time, now)}",
         ]
     if compared.error:

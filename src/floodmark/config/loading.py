@@ -133,7 +133,7 @@ class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return found
 
     def place_of(self, table: TableName) -> str:
-        """Where a table is loaded, in words that differ for any other place; without secrets."""
+        """Return a unique description of the target of a table, without secrets."""
         connection, name = self.target_of(table)
         kind = type(self.settings.connections[connection]).__struct_config__.tag
         parts = [

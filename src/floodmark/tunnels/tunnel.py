@@ -138,7 +138,7 @@ class _Tunnel:
         """Raise an error about the tunnel instead, if it ended or could not reach the server."""
         begin = self._stderr_size()
         if self._has_ended(wait_seconds=0):
-            raise self._end(0)
+            raise self._exit_error(0)
         try:
             yield
         except FloodmarkError as error:
@@ -146,7 +146,7 @@ class _Tunnel:
                 raise
             # Connections through a killed client end a moment before the client itself.
             if self._has_ended(wait_seconds=_ENDING_SECONDS):
-                raise self._end(begin) from error
+                raise self._exit_error(begin) from error
             unreached = forward_failure(self._stderr_since(begin), self._connection, self._settings)
             if unreached is None:
                 raise
@@ -204,7 +204,7 @@ class _Tunnel:
             return False
         return True
 
-    def _end(self, begin: int) -> FloodmarkError:
+    def _exit_error(self, begin: int) -> FloodmarkError:
         assert self._process is not None
         code = self._process.returncode
         how = f"by signal {-code}" if code < 0 else f"with code {code}"
