@@ -60,7 +60,7 @@ def said(capsys: pytest.CaptureFixture[str], line: str) -> tuple[int, str]:
             "file is not a folder",
             "set 'lake:' to a folder",
         ),
-        ("sync -p nope", 2, "unknown pipeline 'nope'", "there are shop_pipeline"),
+        ("sync -p nope", 2, "unknown pipeline 'nope'", "known pipelines: shop_pipeline"),
         ("sync", 2, "nothing to sync", "-p"),
         ("sync -t shop.orders", 2, "variable NO_SUCH_PASSWORD is not set", None),
         ("sync -t shop.ordres", 2, "unknown table 'shop.ordres'", "did you mean 'shop.orders'?"),

@@ -295,11 +295,11 @@ WRONG = [
         (f"lake: ./l\nconnections: {{A: {{type: redshift, database: d, {keys}}}}}", where, said)
         for keys, where, said in (
             ("host: h, user: u, password: p, iam: {}", "connections.A", "'password' and 'iam'"),
-            ("host: h, secret: s, iam: {}", "connections.A", "'secret' and 'iam' exclude"),
+            ("host: h, secret: s, iam: {}", "connections.A", "'secret' and 'iam' cannot"),
             ("host: h", "connections.A", "'user' is missing"),
             ("host: h, iam: {}", "connections.A.iam", "h is not the endpoint of a cluster"),
             ("host: h, iam: {cluster: a, workgroup: b}", "connections.A.iam", "cannot be combined"),
-            ("host: h, user: u, iam: {workgroup: b}", "connections.A", "follows from the AWS"),
+            ("host: h, user: u, iam: {workgroup: b}", "connections.A", "AWS identity determines"),
             ("host: h, secret: {nam: x}", "connections.A.secret", "unknown key 'nam'"),
         )
     ),
@@ -570,7 +570,11 @@ def test_empty_variable_counts_as_none(load: Load, tmp_path: Path) -> None:
     ("variable", "value", "message"),
     [
         ("FLOODMARK_RETRIES", "{tries: ", "FLOODMARK_RETRIES line 2: not valid YAML"),
-        ("FLOODMARK_RETRIES", "{tries: 1, tries: 2}", "FLOODMARK_RETRIES line 1: 'tries' is given"),
+        (
+            "FLOODMARK_RETRIES",
+            "{tries: 1, tries: 2}",
+            "FLOODMARK_RETRIES line 1: duplicate key 'tries'",
+        ),
         ("FLOODMARK_RETRIES", "6", "retries: expected keys and values"),
         ("FLOODMARK_LEASE_SECONDS", "soon", "lease_seconds: .*'soon'"),
     ],

@@ -233,8 +233,8 @@ def test_the_file_of_certificates_is_beside_the_configuration(
         ("postgres", "tls: on", "connections.A.tls"),
         ("postgres", "tls: maybe", "connections.A.tls"),
         ("redshift", "tls: {}, ssl: true", "both 'tls' and 'ssl'"),
-        ("redshift", "tls: {ca: f}", "connections.A.tls.ca: Redshift's driver"),
-        ("redshift", "tls: {verify: none}", "connections.A.tls.verify: Redshift's driver"),
+        ("redshift", "tls: {ca: f}", "connections.A.tls.ca: not supported"),
+        ("redshift", "tls: {verify: none}", "connections.A.tls.verify: not supported"),
         (
             "redshift",
             "tls: {}, tunnel: {host: b, user: u, key: k}",
