@@ -27,7 +27,7 @@ from floodmark.errors import BusyError
 from floodmark.model.position import Position
 from floodmark.model.table import TableName
 from floodmark.state import operator_changes
-from floodmark.state.unlisted_files import is_legacy_file
+from floodmark.state.legacy_files import is_legacy_file
 from floodmark.sync.adopt import Adoption, AdoptionResult, adopt_files
 from floodmark.worker.job import data_file_key
 from pipelines import Ended, Pipeline, ask_once

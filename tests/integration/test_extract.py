@@ -25,7 +25,7 @@ from floodmark.model.position import START, Position
 from floodmark.model.table import TableName
 from floodmark.mysql.catalog import read_table
 from floodmark.mysql.connection import connect
-from floodmark.mysql.select_list import plan_columns
+from floodmark.mysql.types import plan_columns
 from floodmark.spark.class_archive import find_archive
 from floodmark.spark.extract import extract
 from floodmark.spark.jvm_launcher import find_java

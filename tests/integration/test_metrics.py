@@ -13,9 +13,9 @@ from urllib.request import urlopen
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from floodmark.api.prometheus import FAMILIES, Metrics
 from floodmark.model import lake_layout
 from floodmark.state.lease import read_lease
-from floodmark.sync.prometheus import FAMILIES, Metrics
 from pipelines import Pipeline, ask_once, finish, numbers, wait_until
 from scenarios import open_store
 

@@ -19,7 +19,7 @@ from floodmark.model.position import START
 from floodmark.model.table import TableName
 from floodmark.mysql.catalog import read_table
 from floodmark.mysql.connection import connect
-from floodmark.mysql.select_list import plan_columns
+from floodmark.mysql.types import plan_columns
 from floodmark.worker.extract_window import run_window
 from floodmark.worker.job import MEBIBYTE, ExtractionJob
 from floodmark.worker.mysql_reader import TooFarAhead, read_batches

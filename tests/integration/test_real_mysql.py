@@ -24,7 +24,7 @@ from floodmark.model.table import TableName
 from floodmark.mysql.catalog import read_table
 from floodmark.mysql.connection import connect, query
 from floodmark.mysql.row_estimates import estimate_rows
-from floodmark.mysql.select_list import plan_columns
+from floodmark.mysql.types import plan_columns
 from floodmark.planning.access_path import choose_route
 from floodmark.planning.cursor import choose_cursor
 from floodmark.worker.conversion import Conversion

@@ -23,7 +23,7 @@ from floodmark.model.position import START
 from floodmark.model.table import TableName
 from floodmark.mysql.catalog import read_table
 from floodmark.mysql.connection import connect
-from floodmark.mysql.select_list import plan_columns, quote_name
+from floodmark.mysql.types import plan_columns, quote_name
 from floodmark.spark.extract import extract
 from floodmark.spark.runner import Spark
 from floodmark.storage.opening import open_lake

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from floodmark.api.context import RunContext
+from floodmark.api.prometheus import Metrics
 from floodmark.model import lake_layout
 from floodmark.model.table import TableName
 from floodmark.state.lease import read_lease
-from floodmark.sync.prometheus import Metrics
 
 __all__ = ["Metrics", "measure_tables"]
 

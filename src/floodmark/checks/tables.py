@@ -15,7 +15,7 @@ from floodmark.mysql.collations import not_told_apart
 from floodmark.mysql.connection import MysqlSession, query, translated
 from floodmark.mysql.keys import KnownKey, free_choice
 from floodmark.mysql.predicates import relation
-from floodmark.mysql.select_list import plan_columns, quote_name
+from floodmark.mysql.types import plan_columns, quote_name
 from floodmark.planning.columns import check_choices, refuse_names
 from floodmark.planning.cursor import NO_INDEX, choose_cursor
 from floodmark.planning.cursor_change import refuse_another_cursor

@@ -17,8 +17,8 @@ from floodmark.model.manifest import Chunk
 from floodmark.model.notice import Notice
 from floodmark.model.table import TableName
 from floodmark.model.timestamps import stamped
-from floodmark.state.data_files import LakeFile, choose_removable, describe_files
 from floodmark.state.operator_changes import history
+from floodmark.state.removable_files import LakeFile, choose_removable, describe_files
 
 _COLUMNS = [
     Column(title="FILE", least=24),

@@ -13,7 +13,7 @@ from floodmark.cli.verification import show_agreement, show_differences
 from floodmark.errors import FloodmarkError, UsageError
 from floodmark.model import lake_layout
 from floodmark.model.formatting import counted
-from floodmark.state.data_files import PATIENCE
+from floodmark.state.removable_files import PATIENCE
 
 
 @click.command()

@@ -14,7 +14,7 @@ from floodmark.model.schema import SourceColumn, SourceIndex, SourceTable
 from floodmark.model.table import TableName
 from floodmark.mysql.connection import MysqlSession, query_dicts
 from floodmark.mysql.keys import KnownKey, Parts, choose_key, free_choice, is_usable, read_indexes
-from floodmark.mysql.select_list import quote_name
+from floodmark.mysql.types import quote_name
 
 # On MariaDB, JSON is text with this check constraint.
 _JSON_CHECK = re.compile(r"json_valid\(`((?:[^`]|``)+)`\)", re.IGNORECASE)

@@ -4,7 +4,7 @@ from floodmark.model.extraction import ColumnPlan
 from floodmark.model.schema import SourceColumn, SourceTable
 from floodmark.mysql.connection import MysqlSession, query
 from floodmark.mysql.predicates import relation
-from floodmark.mysql.select_list import quote_name
+from floodmark.mysql.types import quote_name
 
 _INTEGER_BYTES = {"tinyint": 1, "smallint": 2, "mediumint": 3, "int": 4, "bigint": 8}
 

@@ -26,9 +26,9 @@ from floodmark.mysql.connection import (
     query_once,
     repeatable,
 )
+from floodmark.mysql.gtids import read_gtids
 from floodmark.mysql.predicates import relation
-from floodmark.mysql.replication import read_gtids
-from floodmark.mysql.select_list import quote_name
+from floodmark.mysql.types import quote_name
 
 Answer = TypeVar("Answer")
 

@@ -14,7 +14,7 @@ from floodmark.errors import UsageError
 from floodmark.model.schema import SourceColumn
 from floodmark.mysql.connection import MysqlSession, query
 from floodmark.mysql.predicates import Values, below, between, order_by, read_values, selection
-from floodmark.mysql.select_list import quote_name
+from floodmark.mysql.types import quote_name
 
 Found = tuple[int | str, ...]
 

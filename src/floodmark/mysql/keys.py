@@ -9,7 +9,7 @@ from floodmark.errors import UsageError
 from floodmark.model.schema import PRIMARY
 from floodmark.model.table import TableName
 from floodmark.mysql.connection import MysqlSession, query_dicts
-from floodmark.mysql.select_list import quote_name
+from floodmark.mysql.types import quote_name
 
 Parts = Sequence[Mapping[str, Any]]
 KnownKey = Callable[[], tuple[str, ...] | None]

@@ -17,7 +17,7 @@ from floodmark.model.cursor import Cursor, key_kind
 from floodmark.model.position import Identity, Position
 from floodmark.model.schema import SourceColumn, SourceTable
 from floodmark.model.timestamps import plain
-from floodmark.mysql.select_list import quote_name
+from floodmark.mysql.types import quote_name
 
 Value = datetime | int | str
 Values = tuple[Value, ...]

@@ -19,7 +19,7 @@ from floodmark.mysql.predicates import (
     up_to,
     window_predicate,
 )
-from floodmark.mysql.select_list import quote_name
+from floodmark.mysql.types import quote_name
 
 # InnoDB caps estimates at half of the rows, by statistics that may be slightly out of date.
 _NEAR_THE_CAP = 0.4

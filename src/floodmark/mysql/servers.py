@@ -11,7 +11,7 @@ from floodmark.model.server import Channel, Group, Product, Server, identity_exp
 from floodmark.model.table import split_name
 from floodmark.model.timestamps import as_utc
 from floodmark.mysql.connection import MysqlSession, query, query_dicts
-from floodmark.mysql.select_list import quote_name
+from floodmark.mysql.types import quote_name
 
 _READ_ONLY = ("read_only", "super_read_only", "innodb_read_only")
 _VARIABLES = (

@@ -24,7 +24,7 @@ from floodmark.mysql.predicates import (
     key_columns,
     relation,
 )
-from floodmark.mysql.select_list import quote_name
+from floodmark.mysql.types import quote_name
 
 
 def cursor_edges(

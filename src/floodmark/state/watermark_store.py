@@ -40,8 +40,8 @@ from floodmark.model.watermark import (
 )
 from floodmark.state.manifest_log import ManifestLog
 from floodmark.state.recovery_records import Recovery, RecoveryRecords
-from floodmark.state.roll_forward import Reading, WatermarkReader
 from floodmark.state.watermark_copies import Copies
+from floodmark.state.watermark_reader import Reading, WatermarkReader
 from floodmark.storage.objects import ObjectStore
 
 if TYPE_CHECKING:

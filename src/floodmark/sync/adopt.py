@@ -25,8 +25,8 @@ from floodmark.model.transitions import load_failed
 from floodmark.model.watermark import Watermark
 from floodmark.mysql.connection import connect
 from floodmark.planning.cursor import version_column
+from floodmark.state.legacy_files import LegacyFiles, adoption_window, is_legacy_file, sort_files
 from floodmark.state.legacy_watermarks import spellings
-from floodmark.state.unlisted_files import LegacyFiles, adoption_window, is_legacy_file, sort_files
 from floodmark.state.watermark_store import WatermarkStore
 from floodmark.storage.objects import ObjectInfo, is_key
 from floodmark.sync.log_facts import Known, known_of

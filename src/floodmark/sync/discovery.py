@@ -14,7 +14,7 @@ from floodmark.model.table import TableName, split_name
 from floodmark.mysql.catalog import SYSTEM_VERSIONED, read_table
 from floodmark.mysql.connection import MysqlSession, query, translated
 from floodmark.mysql.predicates import relation
-from floodmark.mysql.select_list import plan_columns
+from floodmark.mysql.types import plan_columns
 from floodmark.planning.cursor import choose_cursor
 
 # Larger tables without a cursor are not included by default.

@@ -34,7 +34,7 @@ from floodmark.model.transitions import (
 from floodmark.model.verification import Comparison, WindowPair
 from floodmark.model.watermark import Watermark
 from floodmark.mysql.connection import MysqlSession
-from floodmark.mysql.replication import worth_keeping
+from floodmark.mysql.gtids import worth_keeping
 from floodmark.planning.columns import refuse_names
 from floodmark.planning.cursor import version_column
 from floodmark.planning.cursor_change import describe_cursor

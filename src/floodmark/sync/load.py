@@ -26,7 +26,7 @@ from floodmark.model.table import TableName
 from floodmark.model.timestamps import plain
 from floodmark.model.transitions import load_failed, loaded, unloaded
 from floodmark.model.watermark import Watermark
-from floodmark.planning.column_types import joined_table
+from floodmark.planning.joined_types import joined_table
 from floodmark.planning.ledger_diff import keep_existing_rows, why_not_loaded
 from floodmark.planning.load_batches import (
     batches_of,

@@ -18,8 +18,8 @@ from floodmark.model.watermark import Watermark
 from floodmark.mysql.common_values import Different, NoRows, common_value, may_be_cut
 from floodmark.mysql.connection import MysqlSession
 from floodmark.mysql.predicates import cursor_predicate
-from floodmark.planning.column_types import gone_columns
 from floodmark.planning.cursor_change import other_keys_hint
+from floodmark.planning.joined_types import gone_columns
 from floodmark.planning.value_change import exchanged, value_change
 from floodmark.state.manifest_log import ManifestLog
 from floodmark.sync.plan import TablePlan, lake_columns

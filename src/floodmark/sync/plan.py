@@ -22,7 +22,7 @@ from floodmark.mysql.connection import MysqlSession
 from floodmark.mysql.in_flight import read_next_id
 from floodmark.mysql.predicates import window_predicate
 from floodmark.mysql.row_estimates import count_unusable, count_waiting, estimate_rows, has_rows
-from floodmark.mysql.select_list import plan_columns
+from floodmark.mysql.types import plan_columns
 from floodmark.mysql.window_edges import cursor_edges, key_edges, limited_bound, read_numbers
 from floodmark.planning.access_path import choose_route
 from floodmark.planning.bounds import HELD_AFTER, settled_before

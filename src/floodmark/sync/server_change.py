@@ -12,7 +12,7 @@ from floodmark.model.position import Position
 from floodmark.model.table import TableName
 from floodmark.model.watermark import Watermark
 from floodmark.mysql.connection import MysqlSession
-from floodmark.mysql.replication import has_executed, is_of
+from floodmark.mysql.gtids import has_executed, is_of
 from floodmark.mysql.row_estimates import count_window, has_reached
 from floodmark.state.watermark_store import WatermarkStore
 from floodmark.sync.plan import TablePlan

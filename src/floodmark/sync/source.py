@@ -24,6 +24,7 @@ from floodmark.mysql.connection import (
     translated,
 )
 from floodmark.mysql.connection import connect as connect_once
+from floodmark.mysql.gtids import lacks_of_replica, read_gtids, wait_for_gtids
 from floodmark.mysql.in_flight import (
     SnapshotLost,
     begin_snapshot,
@@ -33,7 +34,6 @@ from floodmark.mysql.in_flight import (
     read_clock,
     read_offset,
 )
-from floodmark.mysql.replication import lacks_of_replica, read_gtids, wait_for_gtids
 from floodmark.mysql.servers import read_heartbeat, read_server
 from floodmark.planning.replication import applied_moment, role_of, why_not_primary_of
 from floodmark.tunnels.tunnel import Tunnels

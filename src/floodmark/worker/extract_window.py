@@ -9,13 +9,13 @@ from msgspec import Struct, structs
 from floodmark.errors import ConfigError, FloodmarkError
 from floodmark.model.extraction import Receipt, Window
 from floodmark.worker.conversion import Conversion, UnfitValue
+from floodmark.worker.invalid_dates import Quarantine
 from floodmark.worker.job import ExtractionJob
 from floodmark.worker.lake_writer import open_files
 from floodmark.worker.login import NoLogin
 from floodmark.worker.mysql_reader import TooFarAhead, read_batches
 from floodmark.worker.parquet_writer import ParquetFiles, ParquetLayout
 from floodmark.worker.position_range import Span
-from floodmark.worker.quarantine import Quarantine
 
 
 class Refusal(Struct, frozen=True):

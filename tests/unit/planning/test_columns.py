@@ -7,7 +7,7 @@ from floodmark.model.cursor import Cursor
 from floodmark.model.extraction import ColumnChoices
 from floodmark.model.schema import SourceColumn, SourceTable
 from floodmark.model.table import TableName
-from floodmark.mysql.select_list import plan_columns
+from floodmark.mysql.types import plan_columns
 from floodmark.planning.columns import check_choices
 
 TABLE = SourceTable(

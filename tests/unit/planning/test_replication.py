@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from floodmark.model.server import Channel, Group, Server
-from floodmark.mysql.replication import is_of, owned_gtids
+from floodmark.mysql.gtids import is_of, owned_gtids
 from floodmark.planning.replication import applied_moment, role_of, why_not_primary_of
 
 NOON = datetime(2025, 8, 4, 12, tzinfo=UTC)

@@ -5,7 +5,7 @@ import pytest
 from floodmark.errors import UsageError
 from floodmark.model.schema import SourceColumn, SourceTable
 from floodmark.model.table import TableName
-from floodmark.mysql.select_list import plan_columns, quote_name
+from floodmark.mysql.types import plan_columns, quote_name
 
 
 def table_of(*columns: SourceColumn) -> SourceTable:

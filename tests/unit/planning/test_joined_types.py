@@ -4,7 +4,7 @@ import pytest
 
 from floodmark.model.manifest import Chunk, Column
 from floodmark.model.position import START
-from floodmark.planning.column_types import join, joined_table
+from floodmark.planning.joined_types import join, joined_table
 from floodmark.warehouse.duckdb import DuckdbTarget
 from floodmark.warehouse.postgres.target import PostgresTarget
 from floodmark.warehouse.redshift.target import RedshiftTarget

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from floodmark.model.timestamps import moved, plain
 from floodmark.model.watermark import Watermark
-from floodmark.state.data_files import is_our_name
+from floodmark.state.removable_files import is_our_name
 from floodmark.storage.objects import ObjectInfo
 
 _HIDDEN = ("_", ".")  # temporary and marker files of Spark and Hadoop
