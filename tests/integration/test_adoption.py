@@ -463,7 +463,7 @@ def test_after_a_reset_files_are_adopted_anew(pipeline: New) -> None:
     assert {file["state"] for file in cleaned.value} == {"loaded"}
 
 
-@pytest.mark.follows_hint("to adopt it, raise 'loading: {adopt_mb: …}'")
+@pytest.mark.follows_hint("'loading: {adopt_mb: …}'")
 @pytest.mark.parametrize("as_it_is", [True, False], ids=["as it is", "unpacked"])
 def test_a_file_that_is_too_large_is_named_and_left(pipeline: New, *, as_it_is: bool) -> None:
     it = new(pipeline, settings="loading: {adopt_mb: 1}")
@@ -477,7 +477,7 @@ def test_a_file_that_is_too_large_is_named_and_left(pipeline: New, *, as_it_is: 
     assert ended.code == 1, ended
     assert f"{key} does not fit" in said
     assert ("it has 1 MB, more than 1 MB" if as_it_is else "30,000 rows take") in said
-    assert "to adopt it, raise" in said
+    assert "'loading: {adopt_mb: …}'" in said
     config = Path(it.config)
     config.write_text(config.read_text().replace("adopt_mb: 1", "adopt_mb: 5"))
     assert it.call(*LOAD).code == 0

@@ -165,7 +165,7 @@ def test_a_table_that_is_gone_is_not_begun_anew_in_silence(warehouse: Warehouse)
     load(warehouse, single, batch_bytes=TOGETHER)
     warehouse.query(f'DROP TABLE {{schema}}."{single.target.name}"')
     extract_at(warehouse, single, NOON + HOUR, 2)
-    with pytest.raises(FloodmarkError, match=r"has no table single, .* 3 rows") as caught:
+    with pytest.raises(FloodmarkError, match=r"has no table single, .* 3 loaded rows") as caught:
         load(warehouse, single, batch_bytes=TOGETHER)
     assert "watermark reset -t A:shop.single --load-only" in str(caught.value.hint)
     assert stand(warehouse, single).redshift_state.status == "failed"
