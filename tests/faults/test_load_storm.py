@@ -73,7 +73,7 @@ class Storm:
         what = random.choice(["set", "reset", "reset load", "reset extract", "restore"])
         self.events[what] += 1
         if what == "set":
-            # Only back: whoever sets a position forward wants rows to be left out.
+            # Only back: setting a position forward skips rows on purpose.
             watermark = store.get(table.name)
             assert watermark is not None
             if at := watermark.position.timestamp:

@@ -53,7 +53,7 @@ class World:
     log: list[str] = field(default_factory=list)
 
     def note(self, text: str) -> None:
-        """Remember what was done, for whoever reads the end of it."""
+        """Record an action for the report of a failure."""
         self.log.append(text)
 
     def configure(self) -> None:

@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 FENCE = re.compile(r"^( *)```(\w+)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 SECRETS = ("MYSQL_USER", "MYSQL_PASSWORD", "PG_PASSWORD", "REDSHIFT_PASSWORD", "SPARK_SECRET")
 
-# Run by tests of their own, or by whoever runs the tests.
+# Run by other tests, or by hand.
 ELSEWHERE = re.compile(r"(make|pip)\b|floodmark (demo|init)\b|floodmark .*--every\b")
 
 

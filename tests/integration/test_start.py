@@ -65,7 +65,7 @@ def test_java_is_started_without_scripts_once_it_is_known_how(tmp_path: Path) ->
     assert "tries: 4" in second
     assert "NOP_FallbackServiceProvider" not in second
     assert "NOP_FallbackServiceProvider" in start(tmp_path, LOG=os.devnull)
-    # Whoever has wishes of his own gets what Spark's scripts make of them.
+    # With options of the user, Spark's own scripts run.
     assert BY_SCRIPT in start(tmp_path, '{"spark.test": "1"}')
     (words,) = (tmp_path / "floodmark").glob("*.json")
     words.write_text(json.dumps(["-cp", "/nowhere"]))

@@ -79,7 +79,7 @@ class PrivatePostgres:
                 time.sleep(0.1)
 
     def stop(self) -> None:
-        """Shut the server down, whoever is connected, and remove its cluster."""
+        """Shut the server down, even with open connections, and remove its cluster."""
         if self._server is not None:
             if (pid := self._server.pid) is not None:
                 os.kill(pid, signal.SIGINT)  # SIGTERM would wait for clients to leave

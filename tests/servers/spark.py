@@ -22,7 +22,7 @@ SMALL_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 CONNECT_CLIENT = Path(sys.prefix) / "connect"
 
 
-# Master, workers and whoever sends them tasks know a secret, and encrypt what they say.
+# Master, workers and drivers share a secret, and encrypt their traffic.
 SECURITY = {
     "spark.authenticate": "true",
     "spark.authenticate.secret": token_hex(16),

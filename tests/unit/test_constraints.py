@@ -38,7 +38,7 @@ def test_what_is_hashed_is_all_that_is_needed_as_it_is_pinned() -> None:
     assert len(hashed) == len(re.findall(r"^\S", text, re.M))
     assert hashed.items() <= pinned().items()
     assert needed("floodmark", {"all"}) <= {*hashed, "floodmark"}
-    assert "://" not in text  # whoever installs chooses the registry
+    assert "://" not in text  # the user chooses the registry
 
 
 def needed(name: str, extras: set[str], seen: set[str] | None = None) -> set[str]:

@@ -42,7 +42,7 @@ class Logins:
     def authenticate(self, client: Peer, user: str) -> tuple[str, str] | None:
         """Ask for the password; returns PostgreSQL's login if it was right, and nobody is locked.
 
-        Whoever comes by IAM is PostgreSQL's only user, too.
+        An IAM login is PostgreSQL's only user, too.
         """
         named = user.startswith(("IAM:", "IAMR:"))
         expected = self.temporary.get(user) if named else self._password

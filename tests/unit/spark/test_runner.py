@@ -1,4 +1,4 @@
-"""What Spark says about tasks, and how often it tries them."""
+"""Errors of Spark tasks, and the number of tries."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What Spark forks its workers from: where it takes PySpark from."""
+"""The daemon of Spark's workers: which PySpark it imports."""
 
 from pathlib import Path
 

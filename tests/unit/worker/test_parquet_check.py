@@ -127,7 +127,7 @@ print(rows, pa.default_memory_pool().max_memory())
 
 
 def repeated() -> bytes:
-    """One value, so often that it takes a thousand times more than the file."""
+    """Return a file of one repeated value, a thousand times larger in memory."""
     sink = io.BytesIO()
     table = pa.table({"id": pa.repeat(pa.scalar(7, pa.int32()), ROWS)})
     pq.write_table(table, sink, row_group_size=ROWS)

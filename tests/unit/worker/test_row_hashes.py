@@ -1,4 +1,4 @@
-"""Checksums of rows: whatever the order, but no other rows."""
+"""Checksums of rows: independent of order, different for other rows."""
 # ruff: noqa: DTZ001 - a DATETIME has no zone
 
 from datetime import date, datetime
