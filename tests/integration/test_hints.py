@@ -104,7 +104,7 @@ def test_target_table_that_validate_misses(pipeline: New) -> None:
 @pytest.mark.follows_hint(
     "… floodmark watermark reset -t …", "…, then floodmark watermark set -t … --timestamp '…'"
 )
-@pytest.mark.follows_hint("'floodmark watermark validate' says how to read its rows again")
+@pytest.mark.follows_hint("'floodmark watermark validate' shows how to read its rows again")
 @pytest.mark.follows_hint("'floodmark watermark validate' compares manifests and files")
 @pytest.mark.parametrize("wanted", ["{cursor: update_at}", "{cursor: id}"])
 @pytest.mark.parametrize("harm", ["removed", "cut short"])

@@ -101,7 +101,7 @@ def test_a_cluster_where_others_can_listen_is_refused(tmp_path: Path) -> None:
     assert "FloodmarkError: this cluster runs without spark.authenticate" in ended.stderr
 
 
-@pytest.mark.follows_hint("'spark: {options: …}' takes … and the cluster's")
+@pytest.mark.follows_hint("the cluster's spark.authenticate.secret in 'spark: {options: …}'")
 def test_the_options_that_a_hint_names_are_enough(tmp_path: Path) -> None:
     with pytest.raises(FloodmarkError) as why:
         check_cluster(lambda _: None)
@@ -111,8 +111,8 @@ def test_the_options_that_a_hint_names_are_enough(tmp_path: Path) -> None:
     check_cluster(options.get)
 
 
-@pytest.mark.follows_hint("'spark: {allow_insecure: true}' does without")
-def test_a_hint_names_the_way_to_do_without(
+@pytest.mark.follows_hint("'spark: {allow_insecure: true}' turns this check off")
+def test_a_hint_names_the_setting_that_allows_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """What comes behind the refusal is the connection itself."""
@@ -127,7 +127,7 @@ def test_a_hint_names_the_way_to_do_without(
     monkeypatch.setattr("floodmark.spark.connect_runner.connected_spark", connected)
     with pytest.raises(FloodmarkError) as why, spark_session(remote=remote):
         pass
-    (named,) = re.findall(r"'spark: ([^']*)' does without", str(why.value.hint))
+    (named,) = re.findall(r"'spark: ([^']*)' turns this check off", str(why.value.hint))
     allowed = settings(tmp_path, named).allow_insecure
     with spark_session(remote=remote, allow_insecure=allowed):
         assert reached == [remote]

@@ -79,7 +79,7 @@ def _is_connect(session: Any) -> bool:
 def _host(session: Any) -> str:
     try:
         return str(session.client.host)
-    except Exception:  # noqa: BLE001 - a channel of the caller's own need not tell
+    except Exception:  # noqa: BLE001 - the caller's channel may not show its address
         return "an unknown host"
 
 

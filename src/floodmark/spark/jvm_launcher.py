@@ -67,7 +67,7 @@ class StartingJava:
     def __init__(self, java: str, args: Sequence[str], log: int | None) -> None:
         self._folder = TemporaryDirectory()
         self._info = os.path.join(self._folder.name, "info")
-        self._process = subprocess.Popen(  # noqa: S603 - Java, and what Spark told it
+        self._process = subprocess.Popen(  # noqa: S603 - Java, with Spark's arguments
             [java, *args, _SERVER],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 from floodmark.errors import FloodmarkError
 
 _SECRETS = ("secret", "password", "token", "credential", "accesskey", "access.key")
-_ALLOW = "'spark: {allow_insecure: true}' does without"
+_ALLOW = "'spark: {allow_insecure: true}' turns this check off"
 
 
 def is_secret(option: str) -> bool:
@@ -31,8 +31,8 @@ def check_cluster(option: Callable[[str], str | None]) -> None:
         raise FloodmarkError(
             f"this cluster runs without {' and '.join(lacking)}: passwords and rows would pass"
             " through a network where others can read them",
-            hint=f"'spark: {{options: …}}' takes {missing} and the cluster's"
-            f" spark.authenticate.secret; {_ALLOW}",
+            hint=f"set {missing} and the cluster's spark.authenticate.secret in"
+            f" 'spark: {{options: …}}'; {_ALLOW}",
         )
 
 

@@ -54,5 +54,5 @@ class LakeFiles:
 def _gone(path: str) -> FloodmarkError:
     return FloodmarkError(
         f"data file {path} is missing",
-        hint="'floodmark watermark validate' says how to read its rows again",
+        hint="'floodmark watermark validate' shows how to read its rows again",
     )

@@ -60,10 +60,10 @@ _CONFLICTS = {"40001", "40P01"}
 _REFUSED = ("22", "54")
 _GONE = {"57P01", "57P02", "57P03", "57P05", "25P03"}  # shut down, crashed, starting, idle too long
 _HINTS = {
-    "42501": "grant the user USAGE and CREATE on the schema, and all rights on its tables",
-    "53100": "make room on the server's disk",
+    "42501": "grant the user USAGE and CREATE on the schema, and all privileges on its tables",
+    "53100": "free space on the server's disk",
     "53200": "give the server more memory, or load less at once with 'loading: {batch_mb: …}'",
-    "53300": "let the server take more connections, or use fewer tables at once",
+    "53300": "raise max_connections on the server, or sync fewer tables in parallel",
 }
 # Another session created the same object first.
 _EXISTS = (
