@@ -24,12 +24,12 @@ from floodmark.config.models import (
 )
 from floodmark.config.secret import Secret
 from floodmark.errors import BusyError
+from floodmark.model.lake_layout import data_file_key
 from floodmark.model.position import Position
 from floodmark.model.table import TableName
 from floodmark.state import operator_changes
 from floodmark.state.legacy_files import is_legacy_file
 from floodmark.sync.adopt import Adoption, AdoptionResult, adopt_files
-from floodmark.worker.job import data_file_key
 from pipelines import Ended, Pipeline, ask_once
 from processes import Doom, DoomedObjectStore
 from scenarios import Lake, open_store

@@ -8,7 +8,8 @@ import pytest
 
 from floodmark.config.models import LakeSettings, RedshiftConnection
 from floodmark.errors import FloodmarkError
-from floodmark.model.load import TargetTable, unload_folder
+from floodmark.model.lake_layout import unload_folder
+from floodmark.model.load import TargetTable
 from floodmark.model.manifest import Column
 from floodmark.model.notice import Notice
 from floodmark.warehouse.factory import open_reader

@@ -12,7 +12,7 @@ from floodmark.errors import FloodmarkError, StateError
 from floodmark.model import lake_layout
 from floodmark.model.durations import parse_duration
 from floodmark.model.formatting import counted, size
-from floodmark.model.load import unload_folder
+from floodmark.model.lake_layout import unload_folder
 from floodmark.model.manifest import Chunk
 from floodmark.model.notice import Notice
 from floodmark.model.table import TableName

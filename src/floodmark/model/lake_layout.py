@@ -6,6 +6,7 @@ from datetime import datetime
 
 from floodmark.errors import UsageError
 from floodmark.model.log_state import ManifestId
+from floodmark.model.run import session_day
 from floodmark.model.table import TableName
 
 PRIMARIES = "watermarks/v2/"
@@ -18,9 +19,14 @@ SYSTEM = "watermarks/system.json"
 MANIFESTS = "manifests/"
 DATA = "incremental/"
 QUARANTINE = "quarantine/"
-COPIES = "loads/copies/"
-_NOT_DATA = ("watermarks/", MANIFESTS, QUARANTINE, "loads/")
+LOADS = "loads/"
+COPIES = f"{LOADS}copies/"
+UNLOADS = f"{LOADS}unloads/"  # rows that a target writes to be compared; not needed later
+_NOT_DATA = ("watermarks/", MANIFESTS, QUARANTINE, LOADS)
 
+# Session, sequence, part, attempt and number: what `data_file_key` writes.
+_DATA_FILE = re.compile(r"\d{8}_\d{6}_[^/-]+-(\d+)-\d+-\d+-\d+\.parquet")
+_UNSAFE = re.compile(r"[^A-Za-z0-9_.-]")
 _DAILY = re.compile(r"(.+)_(\d{8})\.json")
 _MANIFEST = re.compile(r"(\d+)/(\d+)\.json")
 _QUARANTINED = re.compile(r"/(\d+)-(\d+)/\d+\.parquet$")
@@ -71,6 +77,23 @@ def folder_of_manifest(key: str) -> str:
     return "/".join([*key.split("/", 3)[:3], ""])
 
 
+def data_file_key(
+    table: TableName, session_id: str, sequence: int, part: int, attempt: int = 0, number: int = 0
+) -> str:
+    """Return the key of a data file in the lake."""
+    day = session_day(session_id)
+    return (
+        f"{DATA}{table.key}/year={day[:4]}/month={day[4:6]}/day={day[6:]}/"
+        f"{session_id}-{sequence:06d}-{part:05d}-{attempt}-{number}.parquet"
+    )
+
+
+def sequence_of_data_file(name: str) -> int | None:
+    """Return the sequence of the manifest that a file was written for; None if it is not ours."""
+    found = _DATA_FILE.fullmatch(name)
+    return int(found[1]) if found else None
+
+
 def data_files(table: TableName) -> str:
     """Return the folder of the table's data files."""
     return f"{DATA}{table.key}/"
@@ -84,6 +107,11 @@ def quarantine_of(table: TableName) -> str:
 def quarantine(table: TableName, load_epoch: int) -> str:
     """Return the folder of the rows that were quarantined in a load epoch."""
     return f"{quarantine_of(table)}{load_epoch:08d}/"
+
+
+def extracted_quarantine(table: TableName, data_file: str) -> str:
+    """Return the key for rows that were set aside while a data file was written."""
+    return f"{quarantine_of(table)}extracted/{data_file.rpartition('/')[2]}"
 
 
 def head_of_quarantine(key: str) -> ManifestId | None:
@@ -147,3 +175,8 @@ def head_of_manifest(key: str, table: TableName) -> ManifestId | None:
     """Return the id of a manifest; None for any other key."""
     found = _MANIFEST.fullmatch(key.removeprefix(manifests(table)))
     return ManifestId(int(found[1]), int(found[2])) if found else None
+
+
+def unload_folder(target_name: str) -> str:
+    """Return the folder for unloads of a target table."""
+    return f"{UNLOADS}{_UNSAFE.sub('_', target_name.lower())}/"

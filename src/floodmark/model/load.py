@@ -1,6 +1,5 @@
 """Loads into a target, and the target's ledger of them."""
 
-import re
 from collections.abc import Iterable
 from datetime import datetime
 
@@ -9,16 +8,6 @@ from msgspec import Struct
 from floodmark.errors import CorruptLog
 from floodmark.model.log_state import Count, ManifestId
 from floodmark.model.manifest import Column
-
-UNLOADS = "loads/unloads/"
-"""Folder in the lake where a target unloads rows for verification; temporary."""
-
-_UNSAFE = re.compile(r"[^A-Za-z0-9_.-]")
-
-
-def unload_folder(target_name: str) -> str:
-    """Return the folder for unloads of a target table."""
-    return f"{UNLOADS}{_UNSAFE.sub('_', target_name.lower())}/"
 
 
 class TargetTable(Struct, frozen=True, kw_only=True):

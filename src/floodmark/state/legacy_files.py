@@ -9,9 +9,9 @@ from datetime import datetime, timedelta
 
 from msgspec import Struct
 
+from floodmark.model.lake_layout import sequence_of_data_file
 from floodmark.model.timestamps import moved, plain
 from floodmark.model.watermark import Watermark
-from floodmark.state.removable_files import is_our_name
 from floodmark.storage.objects import ObjectInfo
 
 _HIDDEN = ("_", ".")  # temporary and marker files of Spark and Hadoop
@@ -77,4 +77,4 @@ def is_legacy_file(key: str) -> bool:
     """Return whether this is a complete, visible Parquet file of another system."""
     *_, name = parts = key.split("/")
     hidden = any(part.startswith(_HIDDEN) for part in parts)
-    return name.endswith(".parquet") and not hidden and not is_our_name(name)
+    return name.endswith(".parquet") and not hidden and sequence_of_data_file(name) is None

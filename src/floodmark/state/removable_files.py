@@ -1,13 +1,12 @@
 """The data files of a table, and whether each may be removed."""
 
-import re
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Literal
 
 from msgspec import Struct
 
-from floodmark.model.load import UNLOADS
+from floodmark.model.lake_layout import UNLOADS, sequence_of_data_file
 from floodmark.model.log_state import ManifestId
 from floodmark.model.manifest import Chunk, Manifest
 from floodmark.model.watermark import Watermark
@@ -18,9 +17,6 @@ Protection = Literal["not loaded", "perhaps being written", "not ours"]
 
 # A paused run may still commit its files as long as its manifest number is free.
 PATIENCE = timedelta(days=1)
-
-# Session, sequence, part, attempt and number, as `worker.job` writes them.
-_OUR_NAME = re.compile(r"\d{8}_\d{6}_[^/-]+-(\d+)-\d+-\d+-\d+\.parquet")
 
 
 class LakeFile(Struct, frozen=True, kw_only=True):
@@ -41,11 +37,6 @@ class LakeFile(Struct, frozen=True, kw_only=True):
     manifest: str | None = None
     rows: int | None = None
     protection: Protection | None = None
-
-
-def is_our_name(name: str) -> bool:
-    """Return whether a file name has the form that our tasks write."""
-    return _OUR_NAME.fullmatch(name) is not None
 
 
 def describe_files(
@@ -107,10 +98,10 @@ def _protection(
         return "not loaded" if state == "pending" else None
     if info.key.startswith(UNLOADS):  # left by a killed verification, or being written by one
         return None if now - info.modified > PATIENCE else "perhaps being written"
-    ours = _OUR_NAME.fullmatch(info.key.rpartition("/")[2])
-    if ours is None:
+    sequence = sequence_of_data_file(info.key.rpartition("/")[2])
+    if sequence is None:
         return "not ours"  # perhaps an older system's file whose rows are still needed
-    taken = watermark is not None and int(ours[1]) <= watermark.head.sequence
+    taken = watermark is not None and sequence <= watermark.head.sequence
     if taken or now - info.modified > PATIENCE:
         return None
     return "perhaps being written"

@@ -283,7 +283,7 @@ def _data_file(
     sequence: int,
     part: int,
 ) -> DataFile:
-    from floodmark.worker.job import data_file_key
+    from floodmark.model.lake_layout import data_file_key
     from floodmark.worker.parquet_check import inspect_file, rewrite
 
     objects = adoption.store.objects

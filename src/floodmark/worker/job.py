@@ -5,7 +5,7 @@ from msgspec import Struct
 from floodmark.config.models import LakeSettings, MysqlConnection
 from floodmark.model.cursor import Cursor
 from floodmark.model.extraction import ColumnPlan, ZeroDates
-from floodmark.model.run import session_day
+from floodmark.model.lake_layout import data_file_key, extracted_quarantine
 from floodmark.model.table import TableName
 
 MEBIBYTE = 1024 * 1024
@@ -24,17 +24,6 @@ def most_ahead_bytes(window_mb: int) -> int:
     Text takes more space than MySQL's own formats, and a row group and upload parts are buffered.
     """
     return 4 * window_mb * MEBIBYTE + 128 * MEBIBYTE
-
-
-def data_file_key(
-    table: TableName, session_id: str, sequence: int, part: int, attempt: int = 0, number: int = 0
-) -> str:
-    """Return the key of a data file in the lake."""
-    day = session_day(session_id)
-    return (
-        f"incremental/{table.key}/year={day[:4]}/month={day[4:6]}/day={day[6:]}/"
-        f"{session_id}-{sequence:06d}-{part:05d}-{attempt}-{number}.parquet"
-    )
 
 
 class ExtractionJob(Struct, frozen=True, kw_only=True):
@@ -79,6 +68,5 @@ class ExtractionJob(Struct, frozen=True, kw_only=True):
         return data_file_key(self.table, self.session_id, self.sequence, part, attempt, number)
 
     def quarantine_key(self, part: int, attempt: int, number: int) -> str:
-        """Return the key of a file of quarantined rows in the lake."""
-        name = self.key(part, attempt, number).rpartition("/")[2]
-        return f"quarantine/{self.table.key}/extracted/{name}"
+        """Return the key of a file of rows that are set aside."""
+        return extracted_quarantine(self.table, self.key(part, attempt, number))

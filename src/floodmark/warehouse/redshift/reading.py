@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from floodmark.config.models import LakeSettings, RetrySettings
 from floodmark.errors import FloodmarkError, StorageError
-from floodmark.model.load import UNLOADS, TargetTable, unload_folder
+from floodmark.model.lake_layout import UNLOADS, unload_folder
+from floodmark.model.load import TargetTable
 from floodmark.model.manifest import Column
 from floodmark.model.notice import Notice
 from floodmark.storage.objects import ObjectStore

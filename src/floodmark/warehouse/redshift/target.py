@@ -18,6 +18,7 @@ from floodmark.config.models import (
 )
 from floodmark.errors import ConfigError, FloodmarkError, StorageError
 from floodmark.model.encryption import Encryption
+from floodmark.model.lake_layout import LOADS
 from floodmark.model.load import LoadBatch, LoadChunk, TargetTable
 from floodmark.model.manifest import Column
 from floodmark.model.notice import Notice
@@ -48,7 +49,6 @@ from floodmark.warehouse.sql_dialect import NEWEST, STAGING, quote
 from floodmark.warehouse.target import SchemaConflict, TargetFacts, Unrepresentable
 from floodmark.warehouse.unsupported_values import UnsupportedValue, may_be_null
 
-_LOADS = "loads/"
 _LONGEST_NAME = 127  # bytes; Redshift truncates longer names
 _NO_SETTINGS = TableSettings()
 _ERRORS_SHOWN = 3
@@ -184,7 +184,7 @@ class RedshiftTarget(LockingTarget, RedshiftTables, RedshiftReading):
         if any(chunk.paths for chunk in chunks):
             name = _UNSAFE.sub("_", batch.table_name)
             files = [pair for c in chunks for pair in zip(c.paths, c.sizes, strict=True)]
-            self._copy(into, f"{_LOADS}{batch.session_id}/{name}/", files)
+            self._copy(into, f"{LOADS}{batch.session_id}/{name}/", files)
 
     def _insert_at_once(self, batch: LoadBatch, chunks: Sequence[LoadChunk]) -> int | None:
         """Copy straight into a table if no row is replaced, which writes rows only once."""
@@ -223,7 +223,7 @@ class RedshiftTarget(LockingTarget, RedshiftTables, RedshiftReading):
         sink = pa.BufferOutputStream()
         pq.write_table(pa.table({"n": [1]}), sink, compression=self._codec)
         data = sink.getvalue().to_pybytes()
-        folder = f"{_LOADS}probe_{secrets.token_hex(8)}/"
+        folder = f"{LOADS}probe_{secrets.token_hex(8)}/"
         file = f"{folder}1.parquet"
         self._objects.put(file, data)
         self._execute("CREATE TEMPORARY TABLE floodmark_probe (n BIGINT)")
