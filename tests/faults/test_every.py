@@ -30,7 +30,7 @@ CURSOR = {"t": "{cursor: [update_at, id]}"}
 
 
 class Running:
-    """A sync that goes on; `rounds` are those that it has told of."""
+    """A sync that goes on; `rounds` are those that it has reported."""
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self.process = process

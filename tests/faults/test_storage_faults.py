@@ -150,7 +150,7 @@ def test_passing_faults_are_unavailable(
     proxy.plan = lambda _: fault
     with pytest.raises(StorageUnavailable, match="s3://storage-faults/"):
         ALL[method](faulty)
-    assert proxy.requests.total() == 1  # whoever wants another try asks for it
+    assert proxy.requests.total() == 1  # the caller decides about another try
 
 
 @pytest.mark.parametrize("method", ["get", "put", "put_if_match", "list_objects"])

@@ -151,10 +151,10 @@ def later() -> datetime:
 
 
 def look_after_the_kill(lake: Lake) -> tuple[object, object]:
-    """What the first reader finds, and what the second finds after the first has mended."""
+    """What the first reader finds, and what the second finds after the first has repaired."""
     looked = open_store(lake.open(), clock=later).get(TABLE, write_back=False)
-    mended = open_store(lake.open(), clock=later).get(TABLE)
-    return facts(looked), facts(mended)
+    repaired = open_store(lake.open(), clock=later).get(TABLE)
+    return facts(looked), facts(repaired)
 
 
 def go_on(lake: Lake) -> None:
@@ -184,15 +184,15 @@ def kill_everywhere(
         lake = copy(step)
         process = processes.start(change_and_die, lake, change, step, moment, within)
         process.join(timeout=30)
-        looked, mended = look_after_the_kill(lake)
+        looked, repaired = look_after_the_kill(lake)
         place = f"killed {moment} step {step}"
         if change == "adopt":
-            # Who looks without mending would adopt what is there, and so sees the new state.
+            # Who looks without repairing would adopt what is there, and so sees the new state.
             assert looked == new, place
-            assert mended == new, place
+            assert repaired == new, place
         else:
             assert looked in (old, new, *stopovers), place
-            assert mended == looked, place
+            assert repaired == looked, place
         seen.add(looked)
         go_on(lake)
         if process.exitcode == 0:

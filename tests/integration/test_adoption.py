@@ -377,7 +377,7 @@ def adopt_beside_others(lake: Lake, source: dict[str, Any], table: TableName, an
 
 
 def with_files(it: Pipeline, folder: str) -> Lake:
-    """A lake of its own with three files, one of which must be written anew."""
+    """A lake of its own with three files, one of which must be written again."""
     lake = Lake(folder=str(it.folder / folder))
     schemas = [SCHEMA, other("update_at", pa.timestamp("ms")), SCHEMA]
     for number, schema in enumerate(schemas):

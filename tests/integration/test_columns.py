@@ -134,7 +134,7 @@ def test_a_column_that_begins_to_be_hashed_is_told_of_once(pipeline: New) -> Non
     said = told("email, secret", 5)
     assert "secret will be hashed" in said
     assert "Email" not in said
-    # What is read anew has nothing in clear.
+    # What is read again has nothing in clear.
     assert it.call("watermark", "reset", "-t", str(it.table()), "--mysql-only", "--force").code == 0
     assert "hashed" not in told("email, secret, card", 6)
 

@@ -192,8 +192,8 @@ def test_rows_with_zero_dates_if_asked_for(pipeline: New) -> None:
         ('{"id":4}', "day", reason, "2024-02-31", "0000-00-00 00:00:00.000", Decimal("4.00")),
     ]
     ask_once(made, "UPDATE t SET day = NULL, update_at = '2025-06-06' WHERE id = 2")
-    mended = made.call("sync", "-p", "main", "--json").table
-    assert (mended["rows"], mended["quarantined_rows"]) == (1, 0)
+    repaired = made.call("sync", "-p", "main", "--json").table
+    assert (repaired["rows"], repaired["quarantined_rows"]) == (1, 0)
     assert loaded_ids(made) == [1, 2, 5]
     saved = made.call("watermark", "history", "-t", name, "--json").value[-1]["id"]
     assert made.call("watermark", "restore", "-t", name, "--from", saved, "--force").code == 0

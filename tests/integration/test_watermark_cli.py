@@ -979,7 +979,7 @@ def test_validate_finds_what_was_tampered_with(floodmark: Floodmark, tampering: 
     land(store, rows=30, name="third")
     floodmark.call("validate")
     good = floodmark.json("get", "-t", "shop.orders")
-    tamper, found, can_be_mended = TAMPERING[tampering]
+    tamper, found, can_be_repaired = TAMPERING[tampering]
     tamper(floodmark.objects)
     before = snapshot(floodmark.objects)
 
@@ -989,14 +989,14 @@ def test_validate_finds_what_was_tampered_with(floodmark: Floodmark, tampering: 
     assert snapshot(floodmark.objects) == before, "looking changes nothing"
     assert floodmark.json("validate", code=5)[0]["differences"]
 
-    if can_be_mended is None:
+    if can_be_repaired is None:
         return  # repair goes back to what the log still has, which is not what was
-    floodmark.call("validate", "-t", "shop.orders", "--repair", code=0 if can_be_mended else 5)
-    if can_be_mended:
+    floodmark.call("validate", "-t", "shop.orders", "--repair", code=0 if can_be_repaired else 5)
+    if can_be_repaired:
         floodmark.call("validate", code=0)
-        mended = floodmark.json("get", "-t", "shop.orders")
-        assert mended["mysql_state"] == good["mysql_state"]
-        assert mended["epoch"] == good["epoch"]
+        repaired = floodmark.json("get", "-t", "shop.orders")
+        assert repaired["mysql_state"] == good["mysql_state"]
+        assert repaired["epoch"] == good["epoch"]
         after = land(open_store(floodmark.objects), rows=1, name="next")
         assert after.mysql_state.total_rows == 61
 

@@ -707,7 +707,7 @@ def test_target_names_keep_tables_apart(load: Load) -> None:
     assert config.target_of(TableName("A2", "x", "y")) == ("W", "y2")
 
 
-MISFITS = [
+INVALID = [
     ("p: {source: B, target: W, tables: {}}", "p.source: no connection named 'B'"),
     ("p: {source: A, target: B, tables: {}}", "p.target: no connection named 'B'"),
     ("p: {source: W, target: W, tables: {}}", "p.source: 'W' is not a mysql connection"),
@@ -718,7 +718,7 @@ MISFITS = [
 ]
 
 
-@pytest.mark.parametrize(("line", "message"), MISFITS)
+@pytest.mark.parametrize(("line", "message"), INVALID)
 def test_names_must_fit_together(refused: Refused, line: str, message: str) -> None:
     assert message in refused(pipelines(line)).message
 

@@ -41,7 +41,7 @@ def test_hosts_that_are_this_machine(host: str) -> None:
     "host",
     [
         *REMOTE,
-        "alias-of-this-machine",  # whoever answers for names could let it be another
+        "alias-of-this-machine",  # a name server could resolve it to another machine
         "127.0.0.1.example.com",
         "localhost.example.com",
         "127.1",
