@@ -335,7 +335,7 @@ def test_a_table_that_cannot_be_compared_leaves_the_others_alone(pipeline: New) 
     in_target(it, "DROP TABLE t")
     found = it.call("watermark", "validate", "--data")
     assert found.code == 5
-    assert f"the rows could not be compared: the target has no table t, though {it.table()}" in (
+    assert f"the rows could not be compared: the target has no table t, but {it.table()}" in (
         " ".join(found.out.split())
     )
     assert "5 rows compared" in found.out
