@@ -168,7 +168,7 @@ def test_pipeline_without_tables(pipeline: New) -> None:
     it = make(pipeline)
     listed = f'    tables:\n      "{it.schema}.t": {{}}\n'
     edit(it, listed, "    tables: {}\n")
-    assert "pipeline 'main' lists no tables" in refused(it, "sync", "-p", "main")
+    assert "pipeline 'main' has no tables" in refused(it, "sync", "-p", "main")
     doctor = it.call("doctor")
     assert doctor.code == 1
     assert "0 tables hint: list tables under 'tables:'" in one_line(doctor)

@@ -249,7 +249,7 @@ def test_connectorx_refuses_the_same(
 
 
 @pytest.mark.enough_on("mariadb")
-@pytest.mark.follows_hint("it is only sent to a server with a verified certificate")
+@pytest.mark.follows_hint("the password is only sent to a verified server")
 @pytest.mark.parametrize("plugin", ["mysql_clear_password", "dialog", "mysql_old_password"])
 @pytest.mark.parametrize("tls", [None, "off"])
 def test_nobody_gets_the_password_by_asking(

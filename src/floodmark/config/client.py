@@ -24,7 +24,7 @@ class _Refusal:
         """Raise instead of sending the password."""
         raise FloodmarkError(
             f"{self._place} asks for the password in clear text, which was not sent",
-            hint="it is only sent to a server with a verified certificate: 'tls: {ca: FILE}'",
+            hint="the password is only sent to a verified server: 'tls: {ca: FILE}'",
         )
 
 

@@ -111,7 +111,7 @@ class PostgresTarget(SqlTarget):
                 raise failure from error
             raise FloodmarkError(
                 f"cannot connect to PostgreSQL at {self._place} as {settings.user}: {reason}",
-                hint="only a server whose certificate is verified may have it: 'tls: {ca: FILE}'"
+                hint="the password is only sent to a verified server: 'tls: {ca: FILE}'"
                 if _CLEARTEXT in reason
                 else "write 'tls: {verify: none}', or better 'tls: {ca: FILE}'"
                 if _PLAIN_REFUSED in reason
