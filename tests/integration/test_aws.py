@@ -167,7 +167,7 @@ def test_a_sync_by_iam(
     AWS_LOGINS.forget()
     checked = synced.call("doctor")
     assert "workgroup floodmark: redshift-serverless:GetCredentials failed" in checked.out
-    assert "allow this AWS identity redshift-serverless:GetCredentials" in checked.out
+    assert "grant redshift-serverless:GetCredentials to this AWS identity" in checked.out
 
 
 def synced_password(server: RedshiftStandIn) -> str:
@@ -220,7 +220,7 @@ def test_a_denied_call_names_the_permission(redshift: RedshiftStandIn, api: Reds
     api.denied.add("GetClusterCredentials")
     with pytest.raises(FloodmarkError, match="AccessDenied") as caught:
         with_login(by_iam(redshift, CLUSTER, user="loads"))
-    assert "allow redshift:GetClusterCredentials to" in str(caught.value.hint)
+    assert "grant redshift:GetClusterCredentials to" in str(caught.value.hint)
 
 
 def test_a_profile_is_used_and_an_sso_login_that_is_over_is_named(
@@ -294,7 +294,7 @@ def test_a_missing_secret_is_named(keep: Callable[[Any], str]) -> None:
     name = keep("x")[:-6] + "absent"
     with pytest.raises(FloodmarkError, match="ResourceNotFound") as caught:
         with_login(MysqlConnection(user="u", secret=name))
-    assert "check the name of the secret" in str(caught.value.hint)
+    assert "check the name and region of the secret" in str(caught.value.hint)
 
 
 def test_a_rotated_secret_is_tried_in_the_next_round(
@@ -365,7 +365,7 @@ def test_doctor_says_that_redshift_cannot_read_another_object_store(
         found = check_target("w", connection, warehouse.lake.open(), lake, utc_now, "")
         return "\n".join(f"{check.finding} {check.hint}" for check in found)
 
-    said = f"Redshift can only read S3 on AWS, and nothing of the lake's {warehouse.lake.endpoint}"
+    said = f"Redshift can only read S3 on AWS, not the lake's {warehouse.lake.endpoint}"
     assert said not in findings()
     # whether COPY fails, or nothing came so far
     for changes in ({"iam_role": ROLE.replace("123", "999")}, {"password": Secret("wrong")}):

@@ -177,10 +177,10 @@ NO_EFFECT = [
     (BY_TIME, "{cursor: [update_at, id]}", ID, "an id alone is not a position", "add --timestamp"),
     (BY_TIME, "{cursor: update_at}", ID, "an id alone is not a position", "add --timestamp"),
     (BY_TIME, "{}", ID, "an id alone is not a position", "add --timestamp"),
-    (BY_CODE, "{}", BOTH, "code is char(5), not an integer", "leave out --id"),
-    (KEYLESS, "{cursor: update_at}", BOTH, "(update_at) has no id", "leave out --id"),
-    (WHOLE, "{}", ID, "is read whole each time", "set a 'cursor'"),
-    (BY_TIME, "{cursor: none}", TIME, "is read whole each time", "set a 'cursor'"),
+    (BY_CODE, "{}", BOTH, "code is char(5), not an integer", "remove --id"),
+    (KEYLESS, "{cursor: update_at}", BOTH, "(update_at) has no id", "remove --id"),
+    (WHOLE, "{}", ID, "the whole table is read every time", "set a 'cursor'"),
+    (BY_TIME, "{cursor: none}", TIME, "the whole table is read every time", "set a 'cursor'"),
 ]
 
 

@@ -224,7 +224,7 @@ def test_no_secret_in_process_list_or_output(
 def test_wrong_key(connection: MysqlConnection, tmp_path: Path) -> None:
     error = refusal(through(connection, key=str(make_key(tmp_path / "other"))))
     assert isinstance(error, ConfigError)
-    assert "refuses user" in error.message
+    assert "rejected user" in error.message
     assert "Permission denied (publickey)" in error.message
     assert error.hint
     assert "authorized_keys" in error.hint
@@ -286,7 +286,7 @@ def test_sshd_not_running(connection: MysqlConnection) -> None:
     error = refusal(through(connection, port=free_ports(1)[0]))
     assert "does not answer" in error.message
     assert "Connection refused" in error.message
-    assert error.hint == "check 'host' and 'port' of the tunnel, and that the server runs"
+    assert error.hint == "check 'host' and 'port' of the tunnel, and that the server is running"
 
 
 def test_host_that_does_not_exist(connection: MysqlConnection) -> None:

@@ -82,7 +82,7 @@ def _translated(action: str, what: str, profile: str | None) -> Iterator[None]:
 
 def _hint(code: str, action: str, what: str) -> str | None:
     if code in _DENIED:
-        return f"allow this AWS identity {action}: {_GUIDE}"
+        return f"grant {action} to this AWS identity: {_GUIDE}"
     if code in _NOT_FOUND:
         return f"check the name and region of the {what.partition(' ')[0]}"
     if code in _UNKNOWN_KEY:
