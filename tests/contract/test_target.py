@@ -290,7 +290,7 @@ def test_another_number_of_rows_than_the_manifest_names_is_refused(
     orders: Loads, named: int
 ) -> None:
     orders.load(orders.chunk([order(1)]))
-    with pytest.raises(FloodmarkError, match=f"name {named} rows, but 2 were found"):
+    with pytest.raises(FloodmarkError, match=f"list {named} rows, but 2 were found"):
         orders.load(orders.chunk([order(1, 9), order(2)], rows=named))
     assert orders.rows() == [order(1)]
     assert ledger(orders) == {ManifestId(1, 1): 1}

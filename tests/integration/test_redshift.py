@@ -493,7 +493,7 @@ def test_json_becomes_super_if_asked_for(redshift: RedshiftStandIn, people: Load
     ]  # fmt: skip
     with target(people.warehouse, TableSettings()) as opened, pytest.raises(SchemaConflict) as no:
         opened.prepare(table)
-    assert "SUPER in the target, and VARCHAR(65535)" in no.value.message
+    assert "SUPER in the target, but VARCHAR(65535)" in no.value.message
 
 
 @pytest.mark.parametrize(
