@@ -14,7 +14,7 @@ import pytest
 from msgspec import structs
 
 from floodmark.config.models import DuckdbConnection, PostgresConnection, RedshiftConnection
-from floodmark.errors import CorruptLog, FloodmarkError
+from floodmark.errors import CorruptLog, FloodmarkError, LeaseLost
 from floodmark.model.load import TargetTable
 from floodmark.model.log_state import ManifestId
 from floodmark.model.manifest import Column
@@ -789,6 +789,30 @@ def test_a_repeated_load_sets_nothing_aside_again(days: Loads) -> None:
     assert (ledger(days), quarantined(days)) == ({ManifestId(1, 1): 1}, {ManifestId(1, 1): 1})
     assert days.load_what_fits(chunk, load_epoch=2) == 1
     assert days.rows() == [day(1)]
+
+
+def test_a_late_reload_replaces_nothing(warehouse: Warehouse) -> None:
+    loads = Loads(warehouse, ORDERS)
+    first, second = loads.chunk([order(1, 1)]), loads.chunk([order(1, 2), order(2, 2)])
+    assert loads.load(second, reload=True) == 2
+    assert loads.load(first, reload=True) == 0
+    assert loads.rows() == [order(1, 2), order(2, 2)]
+    assert ledger(loads) == {first.head: 1, second.head: 2}
+
+
+def test_a_load_that_was_overtaken_by_a_reset_loads_nothing(warehouse: Warehouse) -> None:
+    loads = Loads(warehouse, EVENTS)
+    event = {"note": "n", "update_at": order(1, 1)["update_at"]}
+    first, second = loads.chunk([event]), loads.chunk([event])
+    loads.load(first)
+    # Another run resets and loads everything again while this one waits for its turn.
+    assert loads.load(first, second, load_epoch=2) == 2
+    with pytest.raises(LeaseLost, match="loaded the table again after a reset"):
+        loads.load(second, known_epochs=(1,))
+    assert loads.rows() == [event, event]
+    # A restore goes back to the earlier epoch, and knows of the later one.
+    assert loads.load(first, known_epochs=(2,)) == 1
+    assert loads.rows() == [event]
 
 
 @pytest.mark.parametrize("reload", [False, True])

@@ -60,7 +60,8 @@ class LoadBatch(Struct, frozen=True, kw_only=True):
     `keep_existing_rows` keeps all target rows: the load epoch began with a loss in the lake, not
     with a reset. `wins` replaces target rows whatever their version: an operator moved the
     position, or the version column has another type. `fills` are the values that existing rows get
-    in columns that are new with this batch.
+    in columns that are new with this batch. `known_epochs` are the load epochs that the ledger had
+    when the load began: another one since then means that another run has taken over.
     """
 
     table_name: str
@@ -73,6 +74,7 @@ class LoadBatch(Struct, frozen=True, kw_only=True):
     keep_existing_rows: bool = False
     wins: bool = False
     fills: dict[str, str | None] = {}
+    known_epochs: tuple[int, ...] | None = None
 
 
 class LedgerEntry(Struct, frozen=True, kw_only=True):

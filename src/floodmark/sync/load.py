@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
-from floodmark.errors import ExitCode, FloodmarkError, WrongClock
+from floodmark.errors import ExitCode, FloodmarkError, LeaseLost, WrongClock
 from floodmark.model import lake_layout
 from floodmark.model.load import LedgerEntry, LoadBatch, loaded_rows, quarantined_rows
 from floodmark.model.log_state import ManifestId
@@ -243,6 +243,7 @@ class _TableLoad:
         self._load_epoch = watermark.redshift_state.load_epoch
         self._began = time.monotonic()
         self._ledger: dict[ManifestId, LedgerEntry]
+        self._known_epochs: tuple[int, ...]
         self._selection: _Selection
         self._rows = 0
 
@@ -265,7 +266,9 @@ class _TableLoad:
 
     def _read_ledger(self) -> None:
         name, epoch = str(self._table), self._load_epoch
+        self._known_epochs = self._target.load_epochs(name)
         self._ledger = {entry.head: entry for entry in self._target.ledger(name, epoch)}
+        self._lease.check()
         check_lake(name, self._behind, self._ledger, self._watermark.loaded_head)
         self._target.check_owner(name, epoch, self._loading.target_name)
 
@@ -367,7 +370,10 @@ class _TableLoad:
             fills=fills_of(selection.manifests, selection.left_out),
         ):
             yield structs.replace(
-                batch, keep_existing_rows=kept, wins=batch.chunks[0].head in winning
+                batch,
+                keep_existing_rows=kept,
+                wins=batch.chunks[0].head in winning,
+                known_epochs=self._known_epochs,
             )
 
     def _save_progress(self, last: ManifestId | None) -> list[LedgerEntry]:
@@ -379,9 +385,10 @@ class _TableLoad:
         done = [m for m in self._selection.manifests if last is None or m.head <= last]
         through = max(loaded_through(done, skipped, start), start)
         now = store.now()
-        store.update(
-            self._table,
-            lambda current: loaded(
+
+        def record(current: Watermark) -> Watermark:
+            self._refuse_overtaken(current)
+            return loaded(
                 current,
                 through=through,
                 total_rows=loaded_rows(entries),
@@ -390,9 +397,19 @@ class _TableLoad:
                 now=now,
                 complete=not skipped,
                 target=self._loading.place,
-            ),
-        )
+            )
+
+        self._lease.check()
+        store.update(self._table, record)
         return entries
+
+    def _refuse_overtaken(self, current: Watermark) -> None:
+        """Raise LeaseLost if an operator reset or restored the load while this run loaded."""
+        if current.redshift_state.load_epoch != self._load_epoch:
+            raise LeaseLost(
+                f"{self._table}: the load was reset or restored while this run loaded",
+                hint="run the command again",
+            )
 
     def _result(self, changes: list[str], entries: list[LedgerEntry]) -> LoadResult:
         left_out = self._selection.left_out

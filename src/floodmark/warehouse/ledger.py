@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from itertools import count
 from typing import final
 
-from floodmark.errors import FloodmarkError
+from floodmark.errors import FloodmarkError, LeaseLost
 from floodmark.model.load import (
     LedgerEntry,
     LoadBatch,
@@ -74,6 +74,17 @@ class LedgerTable(SqlBackend):
             )
             for row in rows
         ]
+
+    @final
+    def load_epochs(self, table_name: str) -> tuple[int, ...]:
+        """Read the load epochs that the ledger has of a table."""
+        if not self._columns_of(LEDGER):
+            return ()
+        rows = self._look(
+            f"SELECT DISTINCT load_epoch FROM {self._name(LEDGER)} WHERE table_name = $1",  # noqa: S608
+            (table_name,),
+        )
+        return tuple(int(row[0]) for row in rows)
 
     @final
     def check_owner(self, table_name: str, load_epoch: int, name: str) -> None:
@@ -219,6 +230,20 @@ class LedgerTable(SqlBackend):
             self._execute(
                 f"UPDATE {ledger} SET target_table = $2 WHERE {entries}",  # noqa: S608
                 (batch.table_name, self._ledger_name(batch.table.name)),
+            )
+
+    def _refuse_overtaken(self, batch: LoadBatch) -> None:
+        """Raise LeaseLost if another run began another load epoch while this load waited.
+
+        By now the table holds what that run loaded after a reset or restore.
+        """
+        if batch.known_epochs is None:
+            return
+        if set(self.load_epochs(batch.table_name)) - {*batch.known_epochs, batch.load_epoch}:
+            raise LeaseLost(
+                f"{batch.table_name}: another run has loaded the table again after a reset or"
+                " restore; nothing was loaded",
+                hint="run the command again",
             )
 
     def _begins_again(self, batch: LoadBatch) -> bool:

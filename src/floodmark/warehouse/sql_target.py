@@ -213,17 +213,18 @@ class SqlTarget(LedgerTable, ConvertingBackend):
             with self._reporting_lock_wait(batch):
                 self._lock_table(batch)
             self.check_owner(batch.table_name, batch.load_epoch, batch.table.name)
+            self._refuse_overtaken(batch)
             known = self._in_ledger(batch)
             chunks = unknown(batch, known)
             rows = sum(chunk.fitting_rows for chunk in chunks)
             if chunks:
                 late = max(known, default=chunks[-1].head) > chunks[-1].head
-                keep_newer_target_rows = batch.keep_newer_target_rows or late
-                self._load(
-                    structs.replace(batch, keep_newer_target_rows=keep_newer_target_rows),
-                    chunks,
-                    rows,
-                )
+                if batch.reload and late:  # a later reload has replaced these rows already
+                    self._note_loaded(batch, chunks)
+                    rows = 0
+                else:
+                    keep = batch.keep_newer_target_rows or late
+                    self._load(structs.replace(batch, keep_newer_target_rows=keep), chunks, rows)
             self._commit()
         except BaseException:
             self._rollback()
@@ -262,6 +263,11 @@ class SqlTarget(LedgerTable, ConvertingBackend):
             batch = structs.replace(batch, table=self._fit_staging(table, found_columns))
             self._refuse_open_keys(batch.table)
             self._insert_staged(batch, found_columns, rows)
+        self._note_loaded(batch, chunks, again=again)
+
+    def _note_loaded(
+        self, batch: LoadBatch, chunks: Sequence[LoadChunk], *, again: bool = False
+    ) -> None:
         with self._reporting_lock_wait(batch):
             self._lock_entries(batch)
         self._note(batch, chunks, again=again)

@@ -66,6 +66,10 @@ class Target(ABC):
     """Receives notices."""
 
     @abstractmethod
+    def load_epochs(self, table_name: str) -> tuple[int, ...]:
+        """Read the load epochs that the ledger has of a table."""
+
+    @abstractmethod
     def ledger(self, table_name: str, load_epoch: int) -> list[LedgerEntry]:
         """Return the loaded manifests of a source table; none if there is no ledger yet."""
 
