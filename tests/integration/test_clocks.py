@@ -180,7 +180,7 @@ def test_a_machine_whose_clock_is_wrong_commits_nothing(
 
 
 @enough
-@pytest.mark.follows_hint("if it is right, the writer's was wrong: 'floodmark watermark …")
+@pytest.mark.follows_hint("the writing machine had a wrong clock: 'floodmark watermark …")
 @pytest.mark.parametrize("first", [True, False])
 @pytest.mark.parametrize("stages", [[], ["--backup-only"]])
 def test_a_state_that_a_wrong_clock_wrote_is_left_by_the_hint(

@@ -200,8 +200,8 @@ class WatermarkReader:
             f"manifest {last.head} of {table} was written at {stamped(last.created_at)}, at"
             f" position {position}, which is in the future: this machine's clock is at"
             f" {stamped(now.replace(microsecond=0))}",
-            hint="if this clock is wrong, set it (NTP); if it is right, the writer's was wrong:"
-            f" 'floodmark watermark {self._way_out(table, now)}",
+            hint="if this clock is wrong, set it (NTP); if it is right, the writing machine had a"
+            f" wrong clock: 'floodmark watermark {self._way_out(table, now)}",
         )
 
     def _way_out(self, table: TableName, now: datetime) -> str:
