@@ -93,7 +93,7 @@ def test_a_lake_in_s3(pipeline: Callable[..., Pipeline], server: PrivateMariaDB,
     it = pipeline({"t": "{cursor: id}"}, lake=kind)
     server.execute(TABLE.format(it.schema))
     lake = [check["finding"] for check in examine(it) if check["subject"] == "lake"]
-    assert "honours conditional writes" in lake[0]
+    assert "honors conditional writes" in lake[0]
     assert lake[1:] == ["its clock agrees with this machine's"]
 
 
