@@ -377,9 +377,3 @@ def test_temporary_folder_may_be_removed(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / ".tmp")
     store.put("a/b", b"y")
     assert store.get("a/b").data == b"y"
-
-
-def test_name_too_long_for_a_file(tmp_path: Path) -> None:
-    store = LocalObjectStore(str(tmp_path))
-    with pytest.raises(StorageError, match="File name too long"):
-        store.put("a" * 300, b"")

@@ -117,7 +117,7 @@ DAYS = timedelta(days=3)
 @contextmanager
 def clock_ahead(by: timedelta) -> Iterator[None]:
     """Let the program believe that it is later."""
-    with patch("floodmark.cli.app.utc_now", lambda: utc_now() + by):
+    with patch("floodmark.api.context.utc_now", lambda: utc_now() + by):
         yield
 
 

@@ -54,6 +54,12 @@ class FastStart:
         except OSError:
             return None
 
+    def remove_folder_with_jvm(self, gateway: "JavaGateway") -> None:
+        """Have the JVM remove the folder of sockets when it exits: we may be killed first."""
+        with suppress(Exception):  # a class that is not there: the folder stays behind after a kill
+            hooks = gateway.jvm.org.apache.spark.util.ShutdownHookManager
+            hooks.registerShutdownDeleteDir(gateway.jvm.java.io.File(self._folder))
+
     def jvm_args(self, gateway: "JavaGateway") -> list[str]:
         """Arguments of a running JVM that the next start can use; empty if they are known."""
         if not self._plain or self._archive is None or self._archive.jvm_args:
@@ -87,15 +93,6 @@ def fast_start(java: str, environment: Mapping[str, str], *, plain: bool) -> Ite
     """
     with TemporaryDirectory(prefix="floodmark-", ignore_cleanup_errors=True) as folder:
         yield FastStart(java, environment, folder, plain=plain)
-
-
-def remove_with_jvm(gateway: "JavaGateway", settings: Mapping[str, str]) -> None:
-    """Have the JVM remove the folder of sockets when it exits: we may be killed first."""
-    folder = settings.get("spark.python.unix.domain.socket.dir")
-    with suppress(Exception):  # the class is missing: a kill leaves the folder behind
-        if folder:
-            hooks = gateway.jvm.org.apache.spark.util.ShutdownHookManager
-            hooks.registerShutdownDeleteDir(gateway.jvm.java.io.File(folder))
 
 
 def _archive(java: str, environment: Mapping[str, str]) -> ClassArchive | None:

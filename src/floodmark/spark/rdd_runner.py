@@ -17,7 +17,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 
-from floodmark.spark.fast_start import FastStart, remove_with_jvm
+from floodmark.spark.fast_start import FastStart
 from floodmark.spark.jvm_launcher import StartingJava
 from floodmark.spark.runner import Progress, SparkFailure, cannot_start, task_error, tries_of
 from floodmark.spark.security import is_secret
@@ -51,7 +51,8 @@ def classic_spark(
         raise cannot_start(reason(error)) from error
     except (Py4JError, PySparkException, OSError) as error:
         raise cannot_start(str(error).strip() or type(error).__name__) from error
-    remove_with_jvm(gateway, settings)
+    if start:
+        start.remove_folder_with_jvm(gateway)
     with suppress(AttributeError):
         # It would log a traceback when the JVM dies, which is reported as an error anyway.
         context._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]  # noqa: SLF001
