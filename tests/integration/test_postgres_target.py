@@ -150,7 +150,7 @@ def test_the_key_is_declared_and_a_change_of_it_refused(loads: Loads) -> None:
     with loads.warehouse.open() as target:
         assert target._key_of("t") == ("id",)
         changed = structs.replace(TABLE, primary_key=("id", "note"))
-        with pytest.raises(SchemaConflict, match=r"primary key of t is \(id\) .* \(id, note\) by"):
+        with pytest.raises(SchemaConflict, match=r"primary key of t is \(id\) .* \(id, note\) in"):
             target.prepare(changed)
         with pytest.raises(SchemaConflict, match=r"primary key of t is \(id\) .* nothing in"):
             target.prepare(structs.replace(TABLE, primary_key=()))
