@@ -49,7 +49,7 @@ def follow_hint(it: Pipeline) -> None:
     ended = it.sync("--json")
     assert (ended.code, ended.table["rows"]) == (1, 0)
     assert "rows stamped in between would be missed" in ended.table["error"]
-    command = shlex.split(ended.table["hint"].partition("'floodmark ")[2].partition("' goes")[0])
+    command = shlex.split(ended.table["hint"].partition("'floodmark ")[2].partition("' moves")[0])
     assert it.call(*command).code == 0
 
 

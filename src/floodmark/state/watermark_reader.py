@@ -198,7 +198,7 @@ class WatermarkReader:
         position = last.standing.mysql_state.position
         raise FutureState(
             f"manifest {last.head} of {table} was written at {stamped(last.created_at)}, at"
-            f" position {position}, which is in the future: this machine's clock is at"
+            f" position {position}, which is in the future: this machine's clock says"
             f" {stamped(now.replace(microsecond=0))}",
             hint="if this clock is wrong, set it (NTP); if it is right, the writing machine had a"
             f" wrong clock: 'floodmark watermark {self._way_out(table, now)}",
