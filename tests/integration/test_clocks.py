@@ -198,7 +198,7 @@ def test_a_state_that_a_wrong_clock_wrote_is_left_by_the_hint(
         assert ended.code == 1
         assert state(it) == before
         said = ended.out + ended.err
-        assert "which is in the future: this machine's clock is at" in said
+        assert "which is in the future: this machine's clock says" in said
     assert "which is in the future" in it.call("watermark", "list", "--json").out
     follow(it, said)
     insert(it)
