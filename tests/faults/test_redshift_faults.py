@@ -1,6 +1,8 @@
 """Redshift goes away in the middle of a load, or has something in between: exactly once anyway."""
 
+import gc
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -8,6 +10,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from floodmark.config.logins import LOGINS
 from floodmark.config.models import RedshiftConnection
 from floodmark.errors import FloodmarkError
 from floodmark.model.load import TargetTable
@@ -205,6 +208,33 @@ def test_who_waits_for_long_is_asked_about_and_left_alone(
             holder._rollback()
             assert loading.result() == 1
     assert "its sessions cannot be read" in notices[0].message
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # of the driver that is refused
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_refused_login_of_the_watchdog_does_not_stop_others(
+    redshift: RedshiftStandIn, loads: Loads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    LOGINS.forget()
+    refused = threading.Event()
+    chunk = loads.chunk([row(3)])
+    with loads.warehouse.open() as holder, loads.warehouse.open() as target:
+        assert isinstance(target, RedshiftTarget)
+        target.quiet_seconds, target.report = 0.1, lambda _: refused.set()
+        holder._begin()
+        holder._execute(f"LOCK TABLE {holder._name(lock_name(loads.table.name))}")
+        tried = redshift.logins.tried
+        with ThreadPoolExecutor(1) as pool, monkeypatch.context() as patched:
+            patched.setattr(redshift.logins, "password", "another")
+            loading = pool.submit(target.load, loads.batch(chunk))
+            assert refused.wait(30)
+            time.sleep(0.3)  # further attempts could lock the user
+            assert redshift.logins.tried == tried + 1
+            patched.undo()
+            holder._rollback()
+            assert loading.result() == 1
+    assert loads.rows() == [row(1), row(2), row(3)]
+    gc.collect()  # while warnings of sockets that drivers left behind are ignored
 
 
 def test_another_error_is_not_tried_again(redshift: RedshiftStandIn, loads: Loads) -> None:

@@ -2,6 +2,7 @@
 
 import gc
 import json
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -28,7 +29,8 @@ from floodmark.config.secret import Secret
 from floodmark.errors import FloodmarkError
 from floodmark.model.timestamps import utc_now
 from floodmark.tunnels.tunnel import open_tunnel
-from floodmark.warehouse.redshift.session import RedshiftSession
+from floodmark.warehouse.redshift import locks
+from floodmark.warehouse.redshift.session import RedshiftSession, open_session
 from pipelines import Pipeline, ask_once, use_redshift
 from scenarios import new_lake, use_test_keys
 from servers import REGION
@@ -36,6 +38,7 @@ from servers.ministack import Ministack
 from servers.postgres import PrivatePostgres
 from servers.redshift import ROLE, RedshiftStandIn
 from servers.redshift.aws_api import RedshiftApi
+from servers.redshift.faults import Execution
 from warehouses import Warehouse, new_redshift
 
 pytestmark = [
@@ -168,6 +171,79 @@ def test_a_sync_by_iam(
     checked = synced.call("doctor")
     assert "workgroup floodmark: redshift-serverless:GetCredentials failed" in checked.out
     assert "grant redshift-serverless:GetCredentials to this AWS identity" in checked.out
+
+
+@pytest.mark.parametrize("how", ["iam", "cached", "secret"])
+def test_a_load_that_outlasts_its_password_commits(
+    redshift: RedshiftStandIn,
+    api: RedshiftApi,
+    keep: Callable[[Any], str],
+    pipeline: Callable[..., Pipeline],
+    monkeypatch: pytest.MonkeyPatch,
+    how: str,
+) -> None:
+    """The password ends during a COPY. Its load and the tables after it use a new one."""
+    synced = pipeline(dict.fromkeys("abc", "{cursor: id}"), lake="ministack")
+    for table in "abc":
+        ask_once(synced, f"CREATE TABLE {table} (id INT PRIMARY KEY) AS SELECT 1 AS id")
+    use_redshift(synced, redshift, schema=f"outlasts_{how}")
+    user, password = redshift.connection().user, synced_password(redshift)
+    secret = keep({"username": user, "password": password})
+    client = boto3.client("secretsmanager", region_name=REGION)
+    login = '"iam": {"workgroup": "floodmark", "region": "us-east-1"}'
+    if how == "secret":
+        login = f'"secret": "{secret}"'
+    config = Path(synced.config)
+    text = config.read_text().replace(f'"user": "{user}", "password": "{password}"', login)
+    assert login in text
+    config.write_text(text)
+    monkeypatch.setattr(locks, "_FRESH_SECONDS", 0.0)  # as if the COPY had taken a minute
+    monkeypatch.setattr(redshift.logins, "password", password)  # restores it
+    copies: list[Execution] = []
+
+    def end_password(execution: Execution) -> None:
+        if execution.kind != "COPY":
+            return
+        copies.append(execution)
+        if len(copies) > 1:
+            return
+        redshift.logins.temporary.clear()
+        if how == "iam":
+            later = time.monotonic() + 3600
+            monkeypatch.setattr(AWS_LOGINS, "_clock", lambda: later)
+        elif how == "secret":
+            redshift.logins.password = "rotated"
+            value = json.dumps({"username": user, "password": "rotated"})
+            client.put_secret_value(SecretId=secret, SecretString=value)
+
+    redshift.plan = end_password
+    ended = synced.call("sync", "-p", "main", "--json", "--strategy", "sequential")
+    redshift.forget()
+    assert ended.code == 0, ended
+    assert [table["loaded_rows"] for table in ended.value["tables"]] == [1, 1, 1]
+    assert len(copies) == 3
+    assert len(api.asked) == (0 if how == "secret" else 2)
+
+
+def test_a_user_whom_redshift_does_not_know_is_tried_once(
+    redshift: RedshiftStandIn, api: RedshiftApi
+) -> None:
+    """Each temporary password is new, but it is the user who is refused."""
+    configured = by_iam(redshift, CLUSTER)
+
+    def log_in() -> RedshiftConnection:
+        login = with_login(configured)
+        redshift.logins.temporary.clear()
+        return login
+
+    for _ in range(3):
+        with pytest.raises(FloodmarkError, match="password authentication failed"):
+            open_session(log_in)
+    LOGINS.begin_run()
+    with pytest.raises(FloodmarkError, match="the next attempt is not before"):
+        open_session(log_in)
+    assert len(api.asked) > 1
+    assert redshift.logins.tried == 1
 
 
 def synced_password(server: RedshiftStandIn) -> str:

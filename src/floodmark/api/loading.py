@@ -36,7 +36,12 @@ def loading_of(
         with (
             tunnels.through(target) as reached,
             open_target(
-                reached, run.store.objects, run.config.lake, settings, spread=spread
+                reached,
+                run.store.objects,
+                run.config.lake,
+                settings,
+                spread=spread,
+                configured=target,
             ) as warehouse,
         ):
             warehouse.report = run.report

@@ -48,9 +48,15 @@ class AwsLogins:
         self._known: dict[Connection, tuple[Login, float]] = {}
 
     def forget(self) -> None:
-        """Clear the cache: a server rejected a login, and the password may have changed."""
+        """Clear the cache."""
         with self._lock:
             self._known.clear()
+
+    def forget_rejected(self, password: Secret | None) -> None:
+        """Forget a password that a server rejected: it may have expired or changed."""
+        with self._lock:
+            known = self._known.items()
+            self._known = {key: kept for key, kept in known if kept[0].password != password}
 
     def of(self, connection: Connection, fetch: Callable[[], Login]) -> Login:
         """Return the cached login of a connection, or fetch it."""
@@ -82,6 +88,14 @@ def with_login(connection: AnyConnection, logins: AwsLogins = AWS_LOGINS) -> Any
     else:
         return connection
     return structs.replace(connection, user=login.user, password=login.password)
+
+
+def with_current_login(
+    reached: RedshiftConnection, configured: RedshiftConnection
+) -> RedshiftConnection:
+    """Return `reached`, the local end of `configured`, with a login that is valid now."""
+    login = with_login(configured)
+    return structs.replace(reached, user=login.user, password=login.password)
 
 
 def check_login(path: str, connection: Connection) -> None:

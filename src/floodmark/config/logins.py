@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 from threading import Lock
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from floodmark.config.aws_login import AWS_LOGINS
 from floodmark.config.models import MysqlConnection, PostgresConnection, RedshiftConnection
@@ -57,22 +57,29 @@ class Logins:
         self._run += 1
 
     @contextmanager
-    def once(self, server: Server, is_refusal: Callable[[Exception], bool]) -> Iterator[None]:
-        """Log in within this; raise the earlier error if the server rejected the same login."""
-        key = _key(server)
+    def once(
+        self, server: Server, is_refusal: Callable[[Exception], bool], *, note: bool = True
+    ) -> Iterator[None]:
+        """Log in within this; raise the earlier error if the server rejected the same login.
+
+        With `note=False`, a rejection here does not keep others from trying.
+        """
+        key, user = _key(server), _key_of_user(server)
         with self._lock:
             gate = self._gates[key]
         if key in self._accepted:
-            with self._noted(key, is_refusal):
+            with self._noted(server, is_refusal, key if note else None):
                 yield
             return
         with gate:
-            if key in self._refused:
-                self._refuse_again(server, self._refused[key])
-            with self._noted(key, is_refusal):
+            for known in (key, user):
+                if known in self._refused:
+                    self._refuse_again(server, self._refused[known])
+            with self._noted(server, is_refusal, user if note else None):
                 yield
             self._accepted.add(key)
-            self._refused.pop(key, None)
+            for known in (key, user):
+                self._refused.pop(known, None)
 
     def _refuse_again(self, server: Server, refusal: Refusal) -> None:
         """Raise unless the pause has passed."""
@@ -89,18 +96,22 @@ class Logins:
             )
 
     @contextmanager
-    def _noted(self, key: bytes, is_refusal: Callable[[Exception], bool]) -> Iterator[None]:
+    def _noted(
+        self, server: Server, is_refusal: Callable[[Exception], bool], key: bytes | None
+    ) -> Iterator[None]:
+        """Note a rejection under a key, if there is one."""
         try:
             yield
         except Exception as error:
             if is_refusal(error):
+                AWS_LOGINS.forget_rejected(server.password)
+            if is_refusal(error) and key is not None:
                 at, before = self._clock().replace(microsecond=0), self._refused.get(key)
                 pause = min((before.again - before.at) * 6, LONGEST_PAUSE) if before else None
                 # The error itself would keep the driver's connection open.
                 kept = type(error)(*error.args)
                 self._refused[key] = Refusal(kept, self._run, at, at + (pause or FIRST_PAUSE))
                 self._accepted.discard(key)
-                AWS_LOGINS.forget()
             raise
 
 
@@ -109,7 +120,15 @@ LOGINS = Logins()
 
 def _key(server: Server) -> bytes:
     password = server.password.reveal() if server.password else ""
-    if isinstance(server, RedshiftConnection) and server.iam:
-        password = ""  # it is different every time
     parts = (type(server).__name__, server.host, server.port, server.user, password)
     return hashlib.sha256(repr(parts).encode()).digest()
+
+
+def _key_of_user(server: Server) -> bytes:
+    """Return the key of logins that are rejected at once, not after they expired.
+
+    With IAM, every password is new, and the server rejects the user.
+    """
+    if isinstance(server, RedshiftConnection) and server.iam:
+        server = structs.replace(server, password=None)
+    return _key(server)

@@ -35,11 +35,13 @@ def open_target(
     *,
     read_only: bool = False,
     spread: ParallelRun | None = None,
+    configured: Connection | None = None,
 ) -> Target:
     """Open a target for a table, and import only the driver that it needs.
 
     With `read_only`, take no lock that would block other readers. With `spread`, run parts of large
-    loads on workers.
+    loads on workers. `configured` is the connection as configured, to fetch a password from AWS
+    again.
     """
     require_driver(connection)
     local_root = None if lake.is_s3 else lake.url
@@ -60,7 +62,8 @@ def open_target(
     if isinstance(connection, RedshiftConnection):
         from floodmark.warehouse.redshift.target import RedshiftTarget
 
-        return RedshiftTarget(connection, objects, lake, settings)
+        known = configured if isinstance(configured, RedshiftConnection) else None
+        return RedshiftTarget(connection, objects, lake, settings, configured=known)
     raise ConfigError(
         f"a {type(connection).__struct_config__.tag} connection cannot be a target",
         hint="use a duckdb, postgres or redshift connection as the target",

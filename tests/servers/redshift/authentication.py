@@ -25,6 +25,8 @@ class Logins:
 
     def __init__(self, user: str, password: str) -> None:
         self._user, self._password = user, password
+        self.password = password
+        """The password that clients must give; PostgreSQL's own does not change."""
         self.temporary: dict[str, str] = {}
         """Passwords that the AWS API has handed out, by `IAM:user` and `IAMR:role`."""
         self._lock = threading.Lock()
@@ -45,7 +47,7 @@ class Logins:
         An IAM login is PostgreSQL's only user, too.
         """
         named = user.startswith(("IAM:", "IAMR:"))
-        expected = self.temporary.get(user) if named else self._password
+        expected = self.temporary.get(user) if named else self.password
         right = _ask_client(client, user, expected or "") and expected is not None
         with self._lock:
             self.tried += 1

@@ -6,7 +6,7 @@ import pytest
 from msgspec import structs
 
 from floodmark.config.logins import Logins
-from floodmark.config.models import MysqlConnection
+from floodmark.config.models import IamSettings, MysqlConnection, RedshiftConnection
 from floodmark.config.secret import Secret
 from floodmark.errors import FloodmarkError
 
@@ -26,10 +26,10 @@ class Server:
         self.logins = Logins(lambda: self.now)
         self.tried: list[datetime] = []
 
-    def log_in(self, connection: MysqlConnection = SERVER) -> None:
+    def log_in(self, connection: MysqlConnection = SERVER, *, note: bool = True) -> None:
         """Log in as a driver does."""
         assert connection.password is not None
-        with self.logins.once(connection, lambda error: isinstance(error, Refused)):
+        with self.logins.once(connection, lambda error: isinstance(error, Refused), note=note):
             self.tried.append(self.now)
             if connection.password.reveal() == "wrong":
                 raise Refused("wrong password")
@@ -72,6 +72,47 @@ def test_another_password_is_tried_at_once(server: Server) -> None:
         server.log_in()
     server.log_in(structs.replace(SERVER, password=Secret("right")))
     assert len(server.tried) == 2
+
+
+def iam(password: str) -> RedshiftConnection:
+    return RedshiftConnection(
+        host="db", database="d", user="IAM:x", iam=IamSettings(), password=Secret(password)
+    )
+
+
+def test_an_expired_iam_password_does_not_stop_the_next_one(server: Server) -> None:
+    def log_in(password: str, *, refused: bool = False) -> None:
+        with server.logins.once(iam(password), lambda error: isinstance(error, Refused)):
+            server.tried.append(server.now)
+            if refused:
+                raise Refused("expired")
+
+    log_in("first")
+    for _ in range(2):  # the second time, the server is not asked
+        with pytest.raises(Refused):
+            log_in("first", refused=True)
+    log_in("second")
+    assert len(server.tried) == 3
+
+
+def test_a_new_password_of_a_rejected_iam_user_is_not_tried(server: Server) -> None:
+    def is_refusal(error: Exception) -> bool:
+        return isinstance(error, Refused)
+
+    with pytest.raises(Refused), server.logins.once(iam("first"), is_refusal):
+        raise Refused("no such user")
+    with pytest.raises(Refused), server.logins.once(iam("second"), is_refusal):
+        raise AssertionError("it is tried again")
+
+
+def test_a_rejection_that_is_not_noted_does_not_stop_others(server: Server) -> None:
+    for _ in range(2):
+        with pytest.raises(Refused):
+            server.log_in(note=False)
+    for note in (True, True, False):
+        with pytest.raises(Refused):
+            server.log_in(note=note)
+    assert len(server.tried) == 3
 
 
 def test_a_command_that_is_started_again_tries_again(server: Server) -> None:

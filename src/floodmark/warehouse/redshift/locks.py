@@ -32,9 +32,10 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any
 
+from floodmark.config.aws_login import with_current_login
 from floodmark.config.models import RedshiftConnection
 from floodmark.model.load import LoadBatch
-from floodmark.warehouse.redshift.session import RedshiftSession, StatementFailed
+from floodmark.warehouse.redshift.session import RedshiftSession, StatementFailed, open_session
 from floodmark.warehouse.redshift.watchdog import Watchdog
 from floodmark.warehouse.sql_dialect import LEDGER, PassingConflict
 from floodmark.warehouse.sql_target import SqlTarget
@@ -53,6 +54,7 @@ class LockingTarget(SqlTarget):
 
     _session: RedshiftSession
     _connection: RedshiftConnection
+    _configured: RedshiftConnection
     _beside: RedshiftSession | None = None
     _looked = 0.0
     _found: tuple[Any, ...] = ()
@@ -64,7 +66,7 @@ class LockingTarget(SqlTarget):
             self._beside.close()
 
     def _load_once(self, batch: LoadBatch) -> int:
-        with Watchdog(self._session, self._connection, self.report, self.quiet_seconds):
+        with Watchdog(self._session, self._log_in, self.report, self.quiet_seconds):
             return super()._load_once(batch)
 
     def _lock_table(self, batch: LoadBatch) -> None:
@@ -114,9 +116,13 @@ class LockingTarget(SqlTarget):
             self._beside.close()
             self._beside = None
         if self._beside is None:
-            self._beside = RedshiftSession(self._connection)
+            self._beside = open_session(self._log_in)
         self._looked = now
         return self._beside.run(statement, values)
+
+    def _log_in(self) -> RedshiftConnection:
+        """Return the connection with a password that is valid now: a load may outlast one."""
+        return with_current_login(self._connection, self._configured)
 
 
 def lock_name(table: str) -> str:

@@ -3,7 +3,7 @@
 import socket
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -29,6 +29,7 @@ CONNECT_SECONDS = 30
 # The driver reports a closed connection in many ways, the last being a truncated message.
 _LOST = (InterfaceError, OperationalError, OSError, struct.error)
 
+_LOGIN_CLASS = "28"
 _PASSING = {"40001", "40P01"}  # could not serialize, deadlock
 # Redshift's own: not serializable, a relation that is not in the snapshot, and messages with the
 # code of an internal error when another session drops, renames or refreshes an object.
@@ -73,6 +74,10 @@ class StatementFailed(FloodmarkError):
         self.code = code
 
 
+class LoginRefused(StatementFailed):
+    """Redshift refused the user or the password."""
+
+
 class DataRefused(StatementFailed, Unrepresentable):
     """Redshift refused a statement because of a value."""
 
@@ -80,12 +85,12 @@ class DataRefused(StatementFailed, Unrepresentable):
 class RedshiftSession:
     """One connection, in autocommit: transactions begin and end with statements."""
 
-    def __init__(self, connection: RedshiftConnection) -> None:
+    def __init__(self, connection: RedshiftConnection, *, note_refusal: bool = True) -> None:
         self._place = f"Redshift at {connection.host}:{connection.port}"
         self._by_iam = connection.iam is not None
         keys = (connection.access_key_id, connection.secret_access_key, connection.session_token)
         self._secrets = tuple(secret.reveal() for secret in keys if secret is not None)
-        self._connection = self._connect(connection)
+        self._connection = self._connect(connection, note_refusal=note_refusal)
         self._connection.autocommit = True
         # Keep the hexadecimal digits; the driver would decode the bytes as UTF-8.
         self._connection.redshift_types[RedshiftOID.VARBYTE] = (FC_TEXT, text_recv)
@@ -163,11 +168,11 @@ class RedshiftSession:
         with suppress(*_LOST):
             self._connection.close()
 
-    def _connect(self, connection: RedshiftConnection) -> Connection:
+    def _connect(self, connection: RedshiftConnection, *, note_refusal: bool) -> Connection:
         password = connection.password.reveal() if connection.password else ""
         tls = tls_for(connection)
         try:
-            with LOGINS.once(connection, _is_refusal):
+            with LOGINS.once(connection, _is_refusal, note=note_refusal):
                 made = redshift_connector.connect(
                     host=connection.host,
                     port=connection.port,
@@ -212,11 +217,14 @@ class RedshiftSession:
                 f"{self._place}: conflict with another transaction: {text}",
                 hint="run it again when fewer sessions write to the same tables",
             )
-        failed = DataRefused if _is_about_data(code, text) else StatementFailed
-        if self._by_iam and code.startswith("28"):
-            return StatementFailed(f"{self._place}: {text}", code, hint=_IAM_HINT)
+        failed: type[StatementFailed] = StatementFailed
+        if _is_about_data(code, text):
+            failed = DataRefused
         words = (hint for word, hint in _WORD_HINTS.items() if word in text)
-        return failed(f"{self._place}: {text}", code, hint=_HINTS.get(code) or next(words, None))
+        hint = _HINTS.get(code) or next(words, None)
+        if code.startswith(_LOGIN_CLASS):
+            failed, hint = LoginRefused, _IAM_HINT if self._by_iam else hint
+        return failed(f"{self._place}: {text}", code, hint=hint)
 
     def _redacted(self, text: str) -> str:
         for secret in self._secrets:
@@ -224,9 +232,26 @@ class RedshiftSession:
         return text
 
 
+def open_session(
+    log_in: Callable[[], RedshiftConnection], *, note_refusal: bool = True
+) -> RedshiftSession:
+    """Open a session; if the login is refused and `log_in` returns another one, try that.
+
+    With `note_refusal=False`, other sessions may still try a login that is refused here.
+    """
+    connection = log_in()
+    try:
+        return RedshiftSession(connection, note_refusal=note_refusal)
+    except LoginRefused:
+        renewed = log_in()
+        if renewed == connection:
+            raise
+    return RedshiftSession(renewed, note_refusal=note_refusal)
+
+
 def _is_refusal(error: Exception) -> bool:
     answer = error.args[0] if error.args else None
-    return isinstance(answer, dict) and str(answer.get("C", "")).startswith("28")
+    return isinstance(answer, dict) and str(answer.get("C", "")).startswith(_LOGIN_CLASS)
 
 
 def literal(text: str) -> str:

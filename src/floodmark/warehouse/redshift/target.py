@@ -28,9 +28,9 @@ from floodmark.warehouse.redshift.locks import LockingTarget
 from floodmark.warehouse.redshift.reading import RedshiftReading
 from floodmark.warehouse.redshift.session import (
     DataRefused,
-    RedshiftSession,
     StatementFailed,
     literal,
+    open_session,
 )
 from floodmark.warehouse.redshift.tables import RedshiftTables
 from floodmark.warehouse.redshift.types import (
@@ -70,6 +70,8 @@ class RedshiftTarget(LockingTarget, RedshiftTables, RedshiftReading):
         objects: ObjectStore | None,
         lake: LakeSettings,
         settings: TableSettings = _NO_SETTINGS,
+        *,
+        configured: RedshiftConnection | None = None,
     ) -> None:
         lake.require_s3()
         if objects is not None:
@@ -84,8 +86,9 @@ class RedshiftTarget(LockingTarget, RedshiftTables, RedshiftReading):
         self.grants = grants_of(connection, settings)
         self._json = connection.json
         self._connection = connection
+        self._configured = configured or connection
         self._analyze = connection.analyze
-        self._session = RedshiftSession(connection)
+        self._session = open_session(self._log_in)
 
     def encryption(self) -> Encryption:
         """Return how the connection is encrypted."""

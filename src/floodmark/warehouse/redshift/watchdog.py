@@ -8,13 +8,14 @@ first: a COPY, or the wait for a lock, may take long.
 
 import threading
 import time
+from collections.abc import Callable
 from contextlib import closing
 from typing import Self
 
 from floodmark.config.models import RedshiftConnection
 from floodmark.errors import FloodmarkError
 from floodmark.model.notice import Notice, Report
-from floodmark.warehouse.redshift.session import RedshiftSession
+from floodmark.warehouse.redshift.session import LoginRefused, RedshiftSession, open_session
 
 _LONGEST_ANSWER = 60.0  # of the second session
 
@@ -25,12 +26,13 @@ class Watchdog:
     def __init__(
         self,
         session: RedshiftSession,
-        connection: RedshiftConnection,
+        log_in: Callable[[], RedshiftConnection],
         report: Report,
         quiet_seconds: float,
     ) -> None:
         self._session = session
-        self._connection = connection
+        self._log_in = log_in
+        self._refused = False
         self._report = report
         self._quiet_seconds = quiet_seconds
         self._done = threading.Event()
@@ -52,13 +54,16 @@ class Watchdog:
             if self._is_gone():
                 self._session.give_up("Redshift no longer has the session")
                 return
+            if self._refused:
+                return  # further attempts could lock the user
             asked = time.monotonic()
 
     def _is_gone(self) -> bool:
         """Whether Redshift certainly no longer has the session."""
         mine = self._session.pid
         try:
-            with closing(RedshiftSession(self._connection)) as asking:
+            # The load itself is logged in: a refusal here must not stop others.
+            with closing(open_session(self._log_in, note_refusal=False)) as asking:
                 timer = threading.Timer(_LONGEST_ANSWER, asking.give_up, ["it did not answer"])
                 timer.daemon = True
                 timer.start()
@@ -69,6 +74,7 @@ class Watchdog:
         except FloodmarkError as error:
             message = f"Redshift does not respond, and its sessions cannot be read: {error.message}"
             self._report(Notice("warning", message, "waiting"))
+            self._refused = isinstance(error, LoginRefused)
             return False
         known = {int(row[0]) for row in rows}
         return asking.pid in known and mine not in known
