@@ -95,6 +95,21 @@ def test_of_several_manifests_only_those_are_loaded_that_the_ledger_lacks(events
     assert ledger(events) == {ManifestId(1, number): 3 for number in (1, 2, 3)}
 
 
+@pytest.mark.parametrize(("kind", "arrow"), [("float", "float32"), ("double", "float64")])
+def test_negative_zero_is_the_same_key_as_zero(warehouse: Warehouse, kind: str, arrow: str) -> None:
+    key = Column("key", kind, False, arrow)
+    table = TargetTable(
+        name="measured", columns=(key, UPDATED), primary_key=("key",), version="update_at"
+    )
+    loads = Loads(warehouse, table)
+    early = loads.chunk([{"key": number, "update_at": NOON} for number in (0.0, 1.0)])
+    later = NOON + timedelta(minutes=1)
+    assert loads.load(early, loads.chunk([{"key": -0.0, "update_at": later}])) == 3
+    found = {(row["key"], row["update_at"]) for row in loads.rows()}
+    assert found == {(0.0, later), (1.0, NOON)}
+    assert len(loads.rows()) == 2
+
+
 def test_the_newest_row_of_a_key_counts_within_a_batch(orders: Loads) -> None:
     early = orders.chunk([order(1, 5, "middle"), order(2, 1, "only")])
     late = orders.chunk([order(1, 9, "newest")], [order(1, 7, "older"), order(3, None, "none")])

@@ -25,6 +25,7 @@ ID = Column("id", "bigint", False, "int64")
 SMALL_ID = Column("id", "int", False, "int32")
 NAME = Column("name", "varchar(10)", True, "string")
 CODE = Column("code", "varchar(10)", False, "string")
+SIZE = Column("size", "double", False, "float64")
 DAY = Column("day", "date", False, "date32")
 PEOPLE = TargetTable(name="people", columns=(ID, NAME), primary_key=("id",), version=None)
 
@@ -95,10 +96,11 @@ def made(opened: RedshiftTarget, table: TargetTable) -> tuple[tuple[str, ...], s
         ((ID, NAME), ("id",), ("id",), {"id"}),
         ((SMALL_ID, ID, NAME), (), (), set()),
         ((ID, CODE), ("code", "id"), (), {"code", "id"}),
+        ((ID, SIZE), ("size", "id"), (), {"size", "id"}),
         ((ID, DAY), ("day", "id"), (), {"id"}),
         ((Column("a, b", "int", False, "int32"), ID), ("id", "a, b"), ("id", "a, b"), None),
     ],
-    ids=["number", "none", "text", "zero dates", "odd name"],
+    ids=["number", "none", "text", "zero and -0.0", "zero dates", "odd name"],
 )
 def test_a_key_is_declared_where_it_is_surely_true(
     people: Loads,

@@ -12,16 +12,15 @@ from floodmark.warehouse.redshift.session import literal
 from floodmark.warehouse.sql_dialect import quote
 from floodmark.warehouse.unsupported_values import may_be_null
 
+# Redshift ignores trailing blanks of text, and 0 equals -0.0.
+_LOOSELY_COMPARED = ("string", "float32", "float64")
 _COLUMN = re.compile(r'"((?:[^"]|"")*)"|([^\s,()]+)')
 
 
 def declared_key(table: TargetTable) -> tuple[str, ...]:
-    """Return the key to declare for a new table; empty if two of its values could be equal.
-
-    Redshift ignores trailing blanks when it compares text, so a text key is never declared.
-    """
+    """Return the key to declare for a new table; empty if two of its values could be equal."""
     columns = [table.column(name) for name in table.primary_key]
-    if any(may_be_null(column) or column.arrow == "string" for column in columns):
+    if any(may_be_null(column) or column.arrow in _LOOSELY_COMPARED for column in columns):
         return ()
     return table.primary_key
 

@@ -56,6 +56,8 @@ _ERRORS_SHOWN = 3
 # Another loader created it concurrently: schema, table, column, or its catalog entry.
 _EXISTS = {"42P06", "42P07", "42701", "42710", "23505"}
 _NO_SCHEMA = "3F000"
+# Keys that cannot be counted by text: 0 and -0.0 are equal, and BOOLEAN has no cast to text.
+_NO_TEXT = ("bool", "float32", "float64")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]")
 
 
@@ -194,7 +196,7 @@ class RedshiftTarget(LockingTarget, RedshiftTables, RedshiftReading):
         table, target = batch.table, self._name(batch.table.name)
         merges = bool(table.primary_key) and not batch.reload
         key = [table.column(name) for name in table.primary_key]
-        if not self._takes_files(table) or any(may_be_null(c) or c.arrow == "bool" for c in key):
+        if not self._takes_files(table) or any(may_be_null(c) or c.arrow in _NO_TEXT for c in key):
             return None
         if merges and self._query(f"SELECT 1 FROM {target} LIMIT 1"):  # noqa: S608
             return None
