@@ -9,6 +9,7 @@ import pytest
 from msgspec import structs
 
 from floodmark.config.models import GrantSettings, PostgresConnection, TableSettings
+from floodmark.errors import FloodmarkError
 from floodmark.model.load import TargetTable
 from floodmark.model.manifest import Column
 from floodmark.warehouse.grants import granting, grants_of
@@ -101,9 +102,26 @@ def test_a_role_of_redshift_that_is_unknown_undoes_the_table(
     use_test_keys(monkeypatch)
     grants = GrantSettings(select=("role nobody",))
     with granted(new_warehouse("redshift", request, tmp_path), grants).open() as target:
-        with pytest.raises(Exception, match='role "nobody" does not exist'):
-            target.prepare(TABLE)
+        for grant in (lambda: target.prepare(TABLE), target.probe):
+            with pytest.raises(FloodmarkError, match='role "nobody" does not exist') as caught:
+                grant()
+            assert "'grant'" in str(caught.value.hint)
         assert target.count(TABLE) is None
+
+
+def test_users_from_iam_are_known_with_their_capitals(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    postgres: PrivatePostgres,
+) -> None:
+    use_test_keys(monkeypatch)
+    warehouse = new_warehouse("redshift", request, tmp_path)
+    user = f"IAMR:Analyst{uuid4().hex[:8]}"
+    postgres.execute(f'CREATE ROLE "{user}" LOGIN')
+    loads = Loads(granted(warehouse, GrantSettings(select=(user,))), TABLE)
+    assert loads.load(loads.chunk([{"id": 1}])) == 1
+    assert may(warehouse, user, "SELECT")
 
 
 def test_nothing_is_read_for_somebody_unknown(

@@ -14,6 +14,11 @@ from floodmark.config.models import (
 from floodmark.warehouse.sql_dialect import quote
 from floodmark.warehouse.target import UnknownGrantee
 
+GRANTEE_HINT = (
+    "create the missing users, groups or roles in the target, or change 'grant' in the"
+    " configuration; user names are case-sensitive"
+)
+
 Kind = Literal["user", "group", "role", "public"]
 
 
@@ -59,7 +64,7 @@ def refuse_unknown(target: str, table: str, names: Sequence[str]) -> None:
     if names:
         raise UnknownGrantee(
             f"{table} is to be granted to {', '.join(names)}, unknown to {target}",
-            hint="create the missing users or groups there, or change 'grant' in the configuration",
+            hint=GRANTEE_HINT,
         )
 
 

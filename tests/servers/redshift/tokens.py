@@ -30,14 +30,16 @@ def tokenize(sql: str) -> Tokens:
 
     Names become lower case, in quotes too: that is what Redshift does with the letters of ASCII.
     Words that stand without quotes become upper case, which means the same.
+    Only users keep their case in quotes.
     """
-    tokens = []
+    tokens: list[str] = []
     for found in _TOKEN.finditer(sql.rstrip().removesuffix(";")):
         match found.lastgroup:
             case "space":
                 continue
             case "name":
-                tokens.append(_kept(found[0].translate(_LOWER)))
+                name = found[0] if _names_user(tokens) else found[0].translate(_LOWER)
+                tokens.append(_kept(name))
             case "word":
                 tokens.append(_kept(found[0].upper()))
             case _:
@@ -45,6 +47,12 @@ def tokenize(sql: str) -> Tokens:
     if any(token in _CATALOGS for token in tokens):
         return tuple(_named(token) for token in tokens)
     return tuple(tokens)
+
+
+def _names_user(before: list[str]) -> bool:
+    """Whether a name after these words is that of a user in GRANT … TO."""
+    granted = before[:1] == ["GRANT"] and "TO" in before
+    return granted and before[-1] not in ("GROUP", "ROLE")
 
 
 def _kept(name: str) -> str:

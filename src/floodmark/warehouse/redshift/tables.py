@@ -154,10 +154,13 @@ class RedshiftTables(SqlTarget):
         if not expected or self._columns_of(folded(name)):
             return
         try:
-            known = {("user", user) for (user,) in self._query("SELECT usename FROM pg_user")}
-            known |= {("group", group) for (group,) in self._query("SELECT groname FROM pg_group")}
+            users = self._query("SELECT usename FROM pg_user")
+            groups = self._query("SELECT groname FROM pg_group")
         except StatementFailed:
             return  # GRANT itself will fail
+        # The case of user names is kept, such as IAMR:Analyst; GRANT itself will be exact.
+        known = {("user", folded(user)) for (user,) in users}
+        known |= {("group", folded(group)) for (group,) in groups}
         names = [who.name for who in expected if (who.kind, folded(who.name)) not in known]
         refuse_unknown("Redshift", name, names)
 

@@ -23,7 +23,7 @@ from floodmark.model.load import LoadBatch, LoadChunk, TargetTable
 from floodmark.model.manifest import Column
 from floodmark.model.notice import Notice
 from floodmark.storage.objects import ObjectStore
-from floodmark.warehouse.grants import grants_of
+from floodmark.warehouse.grants import GRANTEE_HINT, grants_of
 from floodmark.warehouse.redshift.locks import LockingTarget
 from floodmark.warehouse.redshift.reading import RedshiftReading
 from floodmark.warehouse.redshift.session import (
@@ -328,7 +328,12 @@ class RedshiftTarget(LockingTarget, RedshiftTables, RedshiftReading):
                 raise
 
     def _execute(self, statement: str, values: Sequence[object] = ()) -> int:
-        return self._session.execute(statement, values)
+        try:
+            return self._session.execute(statement, values)
+        except StatementFailed as error:
+            if statement.startswith("GRANT "):
+                error.hint = error.hint or GRANTEE_HINT
+            raise
 
     def _query(self, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         return self._session.run(statement, values)
