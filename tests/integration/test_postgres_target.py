@@ -182,6 +182,30 @@ def test_a_table_of_nothing_but_its_key(warehouse: Warehouse) -> None:
     assert loads.rows() == [{"id": 1}, {"id": 2}, {"id": 3}]
 
 
+@pytest.mark.follows_hint("COLLATE pg_catalog")
+def test_a_key_column_whose_collation_merges_keys_is_refused(warehouse: Warehouse) -> None:
+    code = Column("code", "varchar(10)", False, "string")
+    loads = Loads(warehouse, structs.replace(TABLE, columns=(code, NOTE), primary_key=("code",)))
+    with warehouse.open() as target:
+        target.prepare(structs.replace(TABLE, name="other"))  # which makes the schema
+    warehouse.query(
+        "CREATE COLLATION {schema}.any_case"
+        " (provider = icu, locale = 'und-u-ks-level2', deterministic = false)"
+    )
+    # A column that is not part of the key may have any collation.
+    warehouse.query(
+        "CREATE TABLE {schema}.t (code varchar COLLATE {schema}.any_case PRIMARY KEY,"
+        " note text COLLATE {schema}.any_case)"
+    )
+    rows = [{"code": letter, "note": letter} for letter in "Aa"]
+    with pytest.raises(SchemaConflict, match=r"t\.code is a key, but .* any_case in") as caught:
+        loads.load(loads.chunk(rows))
+    warehouse.query(str(caught.value.hint).removeprefix("run "))
+    assert loads.load(loads.chunk(rows[:1])) == 1
+    assert loads.load(loads.chunk(rows)) == 2
+    assert loads.rows() == rows
+
+
 def test_a_first_load_writes_the_rows_once(loads: Loads) -> None:
     with loads.warehouse.open() as target:
         staged: list[object] = []

@@ -37,7 +37,7 @@ from floodmark.warehouse.sql_dialect import (
     quote,
 )
 from floodmark.warehouse.sql_target import SqlTarget
-from floodmark.warehouse.target import NameTooLong, Unrepresentable
+from floodmark.warehouse.target import NameTooLong, SchemaConflict, Unrepresentable
 from floodmark.warehouse.unsupported_values import UnsupportedValue
 
 NO_SETTINGS = TableSettings()
@@ -290,6 +290,22 @@ class PostgresTarget(SqlTarget):
             " WHERE a.attnum = ANY (i.indkey::int2[])"
         )
         return tuple(row[0] for row in rows) or None
+
+    def _refuse_conflicts(self, table: TargetTable, found: dict[str, str]) -> None:
+        super()._refuse_conflicts(table, found)
+        rows = self._query(
+            "SELECT a.attname, l.collname, format_type(a.atttypid, a.atttypmod)"  # noqa: S608
+            f" FROM pg_attribute a {self._of_table(table.name)}"
+            " JOIN pg_collation l ON l.oid = a.attcollation AND NOT l.collisdeterministic"
+        )
+        for name, collation, kind in rows:
+            if name in table.primary_key:
+                raise SchemaConflict(
+                    f"{table.name}.{name} is a key, but has the nondeterministic collation"
+                    f" {collation} in the target: different keys of the source would become one",
+                    hint=f"run ALTER TABLE {self._name(table.name)} ALTER COLUMN {quote(name)}"
+                    f' TYPE {kind} COLLATE pg_catalog."default"',
+                )
 
     def _of_table(self, name: str) -> str:
         schema = self._text(self._schema)
