@@ -216,6 +216,39 @@ def test_a_first_load_writes_the_rows_once(loads: Loads) -> None:
     assert loads.rows() == [row(1), row(2), row(3)]
 
 
+@pytest.mark.follows_hint("declarative partitions need none")
+@pytest.mark.parametrize("key", [("id",), ()], ids=["with a key", "without"])
+def test_rows_that_a_trigger_redirects_are_not_counted_as_loaded(
+    warehouse: Warehouse, key: tuple[str, ...]
+) -> None:
+    table = structs.replace(TABLE, primary_key=key)
+    loads = Loads(warehouse, table)
+    with warehouse.open() as target:
+        target.prepare(table)
+    warehouse.query(
+        "CREATE TABLE {schema}.part () INHERITS ({schema}.t);"
+        "CREATE FUNCTION {schema}.redirect() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN INSERT INTO {schema}.part VALUES (NEW.*); RETURN NULL; END $$;"
+        "CREATE TRIGGER redirect BEFORE INSERT ON {schema}.t"
+        " FOR EACH ROW EXECUTE FUNCTION {schema}.redirect()"
+    )
+    with pytest.raises(FloodmarkError, match="wrote 0 of 2 rows; nothing was loaded") as caught:
+        loads.load(loads.chunk([row(1), row(2)]))
+    assert "trigger or rule of t in the target may drop rows, or redirect" in str(caught.value.hint)
+    assert loads.rows() == []
+    # Partitions of PostgreSQL's own.
+    primary = ", PRIMARY KEY (id)" if key else ""
+    warehouse.query(
+        "DROP TABLE {schema}.t CASCADE;"
+        f"CREATE TABLE {{schema}}.t (id bigint, note text, doc jsonb{primary})"
+        " PARTITION BY RANGE (id);"
+        "CREATE TABLE {schema}.low PARTITION OF {schema}.t FOR VALUES FROM (0) TO (2);"
+        "CREATE TABLE {schema}.rest PARTITION OF {schema}.t DEFAULT"
+    )
+    assert loads.load(loads.chunk([row(1), row(2)])) == 2
+    assert loads.rows() == [row(1), row(2)]
+
+
 def test_the_ledger_refuses_a_manifest_twice(loads: Loads) -> None:
     loads.load(loads.chunk([row(1)]))
     with pytest.raises(Exception, match="duplicate key"):

@@ -196,8 +196,9 @@ def check_written(table: str, expected: int, written: int) -> None:
     if written != expected:
         raise FloodmarkError(
             f"{table}: the target wrote {written:,} of {expected:,} rows; nothing was loaded",
-            hint="look for a trigger or a rule that changes or drops rows of this table in the"
-            " target",
+            hint=f"a trigger or rule of {table} in the target may drop rows, or redirect them to"
+            " another table: remove it (declarative partitions need none), or load into another"
+            " table with 'target_name'",
         )
 
 
