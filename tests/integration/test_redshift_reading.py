@@ -130,5 +130,9 @@ def test_a_verification_tells_of_a_role_that_may_not_unload(
     assert "UNLOAD failed" in ended.err
 
 
-def test_names_in_capitals_share_a_folder() -> None:
-    assert unload_folder("My Table") == unload_folder("my table") == "loads/unloads/my_table/"
+def test_each_table_has_its_own_folder_for_unloads() -> None:
+    assert unload_folder("My Table") == unload_folder("my table") == "loads/unloads/my=20table/"
+    assert unload_folder("Orders_2.x-y") == "loads/unloads/orders_2.x-y/"
+    names = ["u t", "u_t", "u=20t", "u/t", "é", "É", "e"]
+    assert len({unload_folder(name) for name in names}) == len(names)
+    assert all(unload_folder(name).count("/") == 3 for name in names)

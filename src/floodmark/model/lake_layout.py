@@ -26,7 +26,7 @@ _NOT_DATA = ("watermarks/", MANIFESTS, QUARANTINE, LOADS)
 
 # Session, sequence, part, attempt and number: what `data_file_key` writes.
 _DATA_FILE = re.compile(r"\d{8}_\d{6}_[^/-]+-(\d+)-\d+-\d+-\d+\.parquet")
-_UNSAFE = re.compile(r"[^A-Za-z0-9_.-]")
+_UNSAFE = re.compile(rb"[^a-z0-9_.-]")
 _DAILY = re.compile(r"(.+)_(\d{8})\.json")
 _MANIFEST = re.compile(r"(\d+)/(\d+)\.json")
 _QUARANTINED = re.compile(r"/(\d+)-(\d+)/\d+\.parquet$")
@@ -178,5 +178,9 @@ def head_of_manifest(key: str, table: TableName) -> ManifestId | None:
 
 
 def unload_folder(target_name: str) -> str:
-    """Return the folder for unloads of a target table."""
-    return f"{UNLOADS}{_UNSAFE.sub('_', target_name.lower())}/"
+    """Return the folder for unloads of a target table, which no other table has.
+
+    Names that differ only in the case of ASCII letters are one table in Redshift.
+    """
+    name = _UNSAFE.sub(lambda found: b"=%02X" % ord(found[0]), target_name.encode().lower())
+    return f"{UNLOADS}{name.decode()}/"
