@@ -12,6 +12,7 @@ import msgspec
 
 from floodmark.config.aws_login import check_login
 from floodmark.config.drivers import require_driver
+from floodmark.config.hosts import check_hosts
 from floodmark.config.models import (
     Config,
     Connection,
@@ -198,6 +199,7 @@ def load_config(path: str | None, environment: Mapping[str, str]) -> LoadedConfi
     filled = _fill_in(raw, "", environment, unset)
     settings: Config = build(Config, filled, "configuration")
     for name, connection in settings.connections.items():
+        check_hosts(f"connections.{name}", connection)
         if name not in unset:
             check_login(f"connections.{name}", connection)
     if settings.default_start != "all" and settings.default_start > utc_now():

@@ -228,6 +228,51 @@ def test_bad_lakes_are_refused(refused: Refused, text: str, message: str) -> Non
     assert "hunter2" not in f"{error.message}{error.hint}"
 
 
+HOSTED = {
+    "host": "{type: %s, host: %s, database: d, user: u}",
+    "tunnel.host": "{type: %s, host: h, database: d, user: u, tunnel: {host: %s, user: u, key: k}}",
+    "primary.host": "{type: %s, user: u, primary: {host: %s}}",
+}
+MYSQL_HOSTED = {**HOSTED, "host": "{type: %s, host: %s, user: u}"} | {
+    "tunnel.host": "{type: %s, user: u, tunnel: {host: %s, user: u, key: k}}"
+}
+KINDS = [
+    *(("mysql", key, text) for key, text in MYSQL_HOSTED.items()),
+    ("postgres", "host", HOSTED["host"]),
+    *(("redshift", key, HOSTED[key]) for key in ("host", "tunnel.host")),
+]
+NO_HOSTS = [
+    "mysql://root:hunter2@h/db",
+    "jdbc:mysql://h/?password=hunter2",
+    "//root:hunter2@h",
+    "root:hunter2@h",
+    "root:hunter,2@h",
+    "hunter2..example.com",
+    ".hunter2",
+    f"hunter2{'x' * 60}.example.com",
+    f"hunter2{'ü' * 60}.example.com",
+]
+HOSTS = ["db.example.com.", "127.0.0.1", "'[::1]'", "'fe80::1%eth0'", "my_db", "bücher.example"]
+
+
+@pytest.mark.parametrize(("kind", "key", "text"), KINDS)
+@pytest.mark.parametrize("host", NO_HOSTS)
+def test_hosts_that_are_no_host_names_are_refused_and_not_shown(
+    refused: Refused, kind: str, key: str, text: str, host: str
+) -> None:
+    error = refused("lake: ./l\nconnections: {A: %s}" % (text % (kind, f"'{host}'")))
+    assert error.message.startswith(f"connections.A.{key}: ")
+    assert error.hint
+    assert "hunter" not in f"{error.message}{error.hint}"
+
+
+@pytest.mark.parametrize(("kind", "key", "text"), KINDS)
+def test_host_names_and_addresses_are_accepted(load: Load, kind: str, key: str, text: str) -> None:
+    sockets = ["/var/run/a@b", f"/{'x' * 70}", "'@abstract'", f"'{'a' * 40},{'b' * 40}'"]
+    for host in [*HOSTS, *(sockets if kind == "postgres" else ["'a,b'"])]:
+        load("lake: ./l\nconnections: {A: %s}" % (text % (kind, host)))
+
+
 # Unknown keys and wrong values
 
 CONNECTION = "{type: mysql, user: u}"
