@@ -79,7 +79,7 @@ class Source:
         self._snapshot_at: datetime
         self._expiry: Timer | None = None
         self._began = float("-inf")
-        self._outcome: Activity | FloodmarkError
+        self._outcome: Activity | Exception
         self._announced: set[str] = set()
 
     @property
@@ -186,12 +186,12 @@ class Source:
     def _current(self, since: float) -> Activity:
         now = time.monotonic()
         if self._began < max(since, now - self._keep_seconds):
-            self._began = now
             try:
                 self._outcome = self._read()
-            except FloodmarkError as error:
+            except Exception as error:  # noqa: BLE001 - raised for every table
                 self._outcome = error
-        if isinstance(self._outcome, FloodmarkError):
+            self._began = now
+        if isinstance(self._outcome, Exception):
             raise self._outcome
         return self._outcome
 
