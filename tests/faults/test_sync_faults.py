@@ -287,12 +287,13 @@ def test_every_try_killed(pipeline: New, spark: Any) -> None:
     check_complete(it, 3000)
 
 
-@pytest.mark.parametrize("how", ["restart", "kill"])
+@pytest.mark.parametrize("how", ["restart", "kill", "away"])
 def test_the_server_restarted_during_a_sync(
     pipeline: New, server: PrivateMariaDB, how: str
 ) -> None:
     it = pipeline({"t": "{cursor: [update_at, id]}"}, settings=SMALL)
     create(it, rows=100)
+    starting = threading.Thread(target=server.start)
 
     class Restarting(DirectEngine):
         chunks = 0
@@ -302,11 +303,18 @@ def test_the_server_restarted_during_a_sync(
             if self.chunks == 3 and how == "kill":
                 server.kill()
                 server.start()
+            elif self.chunks == 3 and how == "away":  # still down when the windows are read
+                server.stop()
+                starting.start()
             elif self.chunks == 3:
                 server.restart()
             return super().extract(job, windows, progress)
 
-    assert it.synced(engine=Restarting)["rows"] == 100
+    try:
+        assert it.synced(engine=Restarting)["rows"] == 100
+    finally:
+        if how == "away":
+            starting.join()
     assert it.watermark().mysql_state.status == "success"
     it.check_tracking()
     check_complete(it, 100)

@@ -4,6 +4,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import pytest
 from msgspec import structs
@@ -17,9 +18,11 @@ from floodmark.model.cursor import Cursor
 from floodmark.model.extraction import Window
 from floodmark.model.position import START
 from floodmark.model.table import TableName
+from floodmark.mysql import connection
 from floodmark.mysql.catalog import read_table
-from floodmark.mysql.connection import connect
+from floodmark.mysql.connection import Sessions, connect, query
 from floodmark.mysql.types import plan_columns
+from floodmark.worker import login
 from floodmark.worker.extract_window import run_window
 from floodmark.worker.job import MEBIBYTE, ExtractionJob
 from floodmark.worker.mysql_reader import TooFarAhead, read_batches
@@ -32,6 +35,34 @@ ROWS, WIDTH = 40_000, 1000
 TABLE_BYTES = ROWS * WIDTH
 WHOLE = Window(part=1, start=START, end=START, predicate="TRUE")
 STREAMED = structs.replace(WHOLE, streamed=True)
+
+
+def connection_to(server: PrivateMariaDB) -> MysqlConnection:
+    return MysqlConnection(
+        host=server.host, port=server.port, user=server.user, password=Secret(server.password)
+    )
+
+
+@pytest.fixture(scope="module")
+def restarting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateMariaDB]:
+    """A server that tests stop; each starts it again."""
+    with PrivateMariaDB(tmp_path_factory.mktemp("restarting")) as server:
+        yield server
+
+
+def start_at_pause(
+    server: PrivateMariaDB, module: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> list[float]:
+    """Start the server when a module pauses before another try; return the pauses."""
+    pauses: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        server.start()
+
+    clock = SimpleNamespace(monotonic=time.monotonic, sleep=sleep)
+    monkeypatch.setattr(module, "time", clock)
+    return pauses
 
 
 @pytest.fixture(scope="module")
@@ -47,9 +78,7 @@ def job(
         f" FROM {numbers(1, ROWS)}",
         database=SCHEMA,
     )
-    source = MysqlConnection(
-        host=server.host, port=server.port, user=server.user, password=Secret(server.password)
-    )
+    source = connection_to(server)
     name = TableName("S", SCHEMA, "wide")
     with connect(source) as session:
         columns = plan_columns(read_table(session, name))
@@ -167,8 +196,9 @@ def never_connectorx(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("never_connectorx")
 @pytest.mark.parametrize("window", [WHOLE, STREAMED], ids=["ahead", "streamed"])
 def test_a_server_that_cannot_be_logged_in_to_is_given_up_at_the_first_try(
-    job: ExtractionJob, window: Window
+    job: ExtractionJob, window: Window, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(login, "PATIENCE_SECONDS", 0)
     away = structs.replace(job.source, port=free_ports(1)[0])
     wrong = structs.replace(job.source, password=Secret("wrong"))
     for source, said in ((away, "does not answer"), (wrong, "refuses user")):
@@ -177,6 +207,49 @@ def test_a_server_that_cannot_be_logged_in_to_is_given_up_at_the_first_try(
         assert outcome.refusal is not None
         assert said in outcome.refusal.message
         assert f"{source.host}:{source.port}" in outcome.refusal.message
+
+
+@pytest.mark.parametrize("window", [WHOLE, STREAMED], ids=["ahead", "streamed"])
+def test_a_worker_waits_for_a_server_that_restarts(
+    job: ExtractionJob,
+    restarting: PrivateMariaDB,
+    window: Window,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lake = LakeSettings(url=str(tmp_path / "lake"))
+    source = connection_to(restarting)
+    restarts = structs.replace(
+        job, source=source, lake=lake, relation="(SELECT 1 AS id, 'x' AS note) AS one"
+    )
+    restarting.stop()
+    start_at_pause(restarting, login, monkeypatch)
+    outcome = run_window(restarts, window, attempt_id=1, failures=0)
+    assert outcome.refusal is None
+    assert outcome.receipt is not None
+    assert outcome.receipt.rows == 1
+
+
+def test_a_run_waits_for_a_server_that_it_reached_before(
+    restarting: PrivateMariaDB, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    restarting.start()
+    sessions, source = Sessions(), connection_to(restarting)
+    with sessions.connect(source):
+        pass
+    restarting.stop()
+    pauses = start_at_pause(restarting, connection, monkeypatch)
+    with sessions.connect(source) as session:
+        assert query(session, "SELECT 1") == [(1,)]
+    assert pauses
+    restarting.stop()
+    pauses.clear()
+    with pytest.raises(FloodmarkError, match="does not answer"), Sessions().connect(source):
+        pass  # the first contact
+    sessions.end()
+    with pytest.raises(FloodmarkError, match="the run was stopped"), sessions.connect(source):
+        pass
+    assert not pauses
 
 
 @pytest.mark.usefixtures("never_connectorx")

@@ -47,8 +47,8 @@ _LOST = {
 
 
 _REOPENABLE = _LOST - {ER.QUERY_INTERRUPTED} | {CR.CR_CONN_HOST_ERROR, _IDLE_TOO_LONG}
-_REOPEN_SECONDS = 30.0
-_REOPEN_PAUSE = 0.5
+PATIENCE_SECONDS = 30.0  # how long a server may take to restart
+_PAUSE_SECONDS = 0.5
 
 
 if TYPE_CHECKING:
@@ -95,14 +95,14 @@ class MysqlSession(_Connection):
 
     def reopen(self) -> None:
         """Reconnect, with retries; raise the last error if that fails."""
-        deadline = time.monotonic() + _REOPEN_SECONDS
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
             try:
                 self.connect()
             except pymysql.err.OperationalError as error:
                 if self.ended or not is_lost(error) or time.monotonic() > deadline:
                     raise
-                time.sleep(_REOPEN_PAUSE)
+                time.sleep(_PAUSE_SECONDS)
             else:
                 return
 
@@ -169,17 +169,20 @@ def repeatable(session: MysqlSession, run: Callable[[], Rows]) -> Rows:
 
 @contextmanager
 def connect(
-    connection: MysqlConnection, *, server: Server | None = None, timeout_seconds: int = 10
+    connection: MysqlConnection,
+    *,
+    server: Server | None = None,
+    timeout_seconds: int = 10,
+    may_wait: Callable[[], bool] = lambda: False,
 ) -> Iterator[MysqlSession]:
     """Open a session in UTC and autocommit, and close it; translate MySQL's errors.
 
-    With a `server`, AnotherServer if the session reached another one.
+    With a `server`, AnotherServer if the session reached another one. While `may_wait`, wait for a
+    server that cannot be reached.
     """
     with translated(connection):
         try:
-            with LOGINS.once(connection, _is_refusal):
-                options = pymysql_options(connection)
-                opened = MysqlSession(**options, connect_timeout=timeout_seconds)
+            opened = _open(connection, timeout_seconds, may_wait)
         except RuntimeError as error:  # PyMySQL raises it if 'cryptography' is missing
             raise ConfigError(
                 f"MySQL at {_place(connection)}: {error}", hint="pip install 'pymysql[rsa]'"
@@ -194,15 +197,35 @@ def connect(
                 opened.close()
 
 
+def _open(
+    connection: MysqlConnection, timeout_seconds: int, may_wait: Callable[[], bool]
+) -> MysqlSession:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        try:
+            with LOGINS.once(connection, _is_refusal):
+                options = pymysql_options(connection)
+                return MysqlSession(**options, connect_timeout=timeout_seconds)
+        except pymysql.err.OperationalError as error:
+            failed_tls = isinstance(getattr(error, "original_exception", None), SSLError)
+            if failed_tls or not is_lost(error) or time.monotonic() > deadline or not may_wait():
+                raise
+        time.sleep(_PAUSE_SECONDS)
+
+
 def _is_refusal(error: Exception) -> bool:
     return isinstance(error, pymysql.MySQLError) and (*error.args, 0)[0] in _LOGIN_REFUSED
 
 
 class Sessions:
-    """The connections of a run, so that stopping it also ends their queries."""
+    """The connections of a run, so that stopping it also ends their queries.
+
+    A server that was reached in this run may restart: later connections wait for it.
+    """
 
     def __init__(self) -> None:
         self._open: dict[MysqlSession, MysqlConnection] = {}
+        self._reached: set[tuple[str, int]] = set()
         self._ended = False
 
     @contextmanager
@@ -210,8 +233,14 @@ class Sessions:
         self, connection: MysqlConnection, *, server: Server | None = None
     ) -> Iterator[MysqlSession]:
         """Open a connection that `end` closes."""
+        place = connection.host, connection.port
+
+        def may_wait() -> bool:
+            return place in self._reached and not self._ended
+
         try:
-            with connect(connection, server=server) as session:
+            with connect(connection, server=server, may_wait=may_wait) as session:
+                self._reached.add(place)
                 self._open[session] = connection
                 try:
                     yield session

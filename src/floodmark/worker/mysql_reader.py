@@ -17,14 +17,14 @@ from urllib.parse import quote, urlencode
 
 import pyarrow as pa
 
-from floodmark.config.client import connectorx_options, pymysql_options
+from floodmark.config.client import connectorx_options
 from floodmark.config.models import MysqlConnection
 from floodmark.config.secret import Secret
 from floodmark.config.tls_errors import tls_failure
 from floodmark.errors import AnotherServer, FloodmarkError
 from floodmark.model.extraction import SESSION_SETTINGS, Window
 from floodmark.worker.job import BATCH_BYTES, ExtractionJob
-from floodmark.worker.login import check_login, final_refusals
+from floodmark.worker.login import check_login, log_in
 
 # The errors of a server that the guard does not match.
 _OTHER_SERVER = re.compile(r"out of range in .*~|Unknown system variable 'server_uuid'")
@@ -123,12 +123,7 @@ def _stream(job: ExtractionJob, query: str) -> Iterator[pa.RecordBatch]:
 
         __del__ = close
 
-    with final_refusals(job.source):
-        connection = pymysql.connect(
-            **pymysql_options(job.source),
-            use_unicode=False,
-            conv=dict(pymysql.converters.encoders),  # type: ignore[arg-type]
-        )
+    connection = log_in(job.source, use_unicode=False, conv=dict(pymysql.converters.encoders))
     with closing(connection), connection.cursor(Stream) as cursor:
         for statement in SESSION_SETTINGS:
             connection.query(statement)
