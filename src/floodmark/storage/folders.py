@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import IO
 
+from floodmark.errors import StorageError
 from floodmark.storage.objects import check_key
 
 _LONGEST = 255  # bytes of a file name, in all common file systems
@@ -38,6 +39,20 @@ def entries(folder: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
                 continue
             for name, rest in entries(entry.path):
                 yield entry.name.removesuffix(_JOINT) + name.removeprefix(_JOINT), rest
+
+
+def temporary_folder(root: str) -> str:
+    """Return the path of the folder for unfinished files, which need not exist.
+
+    StorageError if it is not a folder: a link may lead out of the lake.
+    """
+    path = os.path.join(root, ".tmp")
+    with suppress(FileNotFoundError):
+        mode = os.lstat(path).st_mode
+        if not stat.S_ISDIR(mode):
+            kind = "a symbolic link" if stat.S_ISLNK(mode) else "not a folder"
+            raise StorageError(f"{path} is {kind}", hint="remove it; a run creates the folder")
+    return path
 
 
 def make_folder(root: str, path: str) -> None:

@@ -21,7 +21,14 @@ from floodmark.errors import (
     StorageUnavailable,
     WriteConflict,
 )
-from floodmark.storage.folders import create_file, entries, make_folder, path_of, write_all
+from floodmark.storage.folders import (
+    create_file,
+    entries,
+    make_folder,
+    path_of,
+    temporary_folder,
+    write_all,
+)
 from floodmark.storage.objects import ObjectInfo, ObjectStore, StoredObject, check_prefix
 
 LOCK_SECONDS = 10.0
@@ -46,7 +53,6 @@ class LocalObjectStore(ObjectStore):
 
     def __init__(self, root: str) -> None:
         self._root = os.path.abspath(root)
-        self._temporary = os.path.join(self._root, ".tmp")
 
     def get(self, key: str) -> StoredObject:
         """Read an object."""
@@ -116,9 +122,10 @@ class LocalObjectStore(ObjectStore):
         """Remove old files from `.tmp`; their keys are not known, so `prefix` is ignored."""
         removed = []
         with self._translated(prefix), suppress(FileNotFoundError):
-            for entry in sorted(os.scandir(self._temporary), key=lambda entry: entry.name):
+            found = os.scandir(temporary_folder(self._root))
+            for entry in sorted(found, key=lambda entry: entry.name):
                 with suppress(FileNotFoundError):  # finished in the meantime
-                    if entry.stat().st_mtime < before.timestamp():
+                    if entry.stat(follow_symlinks=False).st_mtime < before.timestamp():
                         removed.append(f".tmp/{entry.name}")
                         if not dry_run:
                             os.unlink(entry.path)
@@ -144,7 +151,7 @@ class LocalObjectStore(ObjectStore):
             if name.endswith("/"):
                 if key > after or after.startswith(key):
                     yield from self._walk(entry.path, key, after)
-            elif key > after:
+            elif key > after and entry.is_file():  # a pipe, for example, would block its reader
                 with suppress(FileNotFoundError):  # removed since the folder was read
                     facts = entry.stat()
                     yield ObjectInfo(
@@ -155,8 +162,9 @@ class LocalObjectStore(ObjectStore):
     def _writing(self, key: str, data: bytes) -> Iterator[str]:
         """Write the data to a temporary file, and lock the key's folder."""
         path = self._path(key)
-        written = os.path.join(self._temporary, f"{os.getpid()}.{os.urandom(8).hex()}")
-        make_folder(self._root, self._temporary)
+        temporary = temporary_folder(self._root)
+        written = os.path.join(temporary, f"{os.getpid()}.{os.urandom(8).hex()}")
+        make_folder(self._root, temporary)
         try:
             with create_file(self._root, written) as file:
                 write_all(file, data)

@@ -10,7 +10,13 @@ from secrets import token_hex
 
 from floodmark.config.models import LakeSettings
 from floodmark.errors import StorageError
-from floodmark.storage.folders import create_file, make_folder, path_of, write_all
+from floodmark.storage.folders import (
+    create_file,
+    make_folder,
+    path_of,
+    temporary_folder,
+    write_all,
+)
 
 
 class LakeFile(ABC):
@@ -60,9 +66,9 @@ class LocalFile(LakeFile):
         super().__init__()
         self._root = os.path.abspath(root)
         self._path = path_of(self._root, key)
-        temporary = os.path.join(self._root, ".tmp")
-        self._growing = os.path.join(temporary, f"{os.getpid()}.{token_hex(8)}")
         with self._translated():
+            temporary = temporary_folder(self._root)
+            self._growing = os.path.join(temporary, f"{os.getpid()}.{token_hex(8)}")
             make_folder(self._root, temporary)
             self._file = create_file(self._root, self._growing)
 

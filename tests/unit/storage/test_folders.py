@@ -6,6 +6,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -206,3 +207,39 @@ def test_the_program_writes_private_files(tmp_path: Path) -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=tmp_path
     )
     assert done.stdout.splitlines()[-1] == "0o77"
+
+
+@pytest.mark.parametrize("kind", ["link", "dangling link", "file"])
+def test_unfinished_files_are_kept_in_a_folder_of_the_lake_only(tmp_path: Path, kind: str) -> None:
+    lake, elsewhere = tmp_path / "lake", tmp_path / "elsewhere"
+    lake.mkdir()
+    elsewhere.mkdir()
+    (elsewhere / "precious").write_bytes(b"x")
+    if kind == "file":
+        (lake / ".tmp").touch()
+    else:
+        (lake / ".tmp").symlink_to(elsewhere if kind == "link" else tmp_path / "new")
+    store = LocalObjectStore(str(lake))
+    create = open_files(LakeSettings(url=str(lake)))
+    for use in (
+        lambda: store.put("a", b""),
+        lambda: store.put_if_absent("a", b""),
+        lambda: store.remove_unfinished("", datetime.max.replace(tzinfo=UTC)),
+        lambda: create("a"),
+    ):
+        with pytest.raises(StorageError) as caught:
+            use()
+        said = "not a folder" if kind == "file" else "a symbolic link"
+        assert caught.value.message == f"{lake}/.tmp is {said}"
+    assert [path.name for path in elsewhere.iterdir()] == ["precious"]
+    assert not (tmp_path / "new").exists()
+
+
+def test_only_regular_files_are_objects(tmp_path: Path) -> None:
+    store = LocalObjectStore(str(tmp_path))
+    store.put("d/a.parquet", b"x")
+    os.mkfifo(tmp_path / "d" / "b.parquet")
+    (tmp_path / "d" / "c.parquet").symlink_to("b.parquet")
+    (tmp_path / "d" / "d.parquet").symlink_to("missing")
+    (tmp_path / "d" / "e.parquet").symlink_to("a.parquet")
+    assert [found.key for found in store.list_objects("")] == ["d/a.parquet", "d/e.parquet"]
