@@ -326,6 +326,12 @@ def test_without_java_there_is_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
     with pytest.raises(FloodmarkError, match="needs Java") as caught, spark_session():
         pass
+    assert "JAVA_HOME has none: /nowhere/bin/java" in caught.value.message
+    assert (caught.value.hint or "").startswith("correct or unset JAVA_HOME")
+    monkeypatch.delenv("JAVA_HOME")
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(FloodmarkError, match="but none was found") as caught, spark_session():
+        pass
     assert "openjdk-17-jre-headless" in (caught.value.hint or "")
 
 

@@ -45,7 +45,7 @@ def _check_java(java: str | None) -> Check:
     if java is None:
         home = os.environ.get("JAVA_HOME")
         finding = f"not found in JAVA_HOME ({home})" if home else "not found"
-        hint = f"{_INSTALL}, or set JAVA_HOME"
+        hint = f"{'correct or unset' if home else 'set'} JAVA_HOME, or {_INSTALL}"
         return Check(subject="Java", state="failed", finding=finding, hint=hint)
     try:
         done = subprocess.run(  # noqa: S603 - the same as Spark runs

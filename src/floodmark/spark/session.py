@@ -77,9 +77,14 @@ def _own(
     environment = dict(os.environ)
     java = find_java(environment)
     if java is None:
+        install = "install Java 17 (Debian: apt install openjdk-17-jre-headless)"
+        if home := environment.get("JAVA_HOME"):
+            raise FloodmarkError(
+                f"Spark needs Java, but JAVA_HOME has none: {home}/bin/java is not a program",
+                hint=f"correct or unset JAVA_HOME, or {install}",
+            )
         raise FloodmarkError(
-            "Spark needs Java, but none was found",
-            hint="install Java 17 (Debian: apt install openjdk-17-jre-headless), or set JAVA_HOME",
+            "Spark needs Java, but none was found", hint=f"{install}, or set JAVA_HOME"
         )
     silent = fast and log_file == os.devnull
     settings = _settings(memory, local=_is_local(master), silent=silent)
