@@ -20,6 +20,7 @@ _OTHER_NAME = re.compile(
 _UNVERIFIED = re.compile(r"certificate verify failed|CERTIFICATE_VERIFY_FAILED", re.IGNORECASE)
 _OTHERWISE = re.compile(r"TlsError|SSL error|\[SSL|SSL SYSCALL|SSL_|tlsv1 alert|SSL routines")
 _REASON = re.compile(r"certificate verify failed: (.*?)(?: \(_ssl\.c.*)?$|\(([^()]*)\) \}$")
+_WRONG_TIME = re.compile(r"certificate (has expired|is not yet valid)", re.IGNORECASE)
 
 NO_TLS = "set up TLS on the server, or set 'tls: off' if the network is trusted"
 OTHER_NAME = (
@@ -29,6 +30,7 @@ UNVERIFIED = (
     "set the CA that issued it with 'tls: {ca: FILE}'; less secure: 'tls: {verify: none}' encrypts"
     " without verifying, 'tls: off' does not encrypt"
 )
+WRONG_TIME = "renew the server's certificate, or correct the clock of this machine"
 UNVERIFIED_REDSHIFT = (
     "add the CA that issued it to the system's certificates, or set SSL_CERT_FILE to a file with"
     " all of them"
@@ -44,6 +46,9 @@ def tls_failure(place: str, connection: Server, reason: str) -> FloodmarkError |
         redshift = isinstance(connection, RedshiftConnection)
         hint = OTHER_NAME.replace("ca: FILE, ", "") if redshift else OTHER_NAME
         return _failure(message, connection, hint)
+    if found := _WRONG_TIME.search(reason):
+        message = f"{place} has a certificate that {found[1].lower()}"
+        return _failure(message, connection, WRONG_TIME)
     if _UNVERIFIED.search(reason):
         redshift = isinstance(connection, RedshiftConnection)
         found = _REASON.search(reason)

@@ -177,6 +177,21 @@ def test_what_libpq_is_given(tls: Any, host: str, mode: str) -> None:
             "cannot be verified: self-signed certificate",
             "tls: {verify: none}",
         ),
+        (
+            "[SSL] certificate verify failed: certificate has expired (_ssl.c:1016)",
+            "a certificate that has expired",
+            "renew the server's certificate",
+        ),
+        (
+            "TlsError { certificate verify failed:ssl/statem.c:2123: (certificate has expired) }",
+            "a certificate that has expired",
+            "renew the server's certificate",
+        ),
+        (
+            "[SSL] certificate verify failed: certificate is not yet valid (_ssl.c:1016)",
+            "a certificate that is not yet valid",
+            "clock of this machine",
+        ),
     ],
 )
 def test_what_a_refusal_says(reason: str, says: str, hint: str) -> None:
