@@ -14,6 +14,7 @@ from floodmark.errors import ConfigError, UsageError
 from floodmark.model.timestamps import as_utc, parse_timestamp
 
 _LONG_NUMBER = 256  # bits
+_ON = {"on", "yes", "true", "1"}
 
 
 def build(kind: Any, raw: Any, path: str) -> Any:
@@ -29,6 +30,10 @@ def build(kind: Any, raw: Any, path: str) -> Any:
     choices = get_args(kind) if get_origin(kind) in (Union, UnionType) else ()
     if raw is False and Literal["off"] in choices:
         return "off"  # written without quotes, as in the documentation
+    if Literal["off"] in choices and (raw is True or str(raw).lower() in _ON):
+        raise ConfigError(
+            f"{path}: expected keys and values, or 'off'", hint="write 'tls: {}' to encrypt"
+        )
     structs = [
         choice
         for choice in choices

@@ -245,7 +245,6 @@ def test_the_file_of_certificates_is_beside_the_configuration(
     ("kind", "more", "says"),
     [
         ("postgres", "tls: {ca: f, verify: none}", "'ca' has no effect"),
-        ("postgres", "tls: on", "connections.A.tls"),
         ("postgres", "tls: maybe", "connections.A.tls"),
         ("redshift", "tls: {}, ssl: true", "both 'tls' and 'ssl'"),
         ("redshift", "tls: {ca: f}", "connections.A.tls.ca: not supported"),
@@ -263,6 +262,19 @@ def test_what_cannot_be(load: LoadText, kind: str, more: str, says: str) -> None
     with pytest.raises(ConfigError) as caught:
         load(BOTH % (kind, f", {more}"))
     assert says in caught.value.message
+
+
+@pytest.mark.follows_hint("write 'tls: {}' to encrypt")
+@pytest.mark.parametrize("written", ["on", "true", "yes", "'on'", "'True'", "1"])
+@pytest.mark.parametrize("kind", ["postgres", "redshift"])
+def test_a_tls_that_is_only_on(load: LoadText, kind: str, written: str) -> None:
+    from floodmark.errors import ConfigError
+
+    with pytest.raises(ConfigError) as caught:
+        load(BOTH % (kind, f", tls: {written}"))
+    assert caught.value.message == "connections.A.tls: expected keys and values, or 'off'"
+    assert caught.value.hint == "write 'tls: {}' to encrypt"
+    assert load(BOTH % (kind, ", tls: {}")).tls == IDENTITY
 
 
 # What `doctor` says
