@@ -302,29 +302,6 @@ def test_missing_privileges_are_named(warehouse: Warehouse, postgres: PrivatePos
     assert "grant" in caught.value.hint
 
 
-@pytest.mark.parametrize("key", [("id",), ()], ids=["with a key", "without"])
-def test_a_table_with_row_level_security_is_loaded(
-    warehouse: Warehouse, postgres: PrivatePostgres, key: tuple[str, ...]
-) -> None:
-    user = f"u_{time.monotonic_ns()}"
-    postgres.execute(f"CREATE ROLE {user} LOGIN PASSWORD 'secret'")
-    table = structs.replace(TABLE, primary_key=key)
-    with warehouse.open() as target:
-        target.prepare(table)
-    for statement in (
-        f"GRANT ALL ON SCHEMA {{schema}} TO {user}",
-        f"GRANT ALL ON ALL TABLES IN SCHEMA {{schema}} TO {user}",
-        "ALTER TABLE {schema}.t ENABLE ROW LEVEL SECURITY",
-        "CREATE POLICY everybody ON {schema}.t USING (true)",
-    ):
-        warehouse.query(statement)
-    loads = Loads(settings_of(warehouse, user=user, password=Secret("secret")), table)
-    assert loads.load(loads.chunk([row(1, "old")], [row(2)])) == 2
-    assert loads.load(loads.chunk([row(1, "new"), row(3)])) == 2
-    kept = [] if key else [row(1, "old")]
-    assert loads.rows() == [row(1, "new"), *kept, row(2), row(3)]
-
-
 def test_a_deadlock_is_tried_again(loads: Loads, postgres: PrivatePostgres) -> None:
     """Somebody holds the target's table and asks for the ledger, which the load holds."""
     loads.load(loads.chunk([row(1, "before")]))

@@ -75,10 +75,6 @@ _EXISTS = (
 )
 
 
-class _NotSupported(FloodmarkError):
-    """PostgreSQL does not support a statement, at least for this table."""
-
-
 class PostgresTarget(SqlTarget):
     """A schema of a PostgreSQL database; created when first needed."""
 
@@ -188,9 +184,8 @@ class PostgresTarget(SqlTarget):
         self._execute("SAVEPOINT nothing_inserted")
         try:
             return self._copy(target, table, kinds, [path for c in chunks for path in c.paths])
-        except (ConstraintViolated, _NotSupported):
-            # Most likely a duplicate key: then the newest row must be found by staging. Or the
-            # table has row-level security, with which PostgreSQL allows INSERT but not COPY.
+        except ConstraintViolated:
+            # Most likely a duplicate key: then the newest row must be found by staging.
             self._execute("ROLLBACK TO nothing_inserted")
             return None
 
@@ -421,8 +416,6 @@ class PostgresTarget(SqlTarget):
             if code.startswith(_REFUSED):
                 raise Unrepresentable(message) from error
             kind = FloodmarkError
-            if isinstance(error, postgres_errors.FeatureNotSupported):
-                kind = _NotSupported
             if isinstance(error, psycopg.IntegrityError):
                 unique = isinstance(error, postgres_errors.UniqueViolation)
                 kind = DuplicateKey if unique else ConstraintViolated
