@@ -216,6 +216,33 @@ def test_a_first_load_writes_the_rows_once(loads: Loads) -> None:
     assert loads.rows() == [row(1), row(2), row(3)]
 
 
+@pytest.mark.follows_hint("let the user see all rows: ALTER ROLE … BYPASSRLS")
+@pytest.mark.parametrize("key", [("id",), ()], ids=["with a key", "without"])
+def test_a_user_from_whom_rows_are_hidden_is_refused(
+    warehouse: Warehouse, postgres: PrivatePostgres, key: tuple[str, ...]
+) -> None:
+    user = f"u_{time.monotonic_ns()}"
+    postgres.execute(f"CREATE ROLE {user} LOGIN PASSWORD 'secret'")
+    table = structs.replace(TABLE, primary_key=key)
+    with warehouse.open() as target:
+        target.prepare(table)
+    for statement in (
+        f"GRANT ALL ON SCHEMA {{schema}} TO {user}",
+        f"GRANT ALL ON ALL TABLES IN SCHEMA {{schema}} TO {user}",
+        "ALTER TABLE {schema}.t ENABLE ROW LEVEL SECURITY",
+        "CREATE POLICY half ON {schema}.t USING (false) WITH CHECK (true)",
+    ):
+        warehouse.query(statement)
+    loads = Loads(settings_of(warehouse, user=user, password=Secret("secret")), table)
+    chunk = loads.chunk([row(1, "old")], [row(2)])
+    with pytest.raises(FloodmarkError, match="row-level security") as refused:
+        loads.load(chunk)
+    assert refused.value.hint is not None
+    postgres.execute(refused.value.hint.partition("rows: ")[2])
+    assert loads.load(chunk) == 2
+    assert loads.rows() == [row(1, "old"), row(2)]
+
+
 @pytest.mark.follows_hint("declarative partitions need none")
 @pytest.mark.parametrize("key", [("id",), ()], ids=["with a key", "without"])
 def test_rows_that_a_trigger_redirects_are_not_counted_as_loaded(

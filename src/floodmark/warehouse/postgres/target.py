@@ -48,6 +48,7 @@ _SETTINGS = {
     "client_encoding": "UTF8",
     "datestyle": "ISO, YMD",
     "extra_float_digits": "1",
+    "row_security": "off",  # fail instead of seeing only the rows that a policy shows
     "search_path": "pg_catalog",
     "standard_conforming_strings": "on",
     "timezone": "UTC",
@@ -58,6 +59,7 @@ _PLAIN_REFUSED = "no encryption"  # the server's wording
 _CONFLICTS = {"40001", "40P01"}
 # A value that is invalid for its type, and a key that is too long for an index.
 _REFUSED = ("22", "54")
+_ROW_SECURITY = "row-level security"
 _GONE = {"57P01", "57P02", "57P03", "57P05", "25P03"}  # shut down, crashed, starting, idle too long
 _HINTS = {
     "42501": "grant the user USAGE and CREATE on the schema, and all privileges on its tables",
@@ -89,6 +91,7 @@ class PostgresTarget(SqlTarget):
         self._schema = settings.schema
         self._json = settings.json
         self._place = f"{settings.host}:{settings.port}/{settings.database}"
+        self._user = settings.user
         try:
             with LOGINS.once(settings, _is_refusal):
                 self._connection = psycopg.connect(
@@ -419,7 +422,10 @@ class PostgresTarget(SqlTarget):
             if isinstance(error, psycopg.IntegrityError):
                 unique = isinstance(error, postgres_errors.UniqueViolation)
                 kind = DuplicateKey if unique else ConstraintViolated
-            raise kind(message, hint=_HINTS.get(code)) from error
+            hint = _HINTS.get(code)
+            if _ROW_SECURITY in message:
+                hint = f"let the user see all rows: ALTER ROLE {quote(self._user)} BYPASSRLS"
+            raise kind(message, hint=hint) from error
 
 
 def _lock_number(name: str) -> int:
