@@ -223,6 +223,8 @@ def sync(spark):
 
 unsafe = build()
 refused = sync(unsafe).tables[0]
+unasked = sync(None).tables[0]
+assert unsafe.range(3).count() == 3
 unsafe.stop()
 stopped = sync(unsafe).tables[0]
 # What the guide says; a session that is there already is taken by its getOrCreate.
@@ -233,6 +235,7 @@ before = dict(spark.sparkContext.getConf().getAll())
 exec(sys.argv[2])
 answer = {
     "refused": [refused.error, refused.hint],
+    "unasked": [unasked.error, unasked.hint],
     "stopped": stopped.error,
     "rows": [result.rows, result.loaded_rows],
     "same": before == dict(spark.sparkContext.getConf().getAll()),
@@ -262,6 +265,8 @@ def test_a_session_of_the_callers_own(pipeline: New) -> None:
     answer = json.loads(ended.stdout.splitlines()[-1])
     assert "runs without spark.authenticate" in answer["refused"][0]
     assert ".config('spark.authenticate', 'true')" in answer["refused"][1]
+    assert "Spark already runs in this process" in answer["unasked"][0]
+    assert "open_project(path, spark=spark)" in answer["unasked"][1]
     assert "is stopped" in answer["stopped"]
     assert (answer["rows"], answer["same"], answer["alive"]) == ([300, 300], True, 3)
     assert it.ids() == dict.fromkeys(range(1, 301), 1)

@@ -614,7 +614,7 @@ def test_in_the_hour_shown_twice_a_transaction_is_taken_for_older(far: MysqlSess
     for shown, hour in (("00:30:00", 4), ("01:30:00", 5), ("02:30:00", 7)):
         table = listed.format(time=shown)
         sql = _TRANSACTIONS.replace("information_schema.INNODB_TRX", table).format(
-            word="", guard="TRUE"
+            comment="", guard="TRUE"
         )
         assert run(far, sql)[0][3] == datetime(2025, 11, 2, hour, 30)  # noqa: DTZ001
 

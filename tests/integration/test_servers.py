@@ -84,7 +84,7 @@ def proxy(server: S3Server) -> Iterator[FaultyProxy]:
 
 def test_failing_server_shows_its_log(tmp_path: Path) -> None:
     command = ["/bin/sh", "-c", "echo no such luck; exit 3"]
-    with pytest.raises(FloodmarkError, match=r"(?s)ended with code 3.*no such luck"):
+    with pytest.raises(FloodmarkError, match=r"(?s)exited with code 3.*no such luck"):
         ServerProcess("broken", command, tmp_path, lambda: False).start()
 
 

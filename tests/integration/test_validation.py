@@ -275,7 +275,7 @@ def test_the_command_shows_what_is_loaded(synced: Pipeline) -> None:
     assert not (synced.folder / "warehouse.duckdb").exists(), "to look makes nothing"
     assert synced.call("sync", "-p", "main").code == 0
     shown = synced.call("watermark", "validate")
-    assert "loaded 1 manifest, 2 rows; the target holds 2 rows" in shown.out
+    assert "loaded 1 manifest, 2 rows; 2 rows in the target" in shown.out
     (synced.folder / "warehouse.duckdb").unlink()
     lost = synced.call("watermark", "validate")
     assert lost.code == 5

@@ -50,6 +50,12 @@ def runs_already() -> bool:
     return context is not None and context.SparkContext._gateway is not None  # noqa: SLF001
 
 
+def has_context() -> bool:
+    """Whether a SparkContext is active in this process."""
+    context = sys.modules.get("pyspark.core.context")
+    return context is not None and context.SparkContext._active_spark_context is not None  # noqa: SLF001
+
+
 def jvm_args_of(gateway: "JavaGateway") -> list[str]:
     """Return the arguments of a running Spark JVM that the next one can use."""
     jvm = gateway.jvm

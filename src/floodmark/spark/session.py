@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
-from floodmark.errors import FloodmarkError
+from floodmark.errors import FloodmarkError, UsageError
 from floodmark.spark.fast_start import fast_start as prepare_fast_start
-from floodmark.spark.jvm_launcher import find_java
+from floodmark.spark.jvm_launcher import find_java, has_context
 from floodmark.spark.runner import Spark
 from floodmark.spark.security import check_cluster, check_server
 
@@ -85,6 +85,12 @@ def _own(
             )
         raise FloodmarkError(
             "Spark needs Java, but none was found", hint=f"{install}, or set JAVA_HOME"
+        )
+    if has_context():
+        # A job in that session would lack our settings, and stopping ours would stop theirs.
+        raise UsageError(
+            "Spark already runs in this process, started by another project or by your own code",
+            hint="pass your session: open_project(path, spark=spark); or close the other project",
         )
     silent = fast and log_file == os.devnull
     settings = _settings(memory, local=_is_local(master), silent=silent)
