@@ -24,7 +24,7 @@ FENCE = re.compile(r"^( *)```(\w+)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 SECRETS = ("MYSQL_USER", "MYSQL_PASSWORD", "PG_PASSWORD", "REDSHIFT_PASSWORD", "SPARK_SECRET")
 
 # Run by other tests, or by hand.
-ELSEWHERE = re.compile(r"(make|pip)\b|floodmark (demo|init)\b|floodmark .*--every\b")
+ELSEWHERE = re.compile(r"(make|pip|docker)\b|floodmark (demo|init)\b|floodmark .*--every\b")
 
 
 def fences(page: Path, language: str) -> list[str]:
