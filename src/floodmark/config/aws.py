@@ -1,7 +1,7 @@
 """Call AWS with the standard credential chain, and translate its errors."""
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 from floodmark.errors import ConfigError, FloodmarkError
@@ -38,8 +38,8 @@ def _call(
     service, _, operation = action.partition(":")
     session = boto3.Session(profile_name=profile, region_name=region)
     limits = Config(connect_timeout=10, read_timeout=30, retries={"mode": "standard"})
-    client = session.client(service, config=limits)
-    answer: dict[str, Any] = getattr(client, xform_name(operation))(**parameters)
+    with closing(session.client(service, config=limits)) as client:
+        answer: dict[str, Any] = getattr(client, xform_name(operation))(**parameters)
     return answer
 
 
