@@ -6,7 +6,7 @@ import signal
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import duckdb
 import pytest
 
 from floodmark.embedded.mariadb import PrivateMariaDB
+from floodmark.errors import LeaseHeld
 from floodmark.state.lease import read_lease
 from pipelines import Ended, Pipeline, ask_once, numbers, wait_until
 from scenarios import open_store
@@ -192,7 +193,7 @@ def test_one_run_survives_everything(pipeline: New, server: PrivateMariaDB, tmp_
             assert run.java not in ([], [java])
 
             # Another run holds the table, and then the warehouse.
-            with open_store(it.lake.open()).lease(it.table()):
+            with run.wait_until(lambda: _leased(it)):
                 run.wait_for(is_busy)
             run.wait_for(went_well)
             warehouse = run.wait_until(lambda: _opened(it))
@@ -207,6 +208,16 @@ def test_one_run_survives_everything(pipeline: New, server: PrivateMariaDB, tmp_
         assert ended.err.count("next round at") == len(run.rounds)
         assert len({done["session_id"] for done in run.rounds}) == len(run.rounds)
         check_complete(it, 400)
+
+
+def _leased(it: Pipeline) -> ExitStack | None:
+    """Hold the table's lease, unless a round holds it right now."""
+    with ExitStack() as held:
+        try:
+            held.enter_context(open_store(it.lake.open()).lease(it.table()))
+        except LeaseHeld:
+            return None
+        return held.pop_all()
 
 
 def _opened(it: Pipeline) -> "duckdb.DuckDBPyConnection | None":
