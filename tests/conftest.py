@@ -20,7 +20,7 @@ from servers.seaweedfs import SeaweedFS
 
 if TYPE_CHECKING:
     from pipelines import Pipeline
-    from warehouses import Warehouse
+    from warehouses import Loads, Warehouse
 
 # What a shell runs in the background ignores Ctrl-C, and so would all that tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -235,6 +235,21 @@ def pipeline(
     yield make
     for one in made:
         server.execute(f"DROP DATABASE IF EXISTS {one.schema}")
+
+
+@pytest.fixture
+def people(
+    redshift: RedshiftStandIn,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> "Loads":
+    """Loads of a small table into the Redshift stand-in."""
+    from scenarios import new_lake, use_test_keys
+    from warehouses import PEOPLE, Loads, new_redshift
+
+    use_test_keys(monkeypatch)
+    return Loads(new_redshift(redshift, new_lake("ministack", request, tmp_path)), PEOPLE)
 
 
 @pytest.fixture(params=["duckdb", "postgres", "redshift"])

@@ -283,6 +283,18 @@ def lake_value(column: Column, value: Any) -> Any:
     return str(value)
 
 
+PEOPLE = TargetTable(
+    name="people",
+    columns=(
+        Column("id", "bigint", False, "int64"),
+        Column("name", "varchar(10)", True, "string"),
+    ),
+    primary_key=("id",),
+    version=None,
+)
+"""A small table for tests of one target."""
+
+
 class Loads:
     """Chunks of one table, and batches of them for a target."""
 

@@ -7,7 +7,6 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,34 +26,22 @@ from floodmark.warehouse.redshift.session import literal
 from floodmark.warehouse.redshift.target import RedshiftTarget
 from floodmark.warehouse.redshift.types import redshift_type, shown_type, widens
 from floodmark.warehouse.sql_target import SqlTarget
-from floodmark.warehouse.target import SchemaConflict, Unrepresentable
+from floodmark.warehouse.target import SchemaConflict, TargetTaken, Unrepresentable
 from pipelines import Pipeline, ask_once, numbers, use_redshift
-from scenarios import BUCKET, new_lake, use_test_keys
+from scenarios import BUCKET
 from servers import S3Server
 from servers.postgres import PrivatePostgres
 from servers.redshift import RedshiftStandIn
 from servers.redshift.faults import Fail, first
 from servers.seaweedfs import SeaweedFS
 from servers.sshd import PrivateSshd
-from warehouses import AsItIs, Loads, Warehouse, new_redshift, quoted
+from warehouses import PEOPLE, AsItIs, Loads, Warehouse, quoted
 
 pytestmark = pytest.mark.enough_on("mysql")  # it is about the target
 
 ID = Column("id", "bigint", False, "int64")
 NAME = Column("name", "varchar(10)", True, "string")
 JSON = Column("doc", "json", True, "string")
-PEOPLE = TargetTable(name="people", columns=(ID, NAME), primary_key=("id",), version=None)
-
-
-@pytest.fixture
-def people(
-    redshift: RedshiftStandIn,
-    request: pytest.FixtureRequest,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Loads:
-    use_test_keys(monkeypatch)
-    return Loads(new_redshift(redshift, new_lake("ministack", request, tmp_path)), PEOPLE)
 
 
 def lake_of(warehouse: Warehouse) -> LakeSettings:
@@ -211,6 +198,25 @@ def test_a_load_of_the_version_before_loads_nothing_twice(
         monkeypatch.setattr(LockingTarget, "_entries", load_first)
         assert target.load(loads.batch(chunk)) == (0 if same else 1)
     assert loads.rows(unkeyed) == ([row(1), row(2)] if same else [row(1), row(2), row(3)])
+
+
+def test_a_table_that_is_renamed_during_a_load_is_not_loaded(
+    people: Loads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    people.load(people.chunk([row(1)]))
+    chunk = people.chunk([row(2)])
+    with people.warehouse.open() as target, people.warehouse.open() as other:
+        lock, pending = LockingTarget._lock_entries, [people.source]
+
+        def rename_first(self: LockingTarget, batch: LoadBatch) -> None:
+            while pending:
+                other.rename_source(pending.pop(), "A:b.renamed", [])
+            lock(self, batch)
+
+        monkeypatch.setattr(LockingTarget, "_lock_entries", rename_first)
+        with pytest.raises(TargetTaken, match=r"belongs to A:b\.renamed"):
+            target.load(people.batch(chunk))
+    assert people.rows() == [row(1)]
 
 
 def test_a_lock_that_is_gone_is_made_again(people: Loads) -> None:

@@ -1,6 +1,5 @@
 """How tables of Redshift are made: distribution, keys, grants, statistics."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,10 +13,10 @@ from floodmark.warehouse.redshift.keys import key_columns
 from floodmark.warehouse.redshift.session import literal
 from floodmark.warehouse.redshift.target import RedshiftTarget
 from floodmark.warehouse.target import SchemaConflict
-from scenarios import BUCKET, new_lake, use_test_keys
+from scenarios import BUCKET
 from servers.redshift import RedshiftStandIn
 from servers.redshift.faults import Fail, first
-from warehouses import Loads, Warehouse, new_redshift
+from warehouses import PEOPLE, Loads, Warehouse
 
 pytestmark = pytest.mark.enough_on("mysql")  # it is about the target
 
@@ -27,18 +26,6 @@ NAME = Column("name", "varchar(10)", True, "string")
 CODE = Column("code", "varchar(10)", False, "string")
 SIZE = Column("size", "double", False, "float64")
 DAY = Column("day", "date", False, "date32")
-PEOPLE = TargetTable(name="people", columns=(ID, NAME), primary_key=("id",), version=None)
-
-
-@pytest.fixture
-def people(
-    redshift: RedshiftStandIn,
-    request: pytest.FixtureRequest,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Loads:
-    use_test_keys(monkeypatch)
-    return Loads(new_redshift(redshift, new_lake("ministack", request, tmp_path)), PEOPLE)
 
 
 def target(

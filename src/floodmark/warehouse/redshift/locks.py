@@ -101,10 +101,10 @@ class LockingTarget(SqlTarget):
             self._execute(f"LOCK TABLE {self._name(name)}")
 
     def _entries(self, batch: LoadBatch) -> tuple[Any, ...]:
-        """Return values that change with every ledger entry of the source or target table."""
+        """Return values that change if the source or target table is loaded or renamed."""
         return self._look(
-            f"SELECT COUNT(*), MAX(loaded_at) FROM {self._name(LEDGER)}"  # noqa: S608
-            " WHERE table_name = $1 OR target_table = $2",
+            "SELECT COUNT(*), MAX(loaded_at), MIN(table_name), MAX(table_name)"  # noqa: S608
+            f" FROM {self._name(LEDGER)} WHERE table_name = $1 OR target_table = $2",
             (batch.table_name, self._ledger_name(batch.table.name)),
         )[0]
 
