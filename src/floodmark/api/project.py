@@ -255,7 +255,7 @@ class Project:
         if not self._running.acquire(blocking=False):
             raise BusyError(
                 "this project is running in another thread",
-                hint="wait for it to finish, or open a project per thread",
+                hint="wait for it to finish",
             )
         try:
             if self._used:
