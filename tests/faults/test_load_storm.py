@@ -82,7 +82,7 @@ class Storm:
             return
         if what == "restore":
             head = random.choice(sorted(store.log.heads(table.name)))
-            operator_changes.restore_manifest(store, table.name, head)
+            operator_changes.prepare_restore(store, table.name, head).commit()
             return
         stages: dict[str, list[Any]] = {
             "reset": ["extract", "load"],

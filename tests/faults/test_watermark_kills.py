@@ -50,7 +50,7 @@ def reset_load(store: WatermarkStore) -> None:
 
 
 def restore(store: WatermarkStore) -> None:
-    operator_changes.restore_manifest(store, TABLE, ManifestId(1, 1))
+    operator_changes.prepare_restore(store, TABLE, ManifestId(1, 1)).commit()
 
 
 def restore_document(store: WatermarkStore) -> None:
@@ -58,7 +58,7 @@ def restore_document(store: WatermarkStore) -> None:
     current = store.get(TABLE)
     assert current is not None
     earlier = replace_standing(current, first.standing.mysql_state.last_id)
-    operator_changes.restore_document(store, TABLE, seal(earlier), name="file")
+    operator_changes.prepare_restore_document(store, TABLE, seal(earlier), name="file").commit()
 
 
 def note_load(store: WatermarkStore) -> None:

@@ -203,9 +203,9 @@ def test_what_a_reset_emptied_is_loaded_again_after_a_restore(warehouse: Warehou
     operator_changes.reset(open_store(warehouse.lake.open()), keyless.name, ["load"])
     load(warehouse, keyless, batch_bytes=TOGETHER)
     check_loaded(warehouse, keyless)
-    operator_changes.restore_manifest(
+    operator_changes.prepare_restore(
         open_store(warehouse.lake.open()), keyless.name, ManifestId(1, 1)
-    )
+    ).commit()
     load(warehouse, keyless, batch_bytes=TOGETHER)
     check_loaded(warehouse, keyless)
 

@@ -450,7 +450,7 @@ def test_an_old_copy_is_carried_over_a_reset_and_a_restore() -> None:
     load_through(store, 2, rows=30)
     loaded_document = objects.get(PRIMARY).data
     operator_changes.reset(store, TABLE, ["extract", "load"])
-    after = operator_changes.restore_manifest(store, TABLE, ManifestId(1, 1))
+    after = operator_changes.prepare_restore(store, TABLE, ManifestId(1, 1)).commit()
     for info in list(objects.list_objects("watermarks/")):
         objects.delete(info.key)
     objects.put(PRIMARY, loaded_document)
@@ -475,7 +475,7 @@ def test_crashes_of_a_reset_and_of_the_restore_after_it_leave_a_table_that_works
     by = Authorship("20250804_000000_killed", "tester", utc_now())
     store.log.append(TABLE, record(current, Reset(stages=("extract", "load")), by))
 
-    after = operator_changes.restore_manifest(open_store(objects), TABLE, ManifestId(1, 1))
+    after = operator_changes.prepare_restore(open_store(objects), TABLE, ManifestId(1, 1)).commit()
     assert after.mysql_state.last_id == 10
     assert land(open_store(objects), rows=5, name="next").mysql_state.last_id == 15
 

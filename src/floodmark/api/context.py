@@ -3,8 +3,10 @@
 import os
 import pwd
 from collections.abc import Iterable
+from datetime import datetime
 from random import Random
 
+from floodmark.api.arguments import Names, Table, as_list, expect
 from floodmark.config.loading import LoadedConfig
 from floodmark.config.models import Connection, MysqlConnection, TableSettings
 from floodmark.errors import ConfigError, UsageError
@@ -18,14 +20,6 @@ from floodmark.model.transitions import Authorship
 from floodmark.state.system_watermark import read_system_watermark
 from floodmark.state.watermark_store import Run, WatermarkStore
 from floodmark.storage.objects import ObjectStore
-
-Names = str | Iterable[str] | None
-"""One name, several names, or None."""
-
-
-def as_list(names: Names) -> list[str]:
-    """Return names as a list; a string is one name."""
-    return [names] if isinstance(names, str) else [str(name) for name in names or ()]
 
 
 class RunContext:
@@ -53,6 +47,10 @@ class RunContext:
     def folder(self) -> str:
         """The folder that relative paths of the configuration refer to."""
         return os.path.dirname(self.config.path)
+
+    def now(self) -> datetime:
+        """Return the current time by the run's clock."""
+        return self.run.clock()
 
     def warn(self, message: str) -> None:
         """Report a warning."""
@@ -93,8 +91,12 @@ class RunContext:
         entry = self.config.tables.get(table)
         return entry[1] if entry else TableSettings()
 
-    def table(self, text: str) -> TableName:
+    def table(self, text: Table) -> TableName:
         """Resolve the name of a table; UsageError if it matches none or several."""
+        expect("table", text, str, TableName)
+        if isinstance(text, TableName) and text in self.config.tables:
+            return text
+        text = str(text)
         scope, schema, name = split_name(text)
         known = self.config.tables
         matches = [
@@ -122,7 +124,8 @@ class RunContext:
 
         UsageError if there are none, or if one is in no pipeline.
         """
-        names, chosen_pipelines = as_list(tables), as_list(pipelines)
+        names = as_list("tables", tables)
+        chosen_pipelines = as_list("pipelines", pipelines)
         if tables is None and pipelines is None:
             chosen_pipelines = list(self.config.settings.pipelines)
         known = self.config.settings.pipelines

@@ -6,8 +6,9 @@ from typing import Literal
 from msgspec import Struct
 
 from floodmark.api.adoption import adoption_of
+from floodmark.api.arguments import Names
 from floodmark.api.callbacks import OnProgress
-from floodmark.api.context import Names, RunContext
+from floodmark.api.context import RunContext
 from floodmark.api.syncing import Syncing
 from floodmark.config.models import SparkSettings
 from floodmark.errors import UsageError

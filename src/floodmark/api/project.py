@@ -6,8 +6,9 @@ from contextlib import contextmanager
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+from floodmark.api.arguments import Names, as_list
 from floodmark.api.callbacks import Listener, OnProgress, guarded_progress
-from floodmark.api.context import Names, RunContext, as_list
+from floodmark.api.context import RunContext
 from floodmark.config.loading import LoadedConfig, load_config
 from floodmark.config.logins import LOGINS
 from floodmark.errors import BusyError, UsageError
@@ -17,6 +18,7 @@ from floodmark.model.table import TableName
 from floodmark.storage.opening import open_lake
 
 if TYPE_CHECKING:
+    from floodmark.api.lake import Lake
     from floodmark.api.planning import TablePlan
     from floodmark.api.results import SyncResult, TableResult
     from floodmark.api.syncing import Syncing
@@ -190,7 +192,7 @@ class Project:
             if tables is None:
                 chosen = sorted({*run.store.log.tables(), *self.config.tables})
             else:
-                chosen = run.tables(as_list(tables))
+                chosen = run.tables(as_list("tables", tables))
             return Validating(
                 run=run,
                 engine=self._started_engine(),
@@ -208,6 +210,13 @@ class Project:
 
         return Watermarks(self.new_run)
 
+    @property
+    def lake(self) -> "Lake":
+        """List and remove the data files of tables."""
+        from floodmark.api.lake import Lake
+
+        return Lake(self.new_run)
+
     def status(self) -> "tuple[TableStatus, ...]":
         """Return the state of every table, and which run holds it."""
         return self.watermarks.list()
@@ -217,7 +226,9 @@ class Project:
         from floodmark.api.doctor import run_checks
 
         run = self.new_run()
-        chosen = list(self.config.tables) if tables is None else run.tables(as_list(tables))
+        chosen = (
+            list(self.config.tables) if tables is None else run.tables(as_list("tables", tables))
+        )
         settings = self._spark_settings()
         return run_checks(run, chosen, settings, start_spark=start_spark, session=self._spark)
 

@@ -1,38 +1,77 @@
 """Inspect and change watermarks."""
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from datetime import UTC, datetime
-from functools import partial
+from datetime import datetime
+from typing import Literal
 
+from msgspec import Struct
+
+from floodmark.api.arguments import Table, as_stages, expect, expect_flags
+from floodmark.api.changes import (
+    PreparedChange,
+    PreparedSystemChange,
+    position_of,
+    prepare_reset,
+    prepare_restore,
+    prepare_set,
+    prepare_system,
+)
 from floodmark.api.context import RunContext
-from floodmark.errors import StateError, UsageError
-from floodmark.model.cursor import CursorColumn
-from floodmark.model.log_state import ManifestId
-from floodmark.model.manifest import Manifest, Set
-from floodmark.model.position import LARGEST_NUMBER, Position
-from floodmark.model.presets import preset_moment
+from floodmark.api.tracked_files import TrackedFile, quarantine_files, tracked_files
+from floodmark.errors import UsageError
+from floodmark.model import lake_layout
+from floodmark.model.history import StartedBy
+from floodmark.model.manifest import Manifest
+from floodmark.model.position import Position
 from floodmark.model.run import Stage
 from floodmark.model.table import TableName
-from floodmark.model.timestamps import plain
-from floodmark.model.watermark import FURTHEST_ZONE, Watermark
-from floodmark.planning.cursor_change import keeps
-from floodmark.state import operator_changes
-from floodmark.state.system_watermark import (
-    SystemWatermark,
-    read_system_watermark,
-    write_system_watermark,
-)
+from floodmark.model.watermark import Watermark
+from floodmark.state.lease import LeaseDocument, break_lease, read_lease
+from floodmark.state.operator_changes import history
+from floodmark.state.recovery_records import Recovery
+from floodmark.state.removable_files import PATIENCE
+from floodmark.state.system_watermark import SystemWatermark, read_system_watermark
+from floodmark.state.watermark_copies import Copy as WatermarkCopy
 from floodmark.state.watermark_list import Overview as TableStatus
 from floodmark.state.watermark_list import read_overview
 
-__all__ = ["TableStatus", "Watermarks", "parse_head", "set_position"]
+__all__ = [
+    "LeaseDocument",
+    "NextStart",
+    "PruneResult",
+    "Recovery",
+    "SystemWatermark",
+    "TableStatus",
+    "WatermarkCopy",
+    "Watermarks",
+]
+
+BOTH: tuple[Stage, ...] = ("extract", "load")
+_MOST_DAYS = 99_999
+
+
+class NextStart(Struct, frozen=True, kw_only=True):
+    """Where the next sync of a table starts, and what decides it.
+
+    `START` with "whole table" is a table without a cursor, which is read as a whole every time.
+    """
+
+    position: Position
+    by: Literal["watermark", "whole table"] | StartedBy
+
+
+class PruneResult(Struct, frozen=True, kw_only=True):
+    """The keys of the copies and of the half-written files that were removed."""
+
+    dry_run: bool
+    removed: tuple[str, ...]
+    unfinished: tuple[str, ...]
 
 
 class Watermarks:
     """The watermarks of a project. Every call reads the current state; all are thread-safe.
 
-    Tables are given as `schema.table` or `SCOPE:schema.table`.
+    Tables are given as `schema.table`, as `SCOPE:schema.table`, or as a TableName.
     """
 
     def __init__(self, new_run: Callable[[], RunContext]) -> None:
@@ -44,19 +83,86 @@ class Watermarks:
         remote = run.config.lake.is_s3
         return tuple(read_overview(run.store, run.config.tables, remote=remote))
 
-    def get(self, table: str) -> Watermark | None:
+    def get(self, table: Table) -> Watermark | None:
         """Return a table's watermark; None if it was never synced."""
         run = self._new_run()
         return run.store.get(run.table(table))
 
-    def history(self, table: str, most: int | None = None) -> tuple[Manifest, ...]:
-        """Return the commits of a table, newest first."""
+    def next_start(self, table: Table) -> NextStart:
+        """Return where the next sync of a table starts."""
+        from floodmark.api.reset_preview import is_by_id
+
         run = self._new_run()
-        return tuple(operator_changes.history(run.store, run.table(table), most))
+        name = run.table(table)
+        watermark = run.store.get(name)
+        if watermark is not None and not watermark.position.is_start:
+            position = watermark.position
+            if watermark.metadata.manual_watermark and is_by_id(run, name, position):
+                position = Position(id=position.id)  # the timestamp only selects files to load
+            return NextStart(position=position, by="watermark")
+        if watermark is not None and watermark.mysql_state.chunk_count:
+            return NextStart(position=watermark.position, by="whole table")
+        position, source = run.start_of_new_tables()
+        return NextStart(position=position, by=source)
+
+    def how_to_read_rest(self, table: Table) -> str:
+        """Return how to read the rows before the start of a table; empty if none are left out."""
+        from floodmark.api.reset_preview import how_to_read_rest
+
+        run = self._new_run()
+        name = run.table(table)
+        watermark = run.store.get(name)
+        return how_to_read_rest(run, name, watermark) if watermark else ""
+
+    def history(self, table: Table, most: int | None = None) -> tuple[Manifest, ...]:
+        """Return the commits of a table, newest first."""
+        expect("most", most, int, optional=True)
+        if most is not None and most < 1:
+            raise UsageError(f"most must be a positive number, not {most}")
+        run = self._new_run()
+        return tuple(history(run.store, run.table(table), most))
+
+    def files(self, table: Table) -> tuple[TrackedFile, ...]:
+        """Return the data files that a table's manifests name, since its last reset."""
+        run = self._new_run()
+        return tuple(tracked_files(run.store, run.table(table)))
+
+    def quarantine(self, table: Table) -> tuple[str, ...]:
+        """Return the keys of the files with a table's quarantined rows."""
+        run = self._new_run()
+        return tuple(quarantine_files(run.store, run.table(table)))
+
+    def copies(self, table: Table) -> tuple[WatermarkCopy, ...]:
+        """Return the copies of a table's watermark: the primary one, daily ones, and by session."""
+        run = self._new_run()
+        name, copies = run.table(table), run.store.copies
+        primary = copies.read(name, lake_layout.primary(name), "primary")
+        return (*([primary] if primary else []), *copies.daily(name), *copies.sessions(name))
+
+    def recoveries(self, table: Table) -> tuple[Recovery, ...]:
+        """Return the past recoveries of a table's watermark, oldest first."""
+        run = self._new_run()
+        return tuple(run.store.recoveries.of(run.table(table)))
+
+    def prune(self, *, keep_days: int = 7, dry_run: bool = False) -> PruneResult:
+        """Remove old copies of watermarks, and half-written files that killed runs left.
+
+        The newest copy of each table is always kept; half-written files are removed after a day.
+        """
+        expect("keep_days", keep_days, int)
+        expect_flags(dry_run=dry_run)
+        if not 0 <= keep_days <= _MOST_DAYS:
+            raise UsageError(f"keep_days {keep_days} is not a number of days")
+        run = self._new_run()
+        removed = run.store.copies.prune(keep_days=keep_days, dry_run=dry_run)
+        unfinished = run.store.objects.remove_unfinished(
+            lake_layout.DATA, run.now() - PATIENCE, dry_run=dry_run
+        )
+        return PruneResult(dry_run=dry_run, removed=tuple(removed), unfinished=tuple(unfinished))
 
     def set(
         self,
-        table: str,
+        table: Table,
         *,
         timestamp: datetime | None = None,
         id: int | None = None,  # noqa: A002 - the name of the option
@@ -67,43 +173,69 @@ class Watermarks:
         The timestamp is as stored in the cursor column, without a time zone. UsageError if this
         would skip rows, unless `skip_rows`, or if the position does not fit the cursor.
         """
-        from floodmark.api.set_preview import preview_set
+        expect_flags(skip_rows=skip_rows)
+        change = self.prepare_set(table, timestamp=timestamp, id=id, force=skip_rows)
+        if change.question:
+            raise UsageError(change.question, hint="pass skip_rows=True to skip them")
+        return change.commit()
 
+    def prepare_set(
+        self,
+        table: Table,
+        *,
+        timestamp: datetime | None = None,
+        id: int | None = None,  # noqa: A002 - the name of the option
+        force: bool = False,
+    ) -> PreparedChange:
+        """Prepare to set a position. It asks before rows are skipped, unless `force`."""
+        expect("timestamp", timestamp, datetime, optional=True)
+        expect("id", id, int, optional=True)
+        expect_flags(force=force)
         run = self._new_run()
         name = run.table(table)
-        position = Position(_moment(run, timestamp), _number(id))
-        if position.is_start:
-            raise UsageError("no position given", hint="pass timestamp, id, or both")
-        before = known_position(run, name)
-        preview = preview_set(run, name, before, position, force=skip_rows)
-        operator_changes.refuse_repetition(run.store, name, Set(position=position))
-        if preview.question and not skip_rows:
-            raise UsageError(preview.question, hint="pass skip_rows=True to skip them")
-        return set_position(run, name, position)
+        return prepare_set(run, name, position_of(run, timestamp, id), force=force)
 
-    def reset(self, table: str, *, stages: Sequence[Stage] = ("extract", "load")) -> Watermark:
+    def reset(self, table: Table, *, stages: Stage | Sequence[Stage] = BOTH) -> Watermark:
         """Reset a table, or one of its stages, to the start: it is read or loaded again."""
-        run = self._new_run()
-        if not stages or not set(stages) <= {"extract", "load"}:
-            raise UsageError(f"unknown stages {stages}: expected 'extract', 'load' or both")
-        return operator_changes.reset(run.store, run.table(table), stages)
+        return self.prepare_reset(table, stages=stages, force=True).commit()
 
-    def restore(self, table: str, state: str) -> Watermark:
-        """Restore an earlier state, by an ID from the history (`str(manifest.head)`)."""
+    def prepare_reset(
+        self, table: Table, *, stages: Stage | Sequence[Stage] = BOTH, force: bool = False
+    ) -> PreparedChange:
+        """Prepare a reset. Its question is what is read or loaded again; none with `force`."""
+        expect_flags(force=force)
         run = self._new_run()
-        name = run.table(table)
-        return operator_changes.restore_manifest(run.store, name, parse_head(name, state))
+        return prepare_reset(run, run.table(table), as_stages(stages), force=force)
+
+    def restore(self, table: Table, state: str | bytes) -> Watermark:
+        """Restore an earlier state, by an ID from the history (`str(manifest.head)`).
+
+        `state` can also be the bytes of a saved `floodmark watermark get -t TABLE --json`.
+        """
+        return self.prepare_restore(table, state).commit()
+
+    def prepare_restore(
+        self, table: Table, state: str | bytes, *, name: str | None = None
+    ) -> PreparedChange:
+        """Prepare a restore; messages call the bytes of a file `name`."""
+        expect("state", state, str, bytes)
+        expect("name", name, str, optional=True)
+        run = self._new_run()
+        shown = name or ("the document" if isinstance(state, bytes) else state)
+        return prepare_restore(run, run.table(table), state, name=shown)
 
     def can_move(self, table: TableName, to: TableName) -> bool:
         """Return whether there is anything to move; UsageError if the move is not possible."""
         from floodmark.sync.move import check_move
 
+        expect("table", table, TableName)
+        expect("to", to, TableName)
         run = self._new_run()
         if to not in run.config.tables:
             raise UsageError(f"{to} is in no pipeline", hint="list it under 'pipelines:'")
         return check_move(run.store, table, to)
 
-    def move(self, table: str, to: str) -> bool:
+    def move(self, table: Table, to: Table) -> bool:
         """Rename a table to another name of the configuration; False if that is already done.
 
         `table` is the old name, as `SCOPE:schema.table`.
@@ -112,84 +244,35 @@ class Watermarks:
         from floodmark.sync.move import move_table
         from floodmark.tunnels.tunnel import Tunnels
 
+        expect("table", table, str, TableName)
         run = self._new_run()
-        old = TableName.parse(table) if ":" in table else run.table(table)
+        old = TableName.parse(str(table)) if ":" in str(table) else run.table(table)
         new = run.table(to)
         if not self.can_move(old, new):
             return False
         with Tunnels(run.folder) as tunnels:
             return move_table(run.store, old, new, loading_of(run, new, tunnels))
 
-    def break_lease(self, table: str) -> None:
-        """Break the lease of a dead run; a run still alive notices, and commits nothing more."""
-        from floodmark.state.lease import break_lease
+    def lease(self, table: Table) -> LeaseDocument | None:
+        """Return the lease of a table: which run holds it; None if there never was one."""
+        run = self._new_run()
+        return read_lease(run.store.objects, run.table(table))
 
+    def break_lease(self, table: Table) -> None:
+        """Break the lease of a dead run; a run still alive notices, and commits nothing more."""
         run = self._new_run()
         break_lease(run.store.objects, run.table(table))
 
     def get_system(self) -> SystemWatermark | None:
         """Return the system watermark, where new tables start; None if there is none."""
         run = self._new_run()
-        return read_system_watermark(run.store.objects, now=run.run.clock())
+        return read_system_watermark(run.store.objects, now=run.now())
 
     def set_system(self, preset: str) -> SystemWatermark:
         """Set where new tables start: `1day`, `1week`, or a preset of the configuration."""
-        run = self._new_run()
-        now = run.run.clock()
-        moment = preset_moment(preset, run.config.settings.presets, now)
-        if moment > now:
-            raise UsageError(f"preset {preset!r} is in the future: {plain(moment)}")
-        return write_system_watermark(run.store.objects, moment, preset, run.by)
+        return self.prepare_system(preset).commit()
 
-
-def set_position(run: RunContext, table: TableName, position: Position) -> Watermark:
-    """Commit a position set by an operator."""
-    return operator_changes.set_position(
-        run.store, table, position, partial(_keeps_cursor, run, table)
-    )
-
-
-def known_position(run: RunContext, table: TableName) -> Position | None:
-    """Return a table's position; None if it has none, or it cannot be read."""
-    with suppress(StateError):
-        watermark = run.store.get(table)
-        return watermark.position if watermark else None
-    return None
-
-
-def parse_head(table: TableName, text: str) -> ManifestId:
-    """Parse an ID from the history."""
-    try:
-        return ManifestId.parse(text)
-    except ValueError:
-        raise UsageError(
-            f"{text!r} is not a valid ID",
-            hint=f"an ID looks like 1-7; see floodmark watermark history -t {table}",
-        ) from None
-
-
-def _keeps_cursor(run: RunContext, table: TableName, known: Sequence[CursorColumn]) -> bool:
-    entry = run.config.tables.get(table)
-    return entry is None or keeps(known, entry[1].cursor_columns)
-
-
-def _moment(run: RunContext, moment: datetime | None) -> datetime | None:
-    if moment is None:
-        return None
-    if moment.utcoffset():
-        raise UsageError(
-            f"timestamp {moment.isoformat()} has a time zone",
-            hint="pass it without one, as stored in the cursor column",
-        )
-    moment = moment.replace(tzinfo=UTC)  # positions are stored as UTC
-    if moment > run.run.clock() + FURTHEST_ZONE:
-        raise UsageError(
-            f"timestamp {plain(moment)} is in the future", hint="rows in between would be skipped"
-        )
-    return moment
-
-
-def _number(number: int | None) -> int | None:
-    if number is not None and not 0 <= number <= LARGEST_NUMBER:
-        raise UsageError(f"id {number} is negative, or larger than any id in MySQL")
-    return number
+    def prepare_system(self, preset: str) -> PreparedSystemChange:
+        """Prepare to set where new tables start."""
+        expect("preset", preset, str)
+        return prepare_system(self._new_run(), preset)

@@ -1,10 +1,11 @@
-"""Shared by all commands: options, configuration, watermark store and output."""
+"""Shared by all commands: options, configuration, project and output."""
 
 import functools
 import os
 import sys
 from collections.abc import Callable
-from typing import Any
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
@@ -18,7 +19,10 @@ from floodmark.config.loading import load_config
 from floodmark.errors import UsageError
 from floodmark.model.notice import Notice
 from floodmark.model.table import TableName
-from floodmark.state.watermark_store import Run, WatermarkStore
+
+if TYPE_CHECKING:
+    from floodmark.api.lake import Lake
+    from floodmark.api.watermarks import Watermarks
 
 
 class App:
@@ -44,14 +48,22 @@ class App:
         return self.project.context
 
     @property
-    def run(self) -> Run:
-        """Author, session and clock of the run."""
-        return self.context.run
+    def watermarks(self) -> "Watermarks":
+        """The watermarks, read and changed in the run of this invocation."""
+        from floodmark.api.watermarks import Watermarks
+
+        return Watermarks(lambda: self.context)
 
     @property
-    def store(self) -> WatermarkStore:
-        """The watermark store."""
-        return self.context.store
+    def lake(self) -> "Lake":
+        """The data files, listed and removed in the run of this invocation."""
+        from floodmark.api.lake import Lake
+
+        return Lake(lambda: self.context)
+
+    def now(self) -> datetime:
+        """Return the current time by the clock of the run."""
+        return self.context.now()
 
     def warn(self, message: str) -> None:
         """Show a warning on stderr."""

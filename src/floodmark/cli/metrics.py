@@ -50,7 +50,7 @@ class Meter:
         """Record a round and write the file; errors here never stop a sync."""
         if not self._enabled:
             return
-        metrics, now = self._metrics, self._app.run.clock().timestamp()
+        metrics, now = self._metrics, self._app.now().timestamp()
         metrics.add("floodmark_rounds_total", 1)
         metrics.set("floodmark_last_round_timestamp_seconds", now)
         for result in results:
@@ -103,7 +103,7 @@ class Meter:
                     os.unlink(temporary)
 
     def _text(self) -> str:
-        return self._metrics.write(self._app.run.clock().timestamp())
+        return self._metrics.write(self._app.now().timestamp())
 
     def _serve(self, port: int) -> "MetricsServer":
         from floodmark.cli.metrics_server import MetricsServer

@@ -32,7 +32,7 @@ def sync_every(app: App, run: Callable[[], SyncResult], meter: Meter, every: tim
             app.project.rest()
             now = time.monotonic()
             pause = next_tick(began, every.total_seconds(), now) - now
-            known = _report_round(app, done, app.run.clock() + timedelta(seconds=pause), known)
+            known = _report_round(app, done, app.now() + timedelta(seconds=pause), known)
             time.sleep(pause)
     except Terminated:
         app.report(Notice("info", "stopped", "stopped"))

@@ -1,12 +1,14 @@
 """Commands that show watermarks; they repair damaged copies but change nothing else."""
 
 from collections import Counter
+from collections.abc import Sequence
 from datetime import datetime
 
 import click
 import msgspec
 
-from floodmark.api.reset_preview import how_to_read_rest, is_by_id
+from floodmark.api.tracked_files import TrackedFile
+from floodmark.api.watermarks import TableStatus
 from floodmark.cli.app import App, command_options, table_option
 from floodmark.cli.terminal import Column, fold, print_text, width
 from floodmark.cli.terminal import table as table_of
@@ -17,19 +19,10 @@ from floodmark.cli.watermark_text import (
     show_status,
     show_watermark,
 )
-from floodmark.model import lake_layout
 from floodmark.model.checksummed_json import seal
-from floodmark.model.log_state import ManifestId
-from floodmark.model.manifest import Chunk
-from floodmark.model.position import Position
 from floodmark.model.table import TableName
 from floodmark.model.timestamps import plain, stamped
 from floodmark.model.watermark import Watermark
-from floodmark.state.lease import read_lease
-from floodmark.state.operator_changes import history as read_history
-from floodmark.state.system_watermark import read_system_watermark
-from floodmark.state.watermark_copies import Copy
-from floodmark.state.watermark_list import Overview, read_overview
 
 _LIST = [
     Column(title="TABLE", least=18),
@@ -76,21 +69,22 @@ def get(app: App, names: tuple[str, ...], *, show_files: bool) -> None:
     if not names:
         _get_system(app)
         return
-    found = [(table, app.store.get(table)) for table in app.tables(names)]
+    marks = app.watermarks
+    found = [(table, marks.get(table)) for table in app.tables(names)]
     if app.as_json:
         documents = [_as_json(app, table, watermark) for table, watermark in found]
         if show_files:
-            for document, (table, watermark) in zip(documents, found, strict=True):
-                document["files"] = _files(app, table, watermark)
-                document["quarantine"] = _quarantine(app, table, watermark)
+            for document, (table, _) in zip(documents, found, strict=True):
+                document["files"] = marks.files(table)
+                document["quarantine"] = marks.quarantine(table)
         app.print("", documents[0] if len(documents) == 1 else documents)
         return
     texts = []
     for table, watermark in found:
         text = _as_text(app, table, watermark)
         if show_files:
-            text += "\n\n" + _files_as_text(_files(app, table, watermark))
-            if files := _quarantine(app, table, watermark):
+            text += "\n\n" + _files_as_text(marks.files(table))
+            if files := marks.quarantine(table):
                 text += "\n\n" + "\n".join([f"   🚧 Quarantine ({len(files):,}):", *files])
         texts.append(text)
     print_text("\n\n".join(texts))
@@ -100,8 +94,8 @@ def get(app: App, names: tuple[str, ...], *, show_files: bool) -> None:
 @command_options
 def list_all(app: App) -> None:
     """List all tables, one per line."""
-    now = app.run.clock()
-    found = read_overview(app.store, app.config.tables, remote=app.config.lake.is_s3)
+    now = app.now()
+    found = app.watermarks.list()
     if app.as_json:
         app.print("", [_in_list(seen) for seen in found])
         return
@@ -150,7 +144,7 @@ def history(app: App, names: tuple[str, ...], most: int) -> None:
     """Show a table's earlier states, newest first; 'restore' takes their IDs."""
     texts, documents = [], []
     for table in app.tables(names):
-        manifests = read_history(app.store, table, most)
+        manifests = app.watermarks.history(table, most)
         rows = [
             [
                 str(manifest.head),
@@ -177,8 +171,8 @@ def backups(app: App, names: tuple[str, ...]) -> None:
     """Show the backup copies of a table's watermark, and past recoveries."""
     texts, documents = [], []
     for table in app.tables(names):
-        copies = _copies(app, table)
-        recoveries = app.store.recoveries.of(table)
+        copies = app.watermarks.copies(table)
+        recoveries = app.watermarks.recoveries(table)
         rows = [
             [
                 copy.place,
@@ -215,7 +209,7 @@ def backups(app: App, names: tuple[str, ...]) -> None:
     app.print("\n\n".join(texts), documents[0] if len(documents) == 1 else documents)
 
 
-def _in_list(seen: Overview) -> dict[str, object]:
+def _in_list(seen: TableStatus) -> dict[str, object]:
     lease = seen.lease
     held = {
         "held_back": lease.held_by if lease else None,
@@ -243,7 +237,7 @@ def _show_start(start: datetime | str) -> str:
 
 
 def _get_system(app: App) -> None:
-    system = read_system_watermark(app.store.objects, now=app.run.clock())
+    system = app.watermarks.get_system()
     default = app.config.settings.default_start
     if system is None:
         text = f"No system watermark found, will start from default: {_show_start(default)}"
@@ -257,103 +251,41 @@ def _get_system(app: App) -> None:
 
 
 def _as_text(app: App, table: TableName, watermark: Watermark | None) -> str:
-    if watermark is not None and not watermark.position.is_start:
-        position = watermark.position
-        if watermark.metadata.manual_watermark and is_by_id(app.context, table, position):
-            position = Position(id=position.id)  # the timestamp only selects files to load
+    marks = app.watermarks
+    next_start = marks.next_start(table)
+    position, by = next_start.position, next_start.by
+    shown = _show_start(position.timestamp or "all")
+    if watermark is None:
+        return f"No watermark found, will start from {by}: {shown}"
+    if by == "watermark":
         start = str(position) if position.base.is_start else f"rows after {position}"
-    elif watermark is not None and watermark.mysql_state.chunk_count:
+    elif by == "whole table":
         start = "the start (the whole table is read every time)"
     else:
-        first, source = app.context.start_of_new_tables()
-        shown = _show_start(first.timestamp or "all")
-        if watermark is None:
-            return f"No watermark found, will start from {source}: {shown}"
-        start = f"{shown} ({source})"
-    lease = read_lease(app.store.objects, table)
-    now = app.run.clock() if width() else None
-    return show_watermark(
-        table, watermark, start, now, lease, how_to_read_rest(app.context, table, watermark)
-    )
+        start = f"{shown} ({by})"
+    now = app.now() if width() else None
+    how = marks.how_to_read_rest(table)
+    return show_watermark(table, watermark, start, now, marks.lease(table), how)
 
 
 def _as_json(app: App, table: TableName, watermark: Watermark | None) -> dict[str, object]:
     if watermark is not None:
         document: dict[str, object] = msgspec.json.decode(seal(watermark))
         return document
-    start, source = app.context.start_of_new_tables()
+    start = app.watermarks.next_start(table)
+    moment = start.position.timestamp
     return {
         "table_name": str(table),
         "revision": 0,
-        "next_start": stamped(start.timestamp) if start.timestamp else "all",
-        "next_start_by": source,
+        "next_start": stamped(moment) if moment else "all",
+        "next_start_by": start.by,
     }
 
 
-def _files(app: App, table: TableName, watermark: Watermark | None) -> list[dict[str, object]]:
-    if watermark is None:
-        return []
-    since = ManifestId(watermark.mysql_state.counted_from_epoch, 0)
-    files: list[dict[str, object]] = []
-    for manifest in app.store.log.manifests(table, since=since):
-        if isinstance(manifest.change, Chunk):
-            files += [
-                {
-                    "path": file.path,
-                    "rows": file.rows,
-                    "bytes": file.bytes,
-                    "manifest": str(manifest.head),
-                    "loaded": manifest.head <= watermark.loaded_head,
-                }
-                for file in manifest.change.files
-            ]
-    return files
-
-
-def _quarantine(app: App, table: TableName, watermark: Watermark | None) -> list[str]:
-    """Return the quarantine files of stage 1 and of stage 2."""
-    if watermark is None:
-        return []
-    return [*_extract_quarantine(app, table, watermark), *_load_quarantine(app, table, watermark)]
-
-
-def _extract_quarantine(app: App, table: TableName, watermark: Watermark) -> list[str]:
-    if not watermark.mysql_state.quarantined_rows:
-        return []
-    since = ManifestId(watermark.mysql_state.counted_from_epoch, 0)
-    chunks = app.store.log.chunks(table, since=since)
-    return [file.path for chunk in chunks for file in chunk.quarantine]
-
-
-def _load_quarantine(app: App, table: TableName, watermark: Watermark) -> list[str]:
-    """Return the quarantine files of loaded manifests; a load that died may have left others."""
-    if not watermark.redshift_state.quarantined_rows:
-        return []
-    folder = lake_layout.quarantine(table, watermark.redshift_state.load_epoch)
-    keys = [info.key for info in app.store.objects.list_objects(folder)]
-    heads = [lake_layout.head_of_quarantine(key) for key in keys]
-    through = watermark.loaded_head
-    return [key for key, head in zip(keys, heads, strict=True) if head and head <= through]
-
-
-def _files_as_text(files: list[dict[str, object]]) -> str:
+def _files_as_text(files: Sequence[TrackedFile]) -> str:
     rows = [
-        [
-            str(file["path"]),
-            f"{file['rows']:,}",
-            f"{file['bytes']:,}",
-            "loaded" if file["loaded"] else "pending",
-        ]
+        [file.path, f"{file.rows:,}", f"{file.bytes:,}", "loaded" if file.loaded else "pending"]
         for file in files
     ]
     title = f"   📁 S3 Files ({len(files):,}):"
     return f"{title}\n{table_of(_FILES, rows)}" if rows else title
-
-
-def _copies(app: App, table: TableName) -> list[Copy]:
-    primary = app.store.copies.read(table, lake_layout.primary(table), "primary")
-    return [
-        *([primary] if primary else []),
-        *app.store.copies.daily(table),
-        *app.store.copies.sessions(table),
-    ]

@@ -11,9 +11,7 @@ from floodmark.cli.library_logging import forwarding_library_logs
 from floodmark.cli.terminal import entry, fold, style
 from floodmark.cli.verification import show_agreement, show_differences
 from floodmark.errors import FloodmarkError, UsageError
-from floodmark.model import lake_layout
 from floodmark.model.formatting import counted
-from floodmark.state.removable_files import PATIENCE
 
 
 @click.command()
@@ -33,17 +31,14 @@ def prune(app: App, keep_days: str, *, dry_run: bool) -> None:
     """
     if not keep_days.isdecimal() or len(keep_days) > 5:
         raise UsageError(f"--keep-days {keep_days!r} is not a number of days")
-    removed = app.store.copies.prune(keep_days=int(keep_days), dry_run=dry_run)
-    unfinished = app.store.objects.remove_unfinished(
-        lake_layout.DATA, app.run.clock() - PATIENCE, dry_run=dry_run
-    )
-    done = "would remove" if dry_run else "removed"
-    what = f"{len(removed):,} {'copy' if len(removed) == 1 else 'copies'}"
-    lines = [f"{done} {what} older than {keep_days} days", *removed]
-    if unfinished:
-        lines += [f"{done} {counted(len(unfinished), 'half-written file')}", *unfinished]
-    value = {"dry_run": dry_run, "removed": removed, "unfinished": unfinished}
-    app.print("\n".join(lines), value)
+    result = app.watermarks.prune(keep_days=int(keep_days), dry_run=dry_run)
+    done, copies = "would remove" if dry_run else "removed", len(result.removed)
+    what = f"{copies:,} {'copy' if copies == 1 else 'copies'}"
+    lines = [f"{done} {what} older than {keep_days} days", *result.removed]
+    if result.unfinished:
+        files = counted(len(result.unfinished), "half-written file")
+        lines += [f"{done} {files}", *result.unfinished]
+    app.print("\n".join(lines), result)
 
 
 @click.command()

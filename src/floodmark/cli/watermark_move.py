@@ -53,7 +53,7 @@ def _old_name(app: App, text: str) -> TableName:
 
 
 def _scope(app: App, old: str, new: str) -> list[tuple[TableName, TableName]]:
-    tables = [table for table in app.store.log.tables() if table.scope == old]
+    tables = [table for table in app.lake.tables() if table.scope == old]
     if not tables:
         raise UsageError(
             f"the lake has no tables of {old!r}", hint="see 'floodmark watermark list'"

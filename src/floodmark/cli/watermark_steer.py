@@ -1,30 +1,19 @@
 """Commands that change a position: set, reset, restore."""
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Sequence
 from datetime import datetime
-from typing import cast
 
 import click
 import msgspec
 
-from floodmark.api.reset_preview import preview_reset, preview_restore
-from floodmark.api.set_preview import preview_set
-from floodmark.api.watermarks import parse_head
-from floodmark.api.watermarks import set_position as set_position_of
+from floodmark.api.changes import PreparedChange
 from floodmark.cli.app import App, command_options, complete, confirm, table_option
 from floodmark.cli.terminal import fold
-from floodmark.errors import FloodmarkError, PartialFailure, StateError, UsageError
+from floodmark.errors import FloodmarkError, PartialFailure, UsageError
 from floodmark.model.checksummed_json import seal
-from floodmark.model.manifest import Reset, Set
-from floodmark.model.position import LARGEST_NUMBER, Position
-from floodmark.model.presets import preset_moment
 from floodmark.model.run import Stage
-from floodmark.model.table import TableName
 from floodmark.model.timestamps import parse_timestamp, plain
 from floodmark.model.watermark import FURTHEST_ZONE, Watermark
-from floodmark.state import operator_changes
-from floodmark.state.system_watermark import read_system_watermark, write_system_watermark
 
 
 @click.command(name="set")
@@ -71,26 +60,12 @@ def set_position(
     if moment is None and identity is None:
         raise UsageError("no position given", hint="add --timestamp, --id, or both")
     tables = app.tables(names)
-    position = Position(_timestamp(app, moment), _identity(identity))
-    before = {table: _position(_current(app, table)) for table in tables}
-    previews = {
-        table: preview_set(app.context, table, before[table], position, force=force)
-        for table in tables
-    }
-    for table, preview in previews.items():
-        operator_changes.refuse_repetition(app.store, table, Set(position=position))
-        if preview.question:
-            _confirm(preview.question, force=force)
-    _apply(
-        app,
-        tables,
-        lambda table: _moved(
-            table,
-            before[table],
-            set_position_of(app.context, table, position),
-            outlook=previews[table].outlook,
-        ),
-    )
+    timestamp, number = _timestamp(app, moment), _identity(identity)
+    marks = app.watermarks
+    changes = [
+        marks.prepare_set(table, timestamp=timestamp, id=number, force=force) for table in tables
+    ]
+    _confirm_and_commit(app, changes)
 
 
 @click.command()
@@ -124,25 +99,11 @@ def reset(
         return
     if not names:
         raise UsageError("nothing to reset", hint="name a table with -t, or a preset")
-    stages = ["extract"] if extract_only else ["load"] if load_only else ["extract", "load"]
+    stages: list[Stage] = ["extract"] if not load_only else []
+    stages += ["load"] if not extract_only else []
     tables = app.tables(names)
-    watermarks = {table: _current(app, table) for table in tables}
-    before = {table: _position(watermarks[table]) for table in tables}
-    for table in tables if not force else ():
-        change = Reset(stages=tuple(cast("list[Stage]", stages)))
-        operator_changes.refuse_repetition(app.store, table, change)
-        question = preview_reset(app.context, table, watermarks[table], extract=not load_only)
-        _confirm(question, force=force)
-    _apply(
-        app,
-        tables,
-        lambda table: _moved(
-            table,
-            before[table],
-            operator_changes.reset(app.store, table, cast("list[Stage]", stages)),
-            note=f" ({' and '.join(stages)} reset)",
-        ),
-    )
+    changes = [app.watermarks.prepare_reset(t, stages=stages, force=force) for t in tables]
+    _confirm_and_commit(app, changes, note=f" ({' and '.join(stages)} reset)")
 
 
 @click.command()
@@ -160,37 +121,28 @@ def restore(
     if len(names) != 1:
         raise UsageError("restore one table at a time")
     table = app.table(names[0])
-    before = _position(_current(app, table))
-
-    def agree(after: Position) -> None:
-        if not force:
-            question = preview_restore(table, before, after, origin or str(path))
-            _confirm(question, force=force)
-
+    state: str | bytes = str(origin)
     if path is not None:
         try:
             with open(path, "rb") as file:
-                data = file.read()
+                state = file.read()
         except OSError as error:
             raise UsageError(f"cannot read {path}: {error.strerror}") from error
-        after = operator_changes.restore_document(app.store, table, data, name=path, agree=agree)
-    else:
-        after = operator_changes.restore_manifest(
-            app.store, table, parse_head(table, str(origin)), agree=agree
-        )
-    text, value = _moved(table, before, after)
+    change = app.watermarks.prepare_restore(table, state, name=path)
+    _confirm(change, force=force)
+    text, value = _moved(change, change.commit())
     app.print(text, [value])
 
 
-def _apply(
-    app: App, tables: list[TableName], move: Callable[[TableName], tuple[str, dict[str, object]]]
-) -> None:
+def _confirm_and_commit(app: App, changes: Sequence[PreparedChange], note: str = "") -> None:
     """Change each table; raise the errors at the end, after the other tables are done."""
+    for change in changes:
+        _confirm(change)
     results: list[tuple[str, dict[str, object]]] = []
     failures: list[FloodmarkError] = []
-    for table in tables:
+    for change in changes:
         try:
-            results.append(move(table))
+            results.append(_moved(change, change.commit(), note))
         except FloodmarkError as error:
             failures.append(error)
     if results:
@@ -202,19 +154,11 @@ def _apply(
 
 
 def _set_system(app: App, preset: str, *, force: bool) -> None:
-    now = app.run.clock()
-    moment = preset_moment(preset, app.config.settings.presets, now)
-    if moment > now:
-        raise UsageError(f"preset {preset!r} is in the future: {plain(moment)}")
-    try:
-        current = read_system_watermark(app.store.objects, now=app.run.clock())
-    except StateError:
-        current = None
-    before = plain(current.timestamp) if current else "none"
-    text = f"system watermark: {before} → {plain(moment)}"
+    change = app.watermarks.prepare_system(preset)
+    before = plain(change.before.timestamp) if change.before else "none"
+    text = f"system watermark: {before} → {plain(change.timestamp)}"
     confirm(f"{text}?", force=force, refusal=f"this would set the {text}")
-    system = write_system_watermark(app.store.objects, moment, preset, app.context.by)
-    app.print(text, system)
+    app.print(text, change.commit())
 
 
 def _timestamp(app: App, text: str | None) -> datetime | None:
@@ -226,7 +170,7 @@ def _timestamp(app: App, text: str | None) -> datetime | None:
             f"timestamp {text!r} has a time zone",
             hint="write it without one, as stored in the cursor column: '2025-08-09 20:00:01'",
         )
-    if moment > app.run.clock() + FURTHEST_ZONE:
+    if moment > app.now() + FURTHEST_ZONE:
         raise UsageError(
             f"timestamp {text!r} is in the future", hint="rows in between would be skipped"
         )
@@ -234,47 +178,27 @@ def _timestamp(app: App, text: str | None) -> datetime | None:
 
 
 def _identity(text: str | None) -> int | None:
-    if text is None:
-        return None
     try:
-        number = int(text)
+        return None if text is None else int(text)
     except ValueError:
         raise UsageError(f"id {text!r} is not a whole number") from None
-    if number < 0:
-        raise UsageError(f"id {text!r} is negative")
-    if number > LARGEST_NUMBER:
-        raise UsageError(f"id {text!r} is larger than any id in MySQL")
-    return number
 
 
-def _current(app: App, table: TableName) -> Watermark | None:
-    """Return a table's watermark; None if there is none, or it cannot be read."""
-    with suppress(StateError):
-        return app.store.get(table)
-    return None
-
-
-def _position(watermark: Watermark | None) -> Position | None:
-    return watermark.position if watermark else None
-
-
-def _confirm(what: str, *, force: bool) -> None:
-    confirm(f"{what}. Continue?", force=force, refusal=what)
+def _confirm(change: PreparedChange, *, force: bool = False) -> None:
+    if change.question:
+        confirm(f"{change.question}. Continue?", force=force, refusal=change.question)
 
 
 def _moved(
-    table: TableName,
-    before: Position | None,
-    after: Watermark,
-    note: str = "",
-    outlook: str | None = None,
+    change: PreparedChange, after: Watermark, note: str = ""
 ) -> tuple[str, dict[str, object]]:
+    before, outlook = change.before, change.outlook
     was = "no watermark" if before is None else str(before)
-    text = f"{table}: {was} → {after.position}{note}"
+    text = f"{change.table}: {was} → {after.position}{note}"
     if outlook:
         text += f"\n{fold(outlook, first=4, indent=4)}"
     value: dict[str, object] = {
-        "table_name": str(table),
+        "table_name": str(change.table),
         "before": before,
         "after": after.position,
         "watermark": msgspec.json.decode(seal(after)),

@@ -2,6 +2,7 @@
 
 from datetime import datetime, timedelta
 
+from floodmark.api.watermarks import LeaseDocument
 from floodmark.cli.terminal import style
 from floodmark.model.formatting import ago, counted, span
 from floodmark.model.manifest import Chunk, Import, Manifest, Reset, Restore, Set
@@ -9,7 +10,6 @@ from floodmark.model.position import show_id
 from floodmark.model.table import TableName
 from floodmark.model.timestamps import stamped
 from floodmark.model.watermark import VerifiedState, Watermark
-from floodmark.state.lease import LeaseDocument
 
 IN_STEP = timedelta(seconds=90)
 """A table read to its end this recently counts as in step."""

@@ -5,7 +5,7 @@ from contextlib import suppress
 from itertools import islice
 
 import msgspec
-from msgspec import structs
+from msgspec import Struct, structs
 
 from floodmark.errors import CorruptDocument, StateError, UsageError
 from floodmark.model.checksummed_json import read_object, unseal
@@ -19,7 +19,12 @@ from floodmark.model.watermark import Watermark, extracted_not_after
 from floodmark.state.double_load_check import without_repetition
 from floodmark.state.watermark_store import WatermarkStore
 
-Agree = Callable[[Position], None]
+
+class PreparedRestore(Struct, frozen=True, kw_only=True):
+    """A checked restore: the position that commit() goes back to."""
+
+    position: Position
+    commit: Callable[[], Watermark]
 
 
 def set_position(
@@ -62,28 +67,21 @@ def refuse_repetition(store: WatermarkStore, table: TableName, change: Change) -
             without_repetition(store.log, table, current, change)
 
 
-def restore_manifest(
-    store: WatermarkStore, table: TableName, head: ManifestId, *, agree: Agree = lambda _: None
-) -> Watermark:
-    """Restore the state right after a manifest, unless `agree` raises."""
+def prepare_restore(store: WatermarkStore, table: TableName, head: ManifestId) -> PreparedRestore:
+    """Prepare to restore the state right after a manifest."""
     if head not in store.log.heads(table, since=head):
         raise UsageError(
             f"{table} has no state {head}", hint=f"see floodmark watermark history -t {table}"
         )
     earlier = store.log.read(table, head).standing
     start = Loaded(head=ManifestId(earlier.eligible_from_epoch, 0), rows=0, time=None)
-    return _restore(store, table, earlier, start, origin=str(head), agree=agree)
+    return _prepare(store, table, earlier, start, origin=str(head))
 
 
-def restore_document(
-    store: WatermarkStore,
-    table: TableName,
-    data: bytes,
-    *,
-    name: str,
-    agree: Agree = lambda _: None,
-) -> Watermark:
-    """Restore a watermark that was saved with `watermark get --json`, unless `agree` raises."""
+def prepare_restore_document(
+    store: WatermarkStore, table: TableName, data: bytes, *, name: str
+) -> PreparedRestore:
+    """Prepare to restore a watermark that was saved with `watermark get --json`."""
     try:
         earlier: Watermark = unseal(_without_files(data), Watermark, name=name)
     except CorruptDocument as error:
@@ -100,7 +98,7 @@ def restore_document(
         quarantined_rows=state.quarantined_rows,
     )
     origin = f"revision {earlier.revision}"
-    return _restore(store, table, earlier.log_state, loaded, origin=origin, agree=agree)
+    return _prepare(store, table, earlier.log_state, loaded, origin=origin)
 
 
 def _without_files(data: bytes) -> bytes:
@@ -119,15 +117,9 @@ def history(store: WatermarkStore, table: TableName, most: int | None = None) ->
     return list(islice(store.log.manifests(table, newest_first=True), most))
 
 
-def _restore(
-    store: WatermarkStore,
-    table: TableName,
-    earlier: LogState,
-    loaded: Loaded,
-    *,
-    origin: str,
-    agree: Agree,
-) -> Watermark:
+def _prepare(
+    store: WatermarkStore, table: TableName, earlier: LogState, loaded: Loaded, *, origin: str
+) -> PreparedRestore:
     # The machine that wrote the state may have had a clock that was ahead.
     now = store.now()
     state = extracted_not_after(earlier.mysql_state, now)
@@ -156,13 +148,15 @@ def _restore(
         )
         return without_repetition(store.log, table, current, restore)
 
+    def commit() -> Watermark:
+        with store.lease(table):
+            _make_readable(store, table)
+            return store.commit(table, change)
+
     with suppress(StateError):
         if (current := store.get(table)) is not None:
             change(current)  # refuse before prompting
-    agree(earlier.mysql_state.position)
-    with store.lease(table):
-        _make_readable(store, table)
-        return store.commit(table, change)
+    return PreparedRestore(position=earlier.mysql_state.position, commit=commit)
 
 
 def _make_readable(store: WatermarkStore, table: TableName) -> None:

@@ -271,7 +271,7 @@ class Table(RuleBasedStateMachine):
     def restore(self, data: st.DataObject) -> None:
         head = data.draw(st.sampled_from(list(self.store.log.heads(TABLE))))
         earlier = self.store.log.read(TABLE, head).standing
-        after = operator_changes.restore_manifest(self.store, TABLE, head)
+        after = operator_changes.prepare_restore(self.store, TABLE, head).commit()
         assert after.position == earlier.mysql_state.position
         self.position = after.position
         self.counted_from = earlier.mysql_state.counted_from_epoch

@@ -1,0 +1,66 @@
+"""Check the types of arguments where they enter the public API."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from floodmark.errors import UsageError
+from floodmark.model.run import Stage
+from floodmark.model.table import TableName
+
+Table = str | TableName
+"""A table: `schema.table`, `SCOPE:schema.table`, or a TableName."""
+
+Names = str | Iterable[str] | None
+"""One name, several names, or None."""
+
+_SHOWN: dict[Any, str] = {
+    str: "a string",
+    bool: "True or False",
+    int: "a whole number",
+    datetime: "a datetime",
+    timedelta: "a timedelta",
+    TableName: "a TableName",
+    bytes: "bytes",
+    Mapping: "a mapping",
+    Callable: "callable",
+}
+
+
+def expect(name: str, value: object, *types: Any, optional: bool = False) -> None:
+    """Raise UsageError unless an argument has one of the types; a bool is not a number."""
+    if value is None and optional:
+        return
+    if isinstance(value, types) and (bool in types or not isinstance(value, bool)):
+        return
+    expected = " or ".join([_SHOWN[kind] for kind in types] + ["None"] * optional)
+    raise UsageError(f"{name} must be {expected}, not {value!r}")
+
+
+def expect_flags(**flags: object) -> None:
+    """Raise UsageError unless all arguments are True or False."""
+    for name, value in flags.items():
+        expect(name, value, bool)
+
+
+def as_list(name: str, names: Names) -> list[str]:
+    """Return an argument as a list of names; a string is one name."""
+    if names is None:
+        return []
+    if isinstance(names, str | TableName):
+        return [str(names)]
+    if isinstance(names, bytes) or not isinstance(names, Iterable):
+        raise UsageError(f"{name} must be a name or several names, not {names!r}")
+    found = list(names)
+    for one in found:
+        if not isinstance(one, str | TableName):
+            raise UsageError(f"{name} must be names, and {one!r} is not one")
+    return [str(one) for one in found]
+
+
+def as_stages(stages: Stage | Sequence[Stage]) -> tuple[Stage, ...]:
+    """Return an argument as stages; UsageError if one of them is unknown."""
+    found = as_list("stages", stages)
+    if not set(found) <= {"extract", "load"}:
+        raise UsageError(f"unknown stages {found}: expected 'extract', 'load' or both")
+    return tuple(stage for stage in ("extract", "load") if stage in found)
