@@ -1,5 +1,6 @@
 """Check the types of arguments where they enter the public API."""
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -24,6 +25,7 @@ _SHOWN: dict[Any, str] = {
     bytes: "bytes",
     Mapping: "a mapping",
     Callable: "callable",
+    os.PathLike: "a path",
 }
 
 
@@ -41,6 +43,14 @@ def expect_flags(**flags: object) -> None:
     """Raise UsageError unless all arguments are True or False."""
     for name, value in flags.items():
         expect(name, value, bool)
+
+
+def expect_variables(name: str, variables: object) -> None:
+    """Raise UsageError unless an argument maps names to strings; values may be secret."""
+    expect(name, variables, Mapping, optional=True)
+    for key, value in (variables or {}).items():  # type: ignore[attr-defined]
+        if not isinstance(value, str):
+            raise UsageError(f"{name} must map names to strings; {key!r} is {type(value).__name__}")
 
 
 def as_list(name: str, names: Names) -> list[str]:

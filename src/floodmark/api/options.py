@@ -6,7 +6,7 @@ from typing import Literal
 from msgspec import Struct
 
 from floodmark.api.adoption import adoption_of
-from floodmark.api.arguments import Names
+from floodmark.api.arguments import Names, as_stages, expect, expect_flags
 from floodmark.api.callbacks import OnProgress
 from floodmark.api.context import RunContext
 from floodmark.api.syncing import Syncing
@@ -25,7 +25,7 @@ class SyncOptions(Struct, frozen=True, kw_only=True):
 
     tables: Names = None
     pipelines: Names = None
-    stages: Sequence[Stage] = ()
+    stages: Stage | Sequence[Stage] = ()
     strategy: Strategy = "intra-table"
     limit: int | None = None
     verify: Verify | None = None
@@ -33,10 +33,13 @@ class SyncOptions(Struct, frozen=True, kw_only=True):
     adopt_from: str | None = None
 
     def check(self) -> None:
-        """Raise UsageError for arguments that contradict each other."""
-        stages = [self.stages] if isinstance(self.stages, str) else list(self.stages)
-        if not set(stages) <= {"extract", "load"}:
-            raise UsageError(f"unknown stages {stages}: expected 'extract', 'load' or both")
+        """Raise UsageError for arguments of a wrong type, or that contradict each other."""
+        stages = as_stages(self.stages)
+        expect("strategy", self.strategy, str)
+        expect("limit", self.limit, int, optional=True)
+        expect("verify", self.verify, str, optional=True)
+        expect_flags(adopt=self.adopt)
+        expect("adopt_from", self.adopt_from, str, optional=True)
         if not stages and not self.verify:
             raise UsageError("no stage given", hint="pass 'extract', 'load' or both")
         if self.strategy not in _STRATEGIES:
@@ -50,9 +53,9 @@ class SyncOptions(Struct, frozen=True, kw_only=True):
             )
         if self.verify not in (None, "new", "all"):
             raise UsageError(f"verify must be 'new' or 'all', not {self.verify!r}")
-        if self.verify and stages == ["extract"]:
+        if self.verify and stages == ("extract",):
             raise UsageError("verify compares loaded rows, and the extract stage loads nothing")
-        if (self.adopt or self.adopt_from) and stages != ["load"]:
+        if (self.adopt or self.adopt_from) and stages != ("load",):
             raise UsageError("adopt applies to the load stage only", hint="pass stages=['load']")
 
 
@@ -69,7 +72,8 @@ def compose(
     adopt = options.adopt or options.adopt_from is not None
     if options.adopt_from and len(tables) > 1:
         raise UsageError("adopt_from takes exactly one table", hint="name one table")
-    extract, load, verify = "extract" in options.stages, "load" in options.stages, options.verify
+    stages, verify = as_stages(options.stages), options.verify
+    extract, load = "extract" in stages, "load" in stages
     return Syncing(
         run=run,
         engine=engine,

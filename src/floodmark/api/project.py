@@ -1,12 +1,12 @@
 """The public API: a project, its tables, and the operations on them."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from floodmark.api.arguments import Names, as_list
+from floodmark.api.arguments import Names, as_list, expect, expect_flags, expect_variables
 from floodmark.api.callbacks import Listener, OnProgress, guarded_progress
 from floodmark.api.context import RunContext
 from floodmark.config.loading import LoadedConfig, load_config
@@ -52,6 +52,10 @@ def open_project(
 
     Raises ConfigError if the configuration is missing or invalid.
     """
+    expect("path", path, str, os.PathLike, optional=True)
+    expect_variables("environment", environment)
+    expect("on_progress", on_progress, Callable, optional=True)
+    expect("on_notice", on_notice, Callable, optional=True)
     variables = os.environ if environment is None else environment
     config = load_config(None if path is None else os.fspath(path), variables)
     return Project(config, spark=spark, on_progress=on_progress, on_notice=on_notice)
@@ -107,7 +111,7 @@ class Project:
         tables: Names = None,
         pipelines: Names = None,
         *,
-        stages: Sequence[Stage] = BOTH,
+        stages: Stage | Sequence[Stage] = BOTH,
         strategy: Strategy = "intra-table",
         limit: int | None = None,
         verify: Verify | None = None,
@@ -143,7 +147,7 @@ class Project:
         tables: Names = None,
         pipelines: Names = None,
         *,
-        stages: Sequence[Stage] = BOTH,
+        stages: Stage | Sequence[Stage] = BOTH,
         strategy: Strategy = "intra-table",
         limit: int | None = None,
         adopt: bool = False,
@@ -168,6 +172,7 @@ class Project:
 
         Syncs nothing. Tables that differ are in `failures`, with the rows that differ.
         """
+        expect_flags(everything=everything)
         with self._one_run() as run:
             verify = "all" if everything else "new"
             return self._result(run, self._composed(run, tables, pipelines, verify=verify).sync())
@@ -188,6 +193,7 @@ class Project:
         """
         from floodmark.api.validation import Validating
 
+        expect_flags(repair=repair, lake_only=lake_only, data=data)
         with self._one_run() as run:
             if tables is None:
                 chosen = sorted({*run.store.log.tables(), *self.config.tables})
@@ -225,6 +231,7 @@ class Project:
         """Check configuration, lake, Spark, warehouses, sources, tables and leases, one by one."""
         from floodmark.api.doctor import run_checks
 
+        expect_flags(start_spark=start_spark)
         run = self.new_run()
         chosen = (
             list(self.config.tables) if tables is None else run.tables(as_list("tables", tables))

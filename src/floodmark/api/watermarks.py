@@ -245,6 +245,7 @@ class Watermarks:
         from floodmark.tunnels.tunnel import Tunnels
 
         expect("table", table, str, TableName)
+        expect("to", to, str, TableName)
         run = self._new_run()
         old = TableName.parse(str(table)) if ":" in str(table) else run.table(table)
         new = run.table(to)
