@@ -23,12 +23,24 @@ from floodmark.errors import (
 )
 
 if TYPE_CHECKING:
+    from floodmark.api.changes import PreparedChange, PreparedSystemChange
+    from floodmark.api.lake import CleanResult, Lake, LakeFile
     from floodmark.api.planning import TablePlan
     from floodmark.api.project import Project, open_project
     from floodmark.api.results import SyncResult, TableResult
+    from floodmark.api.tracked_files import TrackedFile
     from floodmark.api.validation import TableValidation, ValidationResult
-    from floodmark.api.watermarks import TableStatus, Watermarks
+    from floodmark.api.watermarks import (
+        NextStart,
+        PruneResult,
+        Recovery,
+        SystemWatermark,
+        TableStatus,
+        WatermarkCopy,
+        Watermarks,
+    )
     from floodmark.checks.check import Check
+    from floodmark.model.manifest import Manifest
     from floodmark.model.notice import Notice
     from floodmark.model.position import Position
     from floodmark.model.table import TableName
@@ -40,18 +52,30 @@ __version__ = "0.1.0"
 # Imported when they are first used, so that importing the package takes no time.
 _LAZY = {
     "Check": "floodmark.checks.check",
+    "CleanResult": "floodmark.api.lake",
+    "Lake": "floodmark.api.lake",
+    "LakeFile": "floodmark.api.lake",
+    "Manifest": "floodmark.model.manifest",
+    "NextStart": "floodmark.api.watermarks",
     "Notice": "floodmark.model.notice",
     "Position": "floodmark.model.position",
+    "PreparedChange": "floodmark.api.changes",
+    "PreparedSystemChange": "floodmark.api.changes",
     "Progress": "floodmark.sync.extract",
     "Project": "floodmark.api.project",
+    "PruneResult": "floodmark.api.watermarks",
+    "Recovery": "floodmark.api.watermarks",
     "SyncResult": "floodmark.api.results",
+    "SystemWatermark": "floodmark.api.watermarks",
     "TableName": "floodmark.model.table",
     "TablePlan": "floodmark.api.planning",
     "TableResult": "floodmark.api.results",
     "TableStatus": "floodmark.api.watermarks",
     "TableValidation": "floodmark.api.validation",
+    "TrackedFile": "floodmark.api.tracked_files",
     "ValidationResult": "floodmark.api.validation",
     "Watermark": "floodmark.model.watermark",
+    "WatermarkCopy": "floodmark.api.watermarks",
     "Watermarks": "floodmark.api.watermarks",
     "open_project": "floodmark.api.project",
 }
@@ -60,27 +84,39 @@ __all__ = [
     "AccessDenied",
     "BusyError",
     "Check",
+    "CleanResult",
     "ConfigError",
     "DifferenceFound",
     "ExitCode",
     "FloodmarkError",
+    "Lake",
+    "LakeFile",
     "LeaseHeld",
+    "Manifest",
+    "NextStart",
     "Notice",
     "PartialFailure",
     "Position",
+    "PreparedChange",
+    "PreparedSystemChange",
     "Progress",
     "Project",
+    "PruneResult",
+    "Recovery",
     "StateError",
     "StorageError",
     "SyncResult",
+    "SystemWatermark",
     "TableName",
     "TablePlan",
     "TableResult",
     "TableStatus",
     "TableValidation",
+    "TrackedFile",
     "UsageError",
     "ValidationResult",
     "Watermark",
+    "WatermarkCopy",
     "Watermarks",
     "__version__",
     "errors",

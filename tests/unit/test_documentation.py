@@ -54,3 +54,18 @@ def test_every_page_can_be_found_from_the_readme() -> None:
         links = {(page.parent / link).resolve() for source, link in LINKS if source == page}
         unread += [link for link in links - reached if link.suffix == ".md"]
     assert {page for page in PAGES if page.parent != ROOT} <= reached
+
+
+def test_python_of_the_guide_passes_mypy(tmp_path: Path) -> None:
+    """Strictly, as in a user's project; and a wrong line is found. Fast after `make check`."""
+    text = (ROOT / "docs" / "guides" / "python.md").read_text()
+    guide = "\n".join(re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL))
+    assert "open_project" in guide
+    (tmp_path / "guide.py").write_text(guide)
+    (tmp_path / "wrong.py").write_text("import floodmark\n\nfloodmark.open_project(7)\n")
+    files = [tmp_path / "guide.py", tmp_path / "wrong.py"]
+    checked = subprocess.run(
+        [sys.executable, "-m", "mypy", *files], cwd=ROOT, capture_output=True, text=True
+    )
+    errors = [line for line in checked.stdout.splitlines() if ": error:" in line]
+    assert [Path(line.split(":")[0]).name for line in errors] == ["wrong.py"], checked.stdout
