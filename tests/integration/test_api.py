@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,8 @@ from typing import Any
 import pytest
 
 import floodmark
+from floodmark.model import lake_layout
+from floodmark.model.checksummed_json import seal
 from floodmark.model.extraction import Receipt, Window
 from floodmark.state.lease import read_lease
 from floodmark.sync import spark_engine as engines
@@ -116,6 +118,84 @@ def test_watermarks_can_be_changed(pipeline: New) -> None:
         assert marks.restore(name, str(before.head)).position.id == 300
         assert marks.get_system() is None
         assert marks.set_system("1day").preset == "1day"
+
+
+def test_a_prepared_change_asks_and_changes_nothing_before_its_commit(pipeline: New) -> None:
+    it = filled(pipeline)
+    name = f"{it.schema}.t"
+    with floodmark.open_project(it.config) as project:
+        marks = project.watermarks
+        assert marks.next_start(name).by == "default"
+        project.sync(limit=100)
+        saved = marks.get(name)
+        assert saved
+        assert marks.next_start(name) == floodmark.NextStart(
+            position=saved.position, by="watermark"
+        )
+        prepared = [
+            marks.prepare_set(name, timestamp=datetime(2025, 6, 1, 0, 3, 20), id=200),  # noqa: DTZ001
+            marks.prepare_reset(name),
+            marks.prepare_restore(name, "1-1"),
+            marks.prepare_restore(name, seal(saved), name="saved.json"),
+        ]
+        system = marks.prepare_system("1day")
+        assert [str(c.before) for c in prepared] == [str(saved.position)] * 4
+        questions = [str(change.question) for change in prepared]
+        for question, part in zip(
+            questions, ["100 rows in between", "read again", "(1-1)", "(saved.json)"], strict=True
+        ):
+            assert part in question
+        assert marks.prepare_reset(name, force=True).question is None
+        assert (marks.get(name), marks.get_system()) == (saved, None)
+        assert system.before is None
+        assert system.commit().timestamp == system.timestamp
+        assert prepared[1].commit().position.is_start
+        assert prepared[3].commit().position == saved.position  # restored from the document
+
+
+def test_files_copies_and_their_removal(pipeline: New) -> None:
+    it = filled(pipeline)
+    table = it.table()
+    with floodmark.open_project(it.config) as project:
+        marks, lake = project.watermarks, project.lake
+        assert (marks.files(table), lake.files(table), lake.tables()) == ((), (), ())
+        project.sync(limit=200)
+        project.sync(stages="extract")
+        files = marks.files(table)
+        assert [(file.rows, file.loaded) for file in files] == [
+            (100, True),
+            (100, True),
+            (100, False),
+        ]
+        stored = {file.path: file for file in lake.files(table)}
+        states = ["loaded", "loaded", "pending"]
+        assert [stored[file.path].state for file in files] == states
+        assert marks.quarantine(table) == ()
+        assert lake.tables() == (table,)
+        cleaned = lake.clean(table, older_than=timedelta(days=1))
+        assert (cleaned.removed, cleaned.protected) == ((), ())  # nothing is that old
+        planned = lake.clean(table, dry_run=True)
+        assert {file.path: file for file in lake.files(table)} == stored
+        cleaned = lake.clean(table)
+        assert cleaned.removed == planned.removed
+        assert [file.path for file in cleaned.protected] == [files[2].path]
+        assert [file.path for file in lake.files(table)] == [files[2].path]
+
+        places = [copy.place for copy in marks.copies(table)]
+        assert places == ["primary", "daily", "session", "session"]
+        assert all(copy.watermark for copy in marks.copies(table))
+        assert marks.recoveries(table) == ()
+        assert marks.prune(keep_days=0).removed == ()  # all are of today
+        it.lake.open().put(lake_layout.primary(table), b"damaged")
+        assert marks.copies(table)[0].problem
+        current = marks.get(table)
+        assert current
+        assert current.position.id == 300
+        (recovery,) = marks.recoveries(table)
+        assert recovery.table_name == str(table)
+        lease = marks.lease(table)
+        assert lease
+        assert lease.released
 
 
 def test_a_failed_table_is_in_the_result(pipeline: New) -> None:
