@@ -1,15 +1,18 @@
-"""A sync on a Spark cluster, one worker of which is lost in the middle."""
+"""Syncs on a Spark cluster: its settings, its lake, and a worker that is lost in the middle."""
 
 import json
 import os
-from collections.abc import Callable
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from floodmark.subprocesses import LOOPBACK
-from pipelines import Pipeline, ask_once, finish, numbers, wait_until
-from servers.spark import SECURITY, SparkCluster
+from pipelines import Pipeline, ask_once, cold_environment, finish, numbers, wait_until
+from servers.spark import HOME, SECURITY, SparkCluster
 
 pytestmark = pytest.mark.enough_on("mariadb")  # it is about Spark
 
@@ -19,6 +22,24 @@ spark:
   memory: 512m
   options: {options}
 extraction: {{window_rows: 5000, windows_per_chunk: 6}}
+"""
+
+SCRIPT = """\
+import json
+import floodmark
+from pyspark import SparkContext
+
+seen = {{}}
+
+def note(*_):
+    context = SparkContext._active_spark_context
+    if context is not None:
+        ui = context.getConf().get("spark.ui.enabled")
+        seen.update(master=context.master, name=context.appName, ui=ui)
+
+with floodmark.open_project({path!r}, on_progress=note) as project:
+    result = project.sync(stages=["extract"])
+print(json.dumps({{**seen, "rows": result.tables[0].rows}}))
 """
 
 
@@ -36,8 +57,13 @@ def _command(process: str) -> str:
         return ""
 
 
-def test_a_worker_is_lost(pipeline: Callable[..., Pipeline], tmp_path: Path) -> None:
-    it = pipeline({"t": "{cursor: [update_at, id]}"})
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
+    with SparkCluster(tmp_path_factory.mktemp("spark") / "cluster") as running:
+        yield running
+
+
+def make_table(it: Pipeline, rows: int) -> None:
     ask_once(
         it,
         "CREATE TABLE t (id INT PRIMARY KEY, update_at DATETIME NOT NULL, v VARCHAR(200),"
@@ -46,21 +72,88 @@ def test_a_worker_is_lost(pipeline: Callable[..., Pipeline], tmp_path: Path) -> 
     ask_once(
         it,
         "INSERT INTO t SELECT seq, '2025-06-01' + INTERVAL seq DIV 50 SECOND,"
-        " REPEAT(SHA2(seq, 256), 3)"
-        f" FROM {numbers(1, 60000)}",
+        f" REPEAT(SHA2(seq, 256), 3) FROM {numbers(1, rows)}",
     )
-    with SparkCluster(tmp_path / "spark") as cluster:
-        here = dict.fromkeys(("spark.driver.host", "spark.driver.bindAddress"), LOOPBACK)
-        options = json.dumps({**here, **SECURITY})
-        it.write_config(SETTINGS.format(address=cluster.address, options=options))
-        process = it.start("sync", "-p", "main", "--backup-only", "--json")
-        try:
-            wait_until(lambda: len(it.files()) > 8, seconds=90)  # the second chunk is on its way
-            cluster.kill_worker()
-            assert not secret_shown()
-            committed = len(it.chunks())
-        finally:
-            ended = finish(process, seconds=120)
+
+
+def options_of_cluster() -> dict[str, str]:
+    here = dict.fromkeys(("spark.driver.host", "spark.driver.bindAddress"), LOOPBACK)
+    return {**here, **SECURITY}
+
+
+def test_what_spark_submit_says_is_kept(
+    pipeline: Callable[..., Pipeline], cluster: SparkCluster, tmp_path: Path
+) -> None:
+    it = pipeline({"t": "{cursor: [update_at, id]}"})
+    make_table(it, 100)
+    script = tmp_path / "nightly.py"
+    script.write_text(SCRIPT.format(path=it.config))
+    options = {**options_of_cluster(), "spark.ui.enabled": "true", "spark.ui.port": "0"}
+    defaults = tmp_path / "submitted.conf"  # a secret does not belong on the command line
+    defaults.write_text("".join(f"{name} {value}\n" for name, value in options.items()))
+    done = subprocess.run(
+        [
+            str(HOME / "bin" / "spark-submit"),
+            *("--master", cluster.address, "--name", "nightly"),
+            *("--properties-file", str(defaults)),
+            str(script),
+        ],
+        env={**cold_environment(), "PYSPARK_PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    shown = json.loads(done.stdout.splitlines()[-1])
+    assert shown == {"master": cluster.address, "name": "nightly", "ui": "true", "rows": 100}
+
+
+def test_a_lake_that_workers_do_not_share(
+    pipeline: Callable[..., Pipeline], cluster: SparkCluster
+) -> None:
+    it = pipeline({"t": "{cursor: [update_at, id]}"})
+    make_table(it, 100)
+    settings = SETTINGS.format(address=cluster.address, options=json.dumps(options_of_cluster()))
+    it.write_config(settings)
+    # Each process has its own working folder, as each machine has its own disks.
+    config = Path(it.config)
+    text = re.sub(r"(?m)^lake: .*$", "lake: /proc/self/cwd/lake", config.read_text())
+    config.write_text(text)
+    ended = it.command("sync", "-p", "main", "--backup-only")
+    assert ended.code == 1, ended
+    assert "a worker wrote incremental/" in ended.out + ended.err
+    assert "here it does not exist in /proc/self/cwd/lake" in ended.out + ended.err
+    assert "or a folder that they share" in ended.out + ended.err
+    assert not list(it.folder.glob("lake/manifests/*/*/*/*.json"))
+
+
+def test_rows_of_a_duckdb_file_cannot_be_compared(
+    pipeline: Callable[..., Pipeline], cluster: SparkCluster
+) -> None:
+    it = pipeline({"t": "{cursor: [update_at, id]}"})
+    make_table(it, 1)
+    options = json.dumps(options_of_cluster())
+    it.write_config(SETTINGS.format(address=cluster.address, options=options))
+    ended = it.call("sync", "-p", "main", "--verify-data")
+    assert ended.code == 2, ended
+    assert "cannot open a DuckDB file on this machine" in ended.out + ended.err
+    assert not it.files()
+
+
+def test_a_worker_is_lost(pipeline: Callable[..., Pipeline], cluster: SparkCluster) -> None:
+    it = pipeline({"t": "{cursor: [update_at, id]}"})
+    make_table(it, 60_000)
+    options = json.dumps(options_of_cluster())
+    it.write_config(SETTINGS.format(address=cluster.address, options=options))
+    process = it.start("sync", "-p", "main", "--backup-only", "--json")
+    try:
+        wait_until(lambda: len(it.files()) > 8, seconds=90)  # the second chunk is on its way
+        cluster.kill_worker()
+        assert not secret_shown()
+        committed = len(it.chunks())
+    finally:
+        ended = finish(process, seconds=120)
     assert ended.code == 0, ended
     assert committed < len(it.chunks()) == 2
     assert it.ids() == dict.fromkeys(range(1, 60_001), 1)

@@ -20,6 +20,7 @@ from floodmark.model.position import Position
 from floodmark.model.run import Strategy
 from floodmark.model.table import TableName
 from floodmark.mysql.connection import Sessions
+from floodmark.spark.user_settings import other_machines
 from floodmark.sync.adopt import Adoption
 from floodmark.sync.extract import Extraction, Progress, extract_table
 from floodmark.sync.load import Loading, check_target, load_after
@@ -146,6 +147,7 @@ class Syncing(Struct, frozen=True, kw_only=True):
             default_start=start[0],
             start_by=start[1],
             limit=self.limit,
+            on_cluster=other_machines(self.spark) is not None,
             reserved=partial(run.reserved, table),
             progress=self.progress,
             report=run.report,

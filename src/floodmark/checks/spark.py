@@ -22,6 +22,7 @@ _SECONDS = 10
 def check_spark(settings: SparkSettings, *, start: bool, session: Any = None) -> Iterator[Check]:
     """Check what Spark needs; with `start`, start it (or use `session`) and run a task."""
     from floodmark.spark.jvm_launcher import find_java
+    from floodmark.spark.user_settings import master_of
 
     try:
         installed = version("pyspark")
@@ -30,7 +31,7 @@ def check_spark(settings: SparkSettings, *, start: bool, session: Any = None) ->
         yield Check(subject="Spark", state="failed", finding="PySpark is not installed", hint=hint)
         return
     remote = settings.options.get("spark.remote", settings.remote)
-    master = settings.options.get("spark.master", settings.master)
+    master = master_of(settings)
     if not remote and session is None:  # a remote server has its own Java
         yield _check_java(find_java(dict(os.environ)))
     place = "Spark Connect" if remote else master  # the address may contain a token

@@ -381,12 +381,14 @@ class RetrySettings(Struct, frozen=True, kw_only=True):
 class SparkSettings(Struct, frozen=True, kw_only=True):
     """Where Spark runs: on this machine, on a cluster, or behind Spark Connect."""
 
-    master: Text = "local[*,4]"
-    """Spark master: `local[*,4]`, `spark://host:7077`, …"""
+    master: Text | None = None
+    """Spark master: `spark://host:7077`, `yarn`, …; by default that of `spark-submit` or
+    `spark-defaults.conf`, else `local[*,4]`."""
     remote: Text | None = None
     """Spark Connect server, `sc://host:15002`, instead of a master."""
     memory: Text = "1g"
-    """Memory of the driver if local, of each executor on a cluster."""
+    """Memory of the driver if local; on a cluster, of the Python workers of each executor
+    (`spark.executor.memoryOverhead`)."""
     options: dict[str, str] = {}
     """Spark options, as `spark.name: value`."""
     fast_start: Literal["auto", "off"] = "auto"

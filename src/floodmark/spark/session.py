@@ -11,11 +11,11 @@ from floodmark.spark.fast_start import fast_start as prepare_fast_start
 from floodmark.spark.jvm_launcher import find_java, has_context
 from floodmark.spark.runner import Spark
 from floodmark.spark.security import check_cluster, check_server
+from floodmark.spark.user_settings import LOCAL_MASTER, is_local, is_submitted, user_settings
 
 if TYPE_CHECKING:
     from floodmark.spark.rdd_runner import ClassicSpark
 
-LOCAL_MASTER = "local[*,4]"
 _LOOPBACK = "127.0.0.1"
 # connectorx allocates a string for each text value, and by default glibc caches only seven blocks
 # of a size per thread. It starts new threads for each window; with one arena per thread, and large
@@ -31,7 +31,7 @@ _ALLOCATION = {
 @contextmanager
 def spark_session(
     *,
-    master: str = LOCAL_MASTER,
+    master: str | None = None,
     remote: str | None = None,
     memory: str | None = None,
     options: Mapping[str, str] | None = None,
@@ -42,9 +42,10 @@ def spark_session(
 ) -> Iterator[Spark]:
     """Run Spark: locally, on a cluster (`master`), or on a running server (`remote`).
 
-    `options` are Spark's own and override ours. The stderr of Java and the workers goes to
-    `log_file`, if there is one. FloodmarkError if its connections are insecure, unless
-    `allow_insecure`. Without `fast_start`, PySpark starts a local Spark its own way.
+    Without `master`, the one of `spark-submit` or `spark-defaults.conf`, else local. `options` are
+    Spark's own; they override those of the user, which override ours. The stderr of Java and the
+    workers goes to `log_file`, if there is one. FloodmarkError if its connections are insecure,
+    unless `allow_insecure`. Without `fast_start`, PySpark starts a local Spark its own way.
     """
     options = options or {}
     if remote := options.get("spark.remote", remote):
@@ -55,9 +56,10 @@ def spark_session(
         with connected_spark(remote, options, name) as connected:
             yield connected
     else:
-        master = options.get("spark.master", master)
-        fast = fast_start and _is_local(master)
-        with _own(master, memory, options, log_file, name, fast=fast) as own:
+        user = user_settings(os.environ)
+        master = options.get("spark.master", master) or user.get("spark.master", LOCAL_MASTER)
+        fast = fast_start and is_local(master) and not is_submitted(os.environ)
+        with _own(master, memory, user, options, log_file, name, fast=fast) as own:
             if not allow_insecure and not _is_one_process(master):
                 check_cluster(own.option)
             yield own
@@ -67,6 +69,7 @@ def spark_session(
 def _own(
     master: str,
     memory: str | None,
+    user: Mapping[str, str],
     options: Mapping[str, str],
     log_file: str | None,
     name: str,
@@ -93,54 +96,59 @@ def _own(
             hint="pass your session: open_project(path, spark=spark); or close the other project",
         )
     silent = fast and log_file == os.devnull
-    settings = _settings(memory, local=_is_local(master), silent=silent)
+    settings = _settings(memory, local=is_local(master), silent=silent)
     if _is_one_process(master):
         # Spark generates a secret: without it, every user of this machine could fetch the job.
         settings["spark.authenticate"] = "true"
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    if _is_local(master):
+    if is_local(master):
         os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
     with _opened(log_file) as log, ExitStack() as stack:
         start = launched = None
         if fast:
-            start = stack.enter_context(prepare_fast_start(java, environment, plain=not options))
+            start = stack.enter_context(
+                prepare_fast_start(java, environment, plain=not (options or user))
+            )
             settings |= start.settings(silent=silent)
             launched = start.launch(memory, log, silent=silent)
         from floodmark.spark.rdd_runner import classic_spark
 
-        settings |= {**options, "spark.app.name": name, "spark.master": master}
+        settings["spark.app.name"] = name
+        ours = {name: value for name, value in settings.items() if name not in user}
+        settings = {**ours, **options, "spark.master": master}
         with classic_spark(settings, start, launched, log=log) as spark:
             yield spark
 
 
-def _is_local(master: str) -> bool:
-    return master.startswith("local")
-
-
 def _is_one_process(master: str) -> bool:
-    return _is_local(master) and not master.startswith("local-cluster")
+    return is_local(master) and not master.startswith("local-cluster")
 
 
 def _settings(memory: str | None, *, local: bool, silent: bool) -> dict[str, str]:
-    settings = {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        # A session may run for days; keep no history of its jobs.
-        "spark.ui.retainedJobs": "10",
-        "spark.ui.retainedStages": "10",
-        "spark.ui.retainedTasks": "10",
-    }
+    settings = {"spark.ui.showConsoleProgress": "false"}
     settings |= {
         f"spark.executorEnv.{name}": value
         for name, value in _ALLOCATION.items()
         if name not in os.environ
     }
     if memory:
-        settings["spark.driver.memory" if local else "spark.executor.memory"] = memory
+        # No row passes through an executor's JVM: its Python workers need the memory.
+        settings["spark.driver.memory" if local else "spark.executor.memoryOverhead"] = memory
+    return settings | _local_settings(silent=silent) if local else settings
+
+
+def _local_settings(*, silent: bool) -> dict[str, str]:
+    settings = {
+        "spark.ui.enabled": "false",
+        # A session may run for days; keep no history of its jobs.
+        "spark.ui.retainedJobs": "10",
+        "spark.ui.retainedStages": "10",
+        "spark.ui.retainedTasks": "10",
+        "spark.driver.host": _LOOPBACK,
+        "spark.driver.bindAddress": _LOOPBACK,
+    }
     if not silent:  # setting a level would initialise logging
         settings["spark.log.level"] = "ERROR"
-    if local:
-        settings["spark.driver.host"] = settings["spark.driver.bindAddress"] = _LOOPBACK
     return settings
 
 

@@ -50,7 +50,7 @@ from floodmark.sync.log_facts import known_of
 from floodmark.sync.machine_clock import check_against_source
 from floodmark.sync.new_columns import find_fills
 from floodmark.sync.plan import TablePlan, chunks_of, lake_columns, plan_table
-from floodmark.sync.receipt_check import check_receipts
+from floodmark.sync.receipt_check import check_files, check_receipts
 from floodmark.sync.result import TableResult
 from floodmark.sync.server_change import check_server_change
 from floodmark.sync.source import Source
@@ -107,7 +107,8 @@ class Engine(Protocol):
 class Extraction(Struct, frozen=True, kw_only=True):
     """How to extract tables in this run; `prepare` is called once there is something to read.
 
-    `reserved` returns the column names that the target reserves for itself.
+    `reserved` returns the column names that the target reserves for itself. `on_cluster`: workers
+    may run on other machines, with another lake folder.
     """
 
     store: WatermarkStore
@@ -120,6 +121,7 @@ class Extraction(Struct, frozen=True, kw_only=True):
     default_start: Position
     start_by: StartedBy = "default"
     limit: int | None = None
+    on_cluster: bool = False
     reserved: Callable[[Iterable[str]], Sequence[str]] = lambda _names: ()
     prepare: Callable[[], None] = lambda: None
     progress: Callable[[TableName, Progress], None] = lambda _table, _progress: None
@@ -271,6 +273,8 @@ class _TableRun:
             job, plan.windows, lambda done: self._report(done, plan)
         )
         check_receipts(plan, receipts)
+        if extraction.on_cluster:
+            check_files(extraction.store.objects, receipts)
         self._lease.check()
         self._watermark = extraction.store.commit(
             self._table, lambda current: self._chunk(current, plan, receipts, began)

@@ -1,9 +1,11 @@
-"""Compare the tasks' receipts with the plan of their chunk."""
+"""Compare the tasks' receipts with the plan of their chunk, and with the files in the lake."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from os.path import dirname
 
 from floodmark.errors import FloodmarkError
 from floodmark.model.extraction import ChunkPlan, Receipt, Window
+from floodmark.storage.objects import ObjectStore
 
 
 def check_receipts(plan: ChunkPlan, receipts: Sequence[Receipt]) -> None:
@@ -15,6 +17,33 @@ def check_receipts(plan: ChunkPlan, receipts: Sequence[Receipt]) -> None:
         raise FloodmarkError("two tasks reported the same file")
     for window, receipt in zip(plan.windows, receipts, strict=True):
         _check_range(window, receipt)
+
+
+def check_files(objects: ObjectStore, receipts: Sequence[Receipt]) -> None:
+    """Raise FloodmarkError unless we see each file that a task on another machine has written."""
+    written = [file for receipt in receipts for file in (*receipt.files, *receipt.quarantine)]
+    sizes = dict(_sizes(objects, [file.path for file in written]))
+    for file in written:
+        if (size := sizes.get(file.path)) == file.bytes:
+            continue
+        seen = "does not exist" if size is None else f"has {size:,} bytes"
+        raise FloodmarkError(
+            f"a worker wrote {file.path} with {file.bytes:,} bytes,"
+            f" but here it {seen} in {objects}",
+            hint="the lake must be the same place for all workers and this machine: S3, or a folder"
+            " that they share",
+        )
+
+
+def _sizes(objects: ObjectStore, paths: Sequence[str]) -> Iterator[tuple[str, int]]:
+    """List the folders of these files, from the first to the last of them."""
+    for folder in sorted({dirname(path) for path in paths}):
+        inside = [path for path in paths if dirname(path) == folder]
+        first, last = min(inside), max(inside)
+        for found in objects.list_objects(f"{folder}/", after=first[:-1]):
+            if found.key > last:
+                break
+            yield found.key, found.size
 
 
 def _check_range(window: Window, receipt: Receipt) -> None:

@@ -1,10 +1,11 @@
-"""Open the SSH tunnels of a run before any table is read."""
+"""Open the SSH tunnels of a run before any table is read; refuse what workers cannot reach."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from floodmark.config.models import Connection, SparkSettings, Tunnelled
+from floodmark.config.models import Connection, DuckdbConnection, SparkSettings, Tunnelled
 from floodmark.errors import ConfigError
+from floodmark.spark.user_settings import other_machines
 from floodmark.tunnels.tunnel import Tunnels
 
 
@@ -33,8 +34,15 @@ def open_for_workers(
     tunnels: Tunnels, connections: Iterable[Connection], spark: SparkSettings
 ) -> None:
     """Open tunnels for Spark's workers; ConfigError if they could not reach them."""
+    connections = list(connections)
     tunnelled = [c for c in connections if isinstance(c, Tunnelled) and c.tunnel]
-    if tunnelled and (place := _other_machines(spark)):
+    place = other_machines(spark)
+    if place and any(isinstance(c, DuckdbConnection) for c in connections):
+        raise ConfigError(
+            f"the workers of {place} cannot open a DuckDB file on this machine to compare its rows",
+            hint="compare with a local Spark: set spark.master to 'local[*,4]'",
+        )
+    if tunnelled and place:
         raise ConfigError(
             f"an SSH tunnel ends on this machine, where the workers of {place} cannot reach it",
             hint="set spark.master to 'local[*,4]', or take 'tunnel' out of the connection and"
@@ -42,12 +50,3 @@ def open_for_workers(
         )
     for connection in tunnelled:
         tunnels.open(connection)
-
-
-def _other_machines(spark: SparkSettings) -> str | None:
-    """Return where Spark runs, if that may be on other machines."""
-    options = spark.options
-    if options.get("spark.remote", spark.remote):
-        return "Spark Connect"  # not the address, which may contain a token
-    master = options.get("spark.master", spark.master)
-    return None if master.startswith("local") else master
