@@ -8,6 +8,9 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pyspark
+import pytest
+
 from floodmark.spark.jvm_launcher import is_plain
 from pipelines import wait_until
 
@@ -35,6 +38,9 @@ with spark_session(log_file=log, options=%s, fast_start="slow" not in os.environ
         print("failure:", error)
     print("tunables:", spark.run("test", lambda _: os.environ.get("GLIBC_TUNABLES"), 1, None))
 """
+starts_java_directly = pytest.mark.skipif(
+    pyspark.__version__ < "4", reason="PySpark 3.5 starts Java by its scripts each time"
+)
 BY_SCRIPT, DIRECTLY = "org.apache.spark.deploy.SparkSubmit", "PythonGatewayServer"
 
 
@@ -53,6 +59,7 @@ def start(folder: Path, options: str = "{}", **variables: str) -> str:
     return ended.stdout
 
 
+@starts_java_directly
 def test_java_is_started_without_scripts_once_it_is_known_how(tmp_path: Path) -> None:
     first = start(tmp_path)
     assert BY_SCRIPT in first
@@ -111,6 +118,7 @@ def test_a_killed_run_leaves_no_folder() -> None:
         wait_until(lambda: not os.listdir(folder))
 
 
+@starts_java_directly
 def test_pyspark_starts_spark_if_our_jvm_does_not_answer(tmp_path: Path) -> None:
     start(tmp_path)
     (args,) = (tmp_path / "floodmark").glob("*.json")
