@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from floodmark.api.planning import TablePlan
     from floodmark.api.project import Project, open_project
     from floodmark.api.results import SyncResult, TableResult
+    from floodmark.api.runs import TableHistory
+    from floodmark.api.status import TableStatus
     from floodmark.api.tracked_files import TrackedFile
     from floodmark.api.validation import TableValidation, ValidationResult
     from floodmark.api.watermarks import (
@@ -35,7 +37,6 @@ if TYPE_CHECKING:
         PruneResult,
         Recovery,
         SystemWatermark,
-        TableStatus,
         WatermarkCopy,
         Watermarks,
     )
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from floodmark.model.manifest import Manifest
     from floodmark.model.notice import Notice
     from floodmark.model.position import Position
+    from floodmark.model.run_record import RunRecord
     from floodmark.model.table import TableName
     from floodmark.model.watermark import Watermark
     from floodmark.sync.extract import Progress
@@ -65,12 +67,14 @@ _LAZY = {
     "Project": "floodmark.api.project",
     "PruneResult": "floodmark.api.watermarks",
     "Recovery": "floodmark.api.watermarks",
+    "RunRecord": "floodmark.model.run_record",
     "SyncResult": "floodmark.api.results",
     "SystemWatermark": "floodmark.api.watermarks",
+    "TableHistory": "floodmark.api.runs",
     "TableName": "floodmark.model.table",
     "TablePlan": "floodmark.api.planning",
     "TableResult": "floodmark.api.results",
-    "TableStatus": "floodmark.api.watermarks",
+    "TableStatus": "floodmark.api.status",
     "TableValidation": "floodmark.api.validation",
     "TrackedFile": "floodmark.api.tracked_files",
     "ValidationResult": "floodmark.api.validation",
@@ -103,10 +107,12 @@ __all__ = [
     "Project",
     "PruneResult",
     "Recovery",
+    "RunRecord",
     "StateError",
     "StorageError",
     "SyncResult",
     "SystemWatermark",
+    "TableHistory",
     "TableName",
     "TablePlan",
     "TableResult",

@@ -11,7 +11,9 @@ from floodmark.model.notice import Notice, Report
 if TYPE_CHECKING:
     from floodmark.model.table import TableName
     from floodmark.sync.extract import Progress
+    from floodmark.sync.result import TableResult
 
+OnResult = Callable[["TableResult"], None]
 OnProgress = Callable[["TableName", "Progress"], None]
 
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
@@ -74,6 +76,21 @@ def guarded_progress(on_progress: OnProgress | None, report: Report) -> OnProgre
             report(Notice("warning", message, "callback"))
 
     return progress
+
+
+def guarded_result(on_result: OnResult | None, report: Report) -> OnResult:
+    """Wrap on_result: report its exceptions."""
+
+    def result(done: "TableResult") -> None:
+        if on_result is None:
+            return
+        try:
+            on_result(done)
+        except Exception as error:  # noqa: BLE001 - must not fail a table
+            message = f"on_result raised {type(error).__name__}: {error}"
+            report(Notice("warning", message, "callback"))
+
+    return result
 
 
 def log_notice(notice: Notice) -> None:

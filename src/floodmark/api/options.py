@@ -1,18 +1,20 @@
 """The options of a sync, checked before any work starts."""
 
 from collections.abc import Sequence
-from typing import Literal
+from datetime import timedelta
+from typing import Any, Literal
 
 from msgspec import Struct
 
 from floodmark.api.adoption import adoption_of
-from floodmark.api.arguments import Names, as_stages, expect, expect_flags
+from floodmark.api.arguments import Names, as_list, as_stages, expect, expect_flags
 from floodmark.api.callbacks import OnProgress
 from floodmark.api.context import RunContext
+from floodmark.api.recording import Recording
 from floodmark.api.syncing import Syncing
 from floodmark.config.models import SparkSettings
 from floodmark.errors import UsageError
-from floodmark.model.run import Stage, Strategy
+from floodmark.model.run import Stage, Strategy, WorkStage
 from floodmark.sync.spark_engine import SparkEngine
 
 Verify = Literal["new", "all"]
@@ -31,6 +33,27 @@ class SyncOptions(Struct, frozen=True, kw_only=True):
     verify: Verify | None = None
     adopt: bool = False
     adopt_from: str | None = None
+    every: timedelta | None = None
+
+    @property
+    def first_stage(self) -> WorkStage:
+        """The stage that a table begins with."""
+        return "extract" if "extract" in self.stages else "load" if self.stages else "verify"
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The options that are not defaults, as values for JSON."""
+        values = {
+            "tables": as_list("tables", self.tables),
+            "pipelines": as_list("pipelines", self.pipelines),
+            "stages": list(self.stages) if len(self.stages) == 1 else None,
+            "strategy": self.strategy if self.strategy != "intra-table" else None,
+            "limit": self.limit,
+            "verify": self.verify,
+            "adopt": self.adopt or None,
+            "adopt_from": self.adopt_from,
+        }
+        return {name: value for name, value in values.items() if value not in (None, [])}
 
     def check(self) -> None:
         """Raise UsageError for arguments of a wrong type, or that contradict each other."""
@@ -65,6 +88,7 @@ def compose(
     engine: SparkEngine,
     spark: SparkSettings,
     progress: OnProgress,
+    recording: Recording | None = None,
 ) -> Syncing:
     """Build a sync from its options and the configuration; UsageError if they do not fit."""
     options.check()
@@ -89,5 +113,7 @@ def compose(
         verify=verify,
         adoption=adoption_of(run, options.adopt_from) if adopt else None,
         owners={t: run.mysql(t.scope) for t in tables} if adopt else {},
+        every_seconds=options.every.total_seconds() if options.every else None,
         progress=progress,
+        recording=recording,
     )

@@ -3,11 +3,12 @@
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from floodmark.api.arguments import Names, as_list, expect, expect_flags, expect_variables
-from floodmark.api.callbacks import Listener, OnProgress, guarded_progress
+from floodmark.api.callbacks import Listener, OnProgress, guarded_progress, guarded_result
 from floodmark.api.context import RunContext
 from floodmark.config.loading import LoadedConfig, load_config
 from floodmark.config.logins import LOGINS
@@ -18,14 +19,19 @@ from floodmark.model.table import TableName
 from floodmark.storage.opening import open_lake
 
 if TYPE_CHECKING:
+    from floodmark.api.callbacks import OnResult
     from floodmark.api.lake import Lake
     from floodmark.api.planning import TablePlan
-    from floodmark.api.results import SyncResult, TableResult
+    from floodmark.api.recording import Rounds
+    from floodmark.api.results import SyncResult
+    from floodmark.api.runs import TableHistory
+    from floodmark.api.status import TableStatus
     from floodmark.api.syncing import Syncing
     from floodmark.api.validation import ValidationResult
-    from floodmark.api.watermarks import TableStatus, Watermarks
+    from floodmark.api.watermarks import Watermarks
     from floodmark.checks.check import Check
     from floodmark.config.models import SparkSettings
+    from floodmark.model.run_record import RunRecord
     from floodmark.sync.spark_engine import SparkEngine
 
 Verify = Literal["new", "all"]
@@ -39,6 +45,7 @@ def open_project(
     spark: Any = None,
     on_progress: OnProgress | None = None,
     on_notice: Report | None = None,
+    on_result: "OnResult | None" = None,
 ) -> "Project":
     """Read a configuration; start and connect nothing yet.
 
@@ -49,6 +56,7 @@ def open_project(
     on_progress   called with a table and its Progress, from other threads
     on_notice     called with each Notice, from any thread; by default notices go to the logger
                   `floodmark`
+    on_result     called with each TableResult as soon as the table is done, from other threads
 
     Raises ConfigError if the configuration is missing or invalid.
     """
@@ -56,9 +64,12 @@ def open_project(
     expect_variables("environment", environment)
     expect("on_progress", on_progress, Callable, optional=True)
     expect("on_notice", on_notice, Callable, optional=True)
+    expect("on_result", on_result, Callable, optional=True)
     variables = os.environ if environment is None else environment
     config = load_config(None if path is None else os.fspath(path), variables)
-    return Project(config, spark=spark, on_progress=on_progress, on_notice=on_notice)
+    return Project(
+        config, spark=spark, on_progress=on_progress, on_notice=on_notice, on_result=on_result
+    )
 
 
 class Project:
@@ -75,12 +86,15 @@ class Project:
         spark: Any = None,
         on_progress: OnProgress | None = None,
         on_notice: Report | None = None,
+        on_result: "OnResult | None" = None,
         verbose: bool = False,
     ) -> None:
         self.config = config
         self._spark = spark
         self._verbose = verbose
         self._on_progress = on_progress
+        self._on_result = on_result
+        self._rounds: Rounds | None = None
         self._listener = Listener(on_notice)
         self._lake = open_lake(config.lake, config.settings.retries)
         self._engine: SparkEngine | None = None
@@ -117,6 +131,7 @@ class Project:
         verify: Verify | None = None,
         adopt: bool = False,
         adopt_from: str | None = None,
+        every: timedelta | None = None,
     ) -> "SyncResult":
         """Sync tables from MySQL to the lake (`extract`) and to the warehouse (`load`).
 
@@ -127,6 +142,9 @@ class Project:
         limit               at most this many rows per table in the extract stage
         verify              compare source and target afterwards: "new" rows, or "all"
         adopt, adopt_from   load Parquet files of older systems, from a folder in the lake
+        every               the interval, if you call this again and again: a table counts as behind
+                            after three of them, and only rounds in which something happens leave a
+                            record
 
         A failed table does not raise: the result has its error, and committed chunks stay. Ctrl-C
         stops the run, releases all leases, and is raised again.
@@ -138,9 +156,9 @@ class Project:
             "verify": verify,
             "adopt": adopt,
             "adopt_from": adopt_from,
+            "every": every,
         }
-        with self._one_run() as run:
-            return self._result(run, self._composed(run, tables, pipelines, **options).sync())
+        return self._synced("sync", tables, pipelines, **options)
 
     def plan(
         self,
@@ -173,9 +191,7 @@ class Project:
         Syncs nothing. Tables that differ are in `failures`, with the rows that differ.
         """
         expect_flags(everything=everything)
-        with self._one_run() as run:
-            verify = "all" if everything else "new"
-            return self._result(run, self._composed(run, tables, pipelines, verify=verify).sync())
+        return self._synced("verify", tables, pipelines, verify="all" if everything else "new")
 
     def validate(
         self,
@@ -223,9 +239,40 @@ class Project:
 
         return Lake(self.new_run)
 
-    def status(self) -> "tuple[TableStatus, ...]":
-        """Return the state of every table, and which run holds it."""
-        return self.watermarks.list()
+    def status(self, tables: Names = None, pipelines: Names = None) -> "tuple[TableStatus, ...]":
+        """Return how each table is doing, the worst first, from the lake alone.
+
+        By default all tables of the configuration, and those in the lake that are no longer in it.
+        """
+        from floodmark.api.status import read_status
+
+        return read_status(self.new_run(), tables, pipelines)
+
+    def runs(
+        self, *, pipelines: Names = None, failed: bool = False, most: int | None = None
+    ) -> "Iterator[RunRecord]":
+        """Yield the recorded runs, newest first.
+
+        pipelines   only runs with tables of these
+        failed      only runs that failed, or did not finish
+        most        at most this many
+        """
+        from floodmark.api.runs import read_runs
+
+        return read_runs(self.new_run(), pipelines, failed=failed, most=most)
+
+    def run(self, run_id: str) -> "RunRecord":
+        """Return the record of a run, given its id or the beginning of it."""
+        from floodmark.api.runs import read_run
+
+        return read_run(self.new_run(), run_id)
+
+    def history(self, table: str, *, days: int = 30) -> "TableHistory":
+        """Return what happened to a table: rows a day, commits, runs and recoveries."""
+        from floodmark.api.runs import read_history
+
+        run = self.new_run()
+        return read_history(run, run.table(table), days=days)
 
     def doctor(self, tables: Names = None, *, start_spark: bool = False) -> "Iterator[Check]":
         """Check configuration, lake, Spark, warehouses, sources, tables and leases, one by one."""
@@ -287,15 +334,34 @@ class Project:
                 self._engine = None  # the run was interrupted
             self._running.release()
 
-    def _result(self, run: RunContext, results: "list[TableResult]") -> "SyncResult":
+    def _synced(
+        self, command: str, tables: Names, pipelines: Names, **options: Any
+    ) -> "SyncResult":
+        """Run a sync or a comparison, and record it."""
+        from floodmark.api.options import SyncOptions, compose
+        from floodmark.api.recording import Recording, Rounds, RunTask
         from floodmark.api.results import SyncResult, notices_of
 
-        of_tables = [notice for result in results for notice in notices_of(result)]
-        return SyncResult(
-            session_id=run.run.session_id,
-            tables=tuple(results),
-            notices=(*self._listener.take(), *of_tables),
-        )
+        sync_options = SyncOptions(tables=tables, pipelines=pipelines, **options)
+        self._rounds = self._rounds or Rounds()
+        with self._one_run() as run:
+            sync_options.check()
+            task = RunTask(
+                command=command,
+                tables=tuple(run.selected(tables, pipelines)),
+                stage=sync_options.first_stage,
+                options=sync_options.given,
+                every=sync_options.every,
+            )
+            progress = guarded_progress(self._on_progress, run.report)
+            on_result = guarded_result(self._on_result, run.report)
+            with Recording(run, task, self._rounds, on_result) as recording:
+                engine, spark = self._started_engine(), self._spark_settings()
+                results = compose(sync_options, run, engine, spark, progress, recording).sync()
+                of_tables = [notice for result in results for notice in notices_of(result)]
+                notices = (*self._listener.take(), *of_tables)
+                recording.finish(results, notices)
+            return SyncResult(session_id=run.run.session_id, tables=tuple(results), notices=notices)
 
     def _composed(
         self, run: RunContext, tables: Names, pipelines: Names, **options: Any

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
 from functools import partial
 from threading import Thread
 from typing import Literal
@@ -12,6 +13,7 @@ from floodmark.api.adoption import adopt_table, warn_of_adoptable_files
 from floodmark.api.callbacks import traceback_notice
 from floodmark.api.context import RunContext
 from floodmark.api.loading import loading_of
+from floodmark.api.recording import Recording
 from floodmark.api.verification import verification_of
 from floodmark.config.logins import LOGINS
 from floodmark.config.models import Connection, MysqlConnection, SparkSettings
@@ -54,7 +56,9 @@ class Syncing(Struct, frozen=True, kw_only=True):
     verify: Literal["new", "all"] | None = None
     adoption: Adoption | None = None
     owners: Mapping[TableName, MysqlConnection] = {}
+    every_seconds: float | None = None
     progress: Callable[[TableName, Progress], None] = lambda _table, _progress: None
+    recording: Recording | None = None
 
     def sync(self) -> list[TableResult]:
         """Sync the tables, then compare them if `verify` is set."""
@@ -66,16 +70,34 @@ class Syncing(Struct, frozen=True, kw_only=True):
             run_tables,
             self.tables,
             failed=lambda error: run.report(traceback_notice(error)),
+            clock=run.run.clock,
             at_once=at_once if self.strategy == "inter-table" else 1,
             stop=partial(self._stop, sessions),
         )
         with self.open_tunnels() as tunnels, Sources(tunnels, sessions.connect) as sources:
-            results = each(lambda table: self._sync_table(table, sources, tunnels, start))
+            results = each(
+                lambda table: self._sync_table(table, sources, tunnels, start),
+                stage="extract" if self.extract else "load" if self.load else "verify",
+                finished=self._synced,
+            )
             if self.verify:
                 # After all loads: a DuckDB file that is being read cannot be written to.
                 done = dict(zip(self.tables, results, strict=True))
-                results = each(lambda table: self._compare(table, done[table], tunnels))
+                results = each(
+                    lambda table: self._compare(table, done[table], tunnels),
+                    stage="verify",
+                    finished=lambda *end: None if done[end[0]].failed else self._compared(*end),
+                )
         return results
+
+    def _synced(self, table: TableName, result: TableResult, began: datetime) -> None:
+        """Record a table that is done: it is not to be compared, or failed before."""
+        if not self.verify or result.failed:
+            self._compared(table, result, began)
+
+    def _compared(self, table: TableName, result: TableResult, began: datetime) -> None:
+        if self.recording:
+            self.recording.add(table, result, began)
 
     def _sync_table(
         self,
@@ -148,6 +170,7 @@ class Syncing(Struct, frozen=True, kw_only=True):
             start_by=start[1],
             limit=self.limit,
             on_cluster=other_machines(self.spark) is not None,
+            every_seconds=self.every_seconds,
             reserved=partial(run.reserved, table),
             progress=self.progress,
             report=run.report,
@@ -156,6 +179,8 @@ class Syncing(Struct, frozen=True, kw_only=True):
     def _prepare(self, table: TableName, tunnels: Tunnels) -> None:
         """Start Spark, and meanwhile check that the target can take the rows."""
         self.engine.prepare()
+        if self.recording:
+            self.recording.begin()
         if self.load:
             Thread(target=import_kind, args=[self.targets[table]], daemon=True).start()
             check_target(self.loading(table, tunnels), table)

@@ -365,6 +365,9 @@ class Pipeline(Struct, frozen=True, kw_only=True):
     tables: dict[str, TableSettings]
     """`schema.table: {…}`, one line per table. Write a name that contains a dot or a colon in
     backticks, and the whole key in quotes."""
+    behind_hours: Annotated[float, Meta(gt=0, le=8760)] | None = None
+    """`status` reports a table as behind if its data is older than this. By default after three
+    intervals of `sync --every`, and after 24 hours without."""
 
 
 class RetrySettings(Struct, frozen=True, kw_only=True):
@@ -471,3 +474,5 @@ class Config(Struct, frozen=True, kw_only=True):
     """See below."""
     lease_seconds: Seconds = 60.0
     """How long the lease of a run that died on another machine blocks its tables."""
+    keep_runs_days: Annotated[int, Meta(ge=1, le=3650)] = 30
+    """Days after which the record of a run is removed."""

@@ -14,6 +14,7 @@ DAILY = "watermarks/backups/daily/"
 SESSIONS = "watermarks/backups/sessions/"
 LEASES = "watermarks/leases/"
 RECOVERIES = "watermarks/recoveries/"
+RUNS = "watermarks/runs/"
 PROBED = "watermarks/conditional_writes.json"
 SYSTEM = "watermarks/system.json"
 MANIFESTS = "manifests/"
@@ -60,6 +61,16 @@ def recoveries(table: TableName) -> str:
 def recovery(table: TableName, at: datetime, session_id: str) -> str:
     """Return the key of one recovery record."""
     return f"{recoveries(table)}{at:%Y%m%dT%H%M%S%f}_{session_id}.json"
+
+
+def runs_of_day(day: str) -> str:
+    """Return the folder of the records of runs that began on a day (`YYYYMMDD`)."""
+    return f"{RUNS}{day}/"
+
+
+def run_record(session_id: str) -> str:
+    """Return the key of a run's record. Keys sort in the order in which runs began."""
+    return f"{runs_of_day(session_day(session_id))}{session_id}.json"
 
 
 def manifests(table: TableName) -> str:

@@ -60,6 +60,10 @@ class MysqlState(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Rows of these chunks that were quarantined for zero or partial dates."""
     last_session_rows: Count = 0
     """Rows that the last run extracted."""
+    day: str | None = None
+    """Day of the last chunk, `YYYY-MM-DD` in UTC."""
+    day_rows: Count = 0
+    """Rows of all chunks of that day."""
     s3_file_count: Count = 0
     """Data files of all these chunks."""
     s3_bytes: Count = 0

@@ -1,10 +1,11 @@
-"""Sessions and strategies of a run."""
+"""Sessions, strategies and stages of a run."""
 
 from datetime import datetime
 from typing import Literal
 
 Strategy = Literal["sequential", "inter-table", "intra-table", "manual_cli"]
 Stage = Literal["extract", "load"]
+WorkStage = Literal["extract", "load", "verify", "reconcile"]
 
 
 def new_session_id(now: datetime, suffix: str) -> str:

@@ -69,7 +69,9 @@ def _facts(log_state: LogState) -> LogState:
         error=None,
         server=None,
         before_start=None,
-        steered=False,  # earlier versions did not store it
+        steered=False,  # earlier versions did not store this and the next two
+        day=None,
+        day_rows=0,
     )
     return structs.replace(log_state, mysql_state=state)
 
@@ -137,10 +139,13 @@ def _after_chunk(before: LogState, chunk: Chunk, by: Authorship, *, same_session
     rows = state.total_rows + chunk.rows
     chunks = state.chunk_count + 1
     seconds = before.metadata.total_processing_time_seconds + chunk.seconds
+    day = f"{by.now:%Y-%m-%d}"
     counted = structs.replace(
         state,
         total_rows=rows,
         quarantined_rows=state.quarantined_rows + chunk.quarantined_rows,
+        day=day,
+        day_rows=chunk.rows + (state.day_rows if state.day == day else 0),
         s3_file_count=state.s3_file_count + len(chunk.files),
         s3_bytes=state.s3_bytes + chunk.bytes,
         chunk_count=chunks,

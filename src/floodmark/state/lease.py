@@ -23,19 +23,30 @@ from floodmark.errors import (
 )
 from floodmark.model import lake_layout
 from floodmark.model.checksummed_json import seal, unseal
+from floodmark.model.failure import Failure, add_failure, without
 from floodmark.model.notice import Notice, Report
+from floodmark.model.run import WorkStage
 from floodmark.model.table import TableName
 from floodmark.model.timestamps import stamped
 from floodmark.state.process_identity import is_dead, this_process
 from floodmark.storage.objects import ObjectStore
+
+_TRIES = 5
 
 
 class LeaseDocument(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The stored lease: who works on a table, and when the lease expires unless renewed.
 
     A run that finds nothing new writes no watermark, but it does release its lease. So the lease
-    also records freshness: `in_step_at` is the time up to which a run has read everything,
-    `held_by` what kept the last run from reading more, and `held_since` since when.
+    also records how the table is doing:
+
+    in_step_at     the time up to which a run has read everything
+    loaded_fresh   the time up to which everything is also loaded
+    held_by        what kept the last run from reading more, and `held_since` since when
+    succeeded_at   when a stage last succeeded
+    failures       the stages that fail, each until it succeeds
+    warnings       what the last run found in the table's schema
+    every_seconds  the interval of the rounds that sync the table, if `sync --every` does
     """
 
     table_name: str
@@ -49,6 +60,11 @@ class LeaseDocument(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     in_step_at: datetime | None = None
     held_by: str | None = None
     held_since: datetime | None = None
+    loaded_fresh: datetime | None = None
+    succeeded_at: datetime | None = None
+    failures: tuple[Failure, ...] = ()
+    warnings: tuple[str, ...] = ()
+    every_seconds: float | None = None
     checksum: str = ""
 
     @property
@@ -73,7 +89,9 @@ class Lease:
         seconds: float,
         clock: Callable[[], datetime],
         report: Report,
+        stage: WorkStage | None = None,
     ) -> None:
+        self._stage = stage
         self._objects = objects
         self._table = table
         self._document = document
@@ -110,6 +128,19 @@ class Lease:
         since = self._document.held_since or self._clock()
         self._noted |= {"held_by": held_by, "held_since": since if held_by else None}
 
+    def note_loaded(self) -> None:
+        """Record that everything read so far is loaded; saved on release."""
+        self._noted["loaded_fresh"] = self._document.in_step_at
+
+    def note_warnings(self, warnings: tuple[str, ...]) -> tuple[str, ...]:
+        """Record what was found in the schema, and return what an earlier run recorded."""
+        self._noted["warnings"] = warnings
+        return self._document.warnings
+
+    def note_interval(self, every_seconds: float | None) -> None:
+        """Record the interval at which the table is synced, if any; saved on release."""
+        self._noted["every_seconds"] = every_seconds
+
     def release(self) -> None:
         """Release the lease. Do nothing if it is already lost."""
         self._stop.set()
@@ -127,7 +158,10 @@ class Lease:
     def __enter__(self) -> "Lease":
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None and self._stage is not None:  # the stage succeeded
+            failures = without(self._document.failures, self._stage)
+            self._noted |= {"failures": failures, "succeeded_at": self._clock()}
         self.release()
 
     def _beat(self) -> None:
@@ -169,35 +203,37 @@ def take_lease(
     seconds: float,
     clock: Callable[[], datetime],
     report: Report,
+    stage: WorkStage | None = None,
 ) -> Lease:
-    """Take the lease on a table; LeaseHeld if another run holds it."""
-    current, etag = _read(objects, table)
-    now = clock()
-    if current is not None and current.held(now):
-        raise _held(current)
-    document = LeaseDocument(
-        table_name=str(table),
-        number=current.number + 1 if current else 1,
-        session_id=session_id,
-        owner=owner,
-        taken_at=now,
-        expires_at=now + timedelta(seconds=seconds),
-        process=this_process(),
-        in_step_at=current.in_step_at if current else None,
-        held_by=current.held_by if current else None,
-        held_since=current.held_since if current else None,
-    )
+    """Take the lease on a table; LeaseHeld if another run holds it.
+
+    If it is taken for a `stage`, and its `with` ends without an error, the stage has succeeded.
+    """
     key = lake_layout.lease(table)
-    try:
-        if etag is None:
-            etag = objects.put_if_absent(key, seal(document))
-        else:
-            etag = objects.put_if_match(key, seal(document), etag)
-    except WriteConflict as conflict:
-        winner, _ = _read(objects, table)
-        taken = LeaseHeld(f"another run has just taken the lease on {table}")
-        raise (_held(winner) if winner else taken) from conflict
-    return Lease(objects, table, document, etag, seconds, clock, report)
+    for _ in range(_TRIES):
+        current, etag = _read(objects, table)
+        now = clock()
+        if current is not None and current.held(now):
+            raise _held(current)
+        document = structs.replace(
+            current or _new(table, session_id, owner, now),
+            number=current.number + 1 if current else 1,
+            session_id=session_id,
+            owner=owner,
+            taken_at=now,
+            expires_at=now + timedelta(seconds=seconds),
+            released=False,
+            process=this_process(),
+        )
+        try:
+            if etag is None:
+                etag = objects.put_if_absent(key, seal(document))
+            else:
+                etag = objects.put_if_match(key, seal(document), etag)
+        except WriteConflict:
+            continue  # another run took it, or recorded a failure
+        return Lease(objects, table, document, etag, seconds, clock, report, stage)
+    raise LeaseHeld(f"other runs take the lease on {table} again and again")
 
 
 def read_lease(objects: ObjectStore, table: TableName) -> LeaseDocument | None:
@@ -219,6 +255,50 @@ def break_lease(objects: ObjectStore, table: TableName) -> None:
                 raise
         else:
             return  # otherwise a heartbeat came in between
+
+
+def record_failure(
+    objects: ObjectStore, table: TableName, failure: Failure, *, owner: str, began: datetime
+) -> None:
+    """Record that a table failed, although the lease on it may never have been taken.
+
+    Do nothing if another run holds the lease, or has succeeded since `began`, which is when this
+    run began to work on the table: what that run finds is newer.
+    """
+    for attempt in range(_TRIES):
+        current, etag = _read(objects, table)
+        if current is not None and current.session_id != failure.session_id:
+            succeeded = current.succeeded_at is not None and current.succeeded_at > began
+            if succeeded or current.held(failure.at):
+                return
+        known = current or _new(table, failure.session_id, owner, failure.at)
+        failures = add_failure(known.failures, failure)
+        if failures == known.failures:
+            return
+        data = seal(structs.replace(known, failures=failures))
+        try:
+            if etag is None:
+                objects.put_if_absent(lake_layout.lease(table), data)
+            else:
+                objects.put_if_match(lake_layout.lease(table), data, etag)
+        except WriteConflict:
+            if attempt == _TRIES - 1:
+                raise
+        else:
+            return
+
+
+def _new(table: TableName, session_id: str, owner: str, now: datetime) -> LeaseDocument:
+    """Return the lease of a table that no run has worked on; nobody holds it."""
+    return LeaseDocument(
+        table_name=str(table),
+        number=0,
+        session_id=session_id,
+        owner=owner,
+        taken_at=now,
+        expires_at=now,
+        released=True,
+    )
 
 
 def _read(objects: ObjectStore, table: TableName) -> tuple[LeaseDocument | None, str | None]:

@@ -31,12 +31,17 @@ class Overview(Struct, frozen=True, kw_only=True):
 
 
 def read_overview(
-    store: WatermarkStore, known: Iterable[TableName], *, remote: bool
+    store: WatermarkStore,
+    known: Iterable[TableName],
+    *,
+    remote: bool,
+    write_back: bool = True,
 ) -> list[Overview]:
     """Read the state of every table that is configured or in the lake.
 
     A saved watermark is current if its table's log has nothing after it; the others go through
-    recovery. For a `remote` lake, send requests in parallel and list many logs at once.
+    recovery, and are saved unless `write_back` is off. For a `remote` lake, send requests in
+    parallel and list many logs at once.
     """
     objects = store.objects
     keys = (info.key for info in objects.list_objects(lake_layout.PRIMARIES))
@@ -46,7 +51,7 @@ def read_overview(
     def look(table: TableName) -> Overview:
         try:
             lease = read_lease(objects, table)
-            watermark = current.get(table) or store.get(table)
+            watermark = current.get(table) or store.get(table, write_back=write_back)
             if watermark is not None:
                 watermark.refuse_moved()
         except FloodmarkError as error:

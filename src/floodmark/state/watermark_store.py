@@ -12,11 +12,14 @@ from msgspec import Struct, structs
 from floodmark.errors import (
     CorruptDocument,
     CorruptLog,
+    ExitCode,
+    FloodmarkError,
     FutureState,
     LostRace,
     StateLost,
     StorageError,
     WriteConflict,
+    WrongClock,
 )
 from floodmark.model import lake_layout
 from floodmark.model.checksummed_json import seal
@@ -25,6 +28,7 @@ from floodmark.model.log_state import MysqlState
 from floodmark.model.manifest import Change
 from floodmark.model.notice import Notice, Report
 from floodmark.model.rules import check_transition
+from floodmark.model.run import WorkStage
 from floodmark.model.table import TableName
 from floodmark.model.timestamps import LAST_MOMENT
 from floodmark.model.transitions import Authorship, after, checkpoint, record
@@ -103,6 +107,19 @@ class WatermarkStore:
         """Return the watermark that this run last read or wrote, from the cache."""
         reading = self._cache.get(table)
         return reading.watermark if reading else None
+
+    def takes_failure(self, table: TableName, error: FloodmarkError) -> bool:
+        """Return whether to record an error in a table's watermark.
+
+        Not if another run holds the table, if a clock is wrong, if the table was moved, or if only
+        the configuration is wrong and the table was never synced: the lease document has it anyway.
+        """
+        if error.exit_code == ExitCode.BUSY or isinstance(error, WrongClock):
+            return False
+        known = self.known(table) or self.saved(table)
+        if known is None or known.moved_to or known.moving_from:
+            return known is None and error.exit_code == ExitCode.FAILED
+        return True
 
     def commit(
         self, table: TableName, decide: Callable[[Watermark], Change], *, races: int = 0
@@ -225,8 +242,8 @@ class WatermarkStore:
         )
         return self.update(table)
 
-    def lease(self, table: TableName) -> "Lease":
-        """Take the lease on a table; LeaseHeld if another run has it.
+    def lease(self, table: TableName, stage: WorkStage | None = None) -> "Lease":
+        """Take the lease on a table, perhaps for a stage; LeaseHeld if another run has it.
 
         The first one in a lake checks that it enforces conditional writes.
         """
@@ -245,6 +262,7 @@ class WatermarkStore:
             seconds=run.lease_seconds,
             clock=run.clock,
             report=run.report,
+            stage=stage,
         )
 
     def _save(self, table: TableName, new: Watermark, revision: int, etag: str | None) -> Watermark:

@@ -17,7 +17,7 @@ from floodmark.config.models import (
     LakeSettings,
     TableSettings,
 )
-from floodmark.errors import ExitCode, FloodmarkError, LeaseLost, WrongClock
+from floodmark.errors import FloodmarkError, LeaseLost
 from floodmark.model.extraction import ChunkPlan, Receipt, Window
 from floodmark.model.history import StartedBy
 from floodmark.model.manifest import Change, Chunk
@@ -122,6 +122,7 @@ class Extraction(Struct, frozen=True, kw_only=True):
     start_by: StartedBy = "default"
     limit: int | None = None
     on_cluster: bool = False
+    every_seconds: float | None = None
     reserved: Callable[[Iterable[str]], Sequence[str]] = lambda _names: ()
     prepare: Callable[[], None] = lambda: None
     progress: Callable[[TableName, Progress], None] = lambda _table, _progress: None
@@ -133,7 +134,7 @@ def extract_table(
 ) -> TableResult:
     """Read everything new of a table into the lake, and return what was read."""
     store = extraction.store
-    with store.lease(table) as lease:
+    with store.lease(table, "extract") as lease:
         try:
             with extraction.source.session() as session:
                 check_against_source(session, store.now)
@@ -147,7 +148,7 @@ def extract_table(
                 return run.finish()
         except FloodmarkError as error:
             # Keep the position, and record the error in the watermark.
-            if error.exit_code == ExitCode.FAILED and not isinstance(error, WrongClock):
+            if store.takes_failure(table, error):
                 message = error.message
                 store.update(table, lambda current: extract_failed(current, message))
             raise
@@ -306,6 +307,9 @@ class _TableRun:
         store, server = self._extraction.store, self._extraction.source.server.identity
         held, before = plan.held_back, outside.before
         self._lease.note_held(self._plan.held_by)
+        self._lease.note_interval(self._extraction.every_seconds)
+        known = self._lease.note_warnings(plan.choice.warnings)
+        self._result = structs.replace(self._result, known_warnings=known)
         self._result = structs.replace(
             self._result, held_back=self._plan.held_by, fresh=self._plan.fresh
         )

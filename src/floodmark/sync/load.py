@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
-from floodmark.errors import ExitCode, FloodmarkError, LeaseLost, WrongClock
+from floodmark.errors import FloodmarkError, LeaseLost
 from floodmark.model import lake_layout
 from floodmark.model.load import LedgerEntry, LoadBatch, loaded_rows, quarantined_rows
 from floodmark.model.log_state import ManifestId
@@ -107,7 +107,7 @@ def load_after(extracted: TableResult, loading: Loading, table: TableName) -> Ta
     try:
         result = load_table(loading, table)
     except FloodmarkError as error:
-        return extracted.with_failure(error)
+        return extracted.with_failure(error, "load")
     return structs.replace(
         extracted,
         loaded_rows=result.rows,
@@ -123,7 +123,7 @@ def load_after(extracted: TableResult, loading: Loading, table: TableName) -> Ta
 def load_table(loading: Loading, table: TableName) -> LoadResult:
     """Load all data of a table that its target does not have yet."""
     store = loading.store
-    with store.lease(table) as lease:
+    with store.lease(table, "load") as lease:
         watermark = store.get(table)
         if watermark is not None:
             watermark.refuse_moved()
@@ -132,6 +132,7 @@ def load_table(loading: Loading, table: TableName) -> LoadResult:
         try:
             behind = manifests_behind(store, table, watermark)
             if not behind and _surely_loaded(loading, watermark):
+                lease.note_loaded()
                 return LoadResult()
             with loading.open_target() as target:
                 if loading.load_only:  # else the clock was compared with MySQL's
@@ -144,7 +145,7 @@ def load_table(loading: Loading, table: TableName) -> LoadResult:
                     f" the source; then 'floodmark watermark reset -t {table} --force' and sync"
                     " read the table again"
                 )
-            if error.exit_code == ExitCode.FAILED and not isinstance(error, WrongClock):
+            if store.takes_failure(table, error):
                 message = error.message
                 store.update(table, lambda current: load_failed(current, message))
             raise
@@ -262,6 +263,8 @@ class _TableLoad:
             self._rows += load_what_fits(self._target, batch, quarantine)
             self._save_progress(batch.chunks[-1].head)
         entries = self._save_progress(None)
+        if not self._selection.left_out:
+            self._lease.note_loaded()
         return self._result(changes, entries)
 
     def _read_ledger(self) -> None:

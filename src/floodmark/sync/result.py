@@ -8,11 +8,15 @@ from msgspec import Struct, structs
 from floodmark.errors import FloodmarkError
 from floodmark.model.history import RowCount, RowsBefore
 from floodmark.model.position import Position
+from floodmark.model.run import WorkStage
 from floodmark.model.verification import VerificationResult
 
 
 class TableResult(Struct, frozen=True, kw_only=True):
-    """Result of a run for one table, complete or failed."""
+    """Result of a run for one table, complete or failed.
+
+    `stage` is the one that failed. `known_warnings` are those that an earlier run reported.
+    """
 
     table_name: str
     status: str = "success"
@@ -24,6 +28,7 @@ class TableResult(Struct, frozen=True, kw_only=True):
     start: Position | None = None
     end: Position | None = None
     warnings: tuple[str, ...] = ()
+    known_warnings: tuple[str, ...] = ()
     zero_dates: dict[str, int] = {}
     worker_peak_bytes: int = 0
     loaded_rows: int = 0
@@ -41,15 +46,17 @@ class TableResult(Struct, frozen=True, kw_only=True):
     verification: VerificationResult | None = None
     held_back: str | None = None
     fresh: datetime | None = None
+    stage: WorkStage | None = None
     error: str | None = None
     hint: str | None = None
     exit_code: int = 0
 
-    def with_failure(self, error: FloodmarkError) -> Self:
-        """Return this result with an error added."""
+    def with_failure(self, error: FloodmarkError, stage: WorkStage) -> Self:
+        """Return this result with the error of a stage."""
         return structs.replace(
             self,
             status="failed",
+            stage=stage,
             error=error.message,
             hint=error.hint,
             exit_code=error.exit_code,

@@ -2,9 +2,12 @@
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 
 from floodmark.errors import ExitCode, FloodmarkError
+from floodmark.model.run import WorkStage
 from floodmark.model.table import TableName
+from floodmark.model.timestamps import utc_now
 from floodmark.sync.result import TableResult
 
 Work = Callable[[TableName], TableResult]
@@ -14,18 +17,31 @@ def run_tables(
     tables: Sequence[TableName],
     work: Work,
     *,
+    stage: WorkStage = "extract",
     at_once: int = 1,
     stop: Callable[[], None] = lambda: None,
     failed: Callable[[Exception], None] = lambda _error: None,
+    finished: Callable[[TableName, TableResult, datetime], None] = lambda _t, _r, _began: None,
+    clock: Callable[[], datetime] = utc_now,
 ) -> list[TableResult]:
     """Run the work for each table; a failure is passed to `failed` and does not stop the others.
+
+    An error counts as one of the `stage`, unless the work says otherwise. `finished` is called with
+    each result, and when the work began.
 
     Work runs in threads, so that this one only waits and can be interrupted: then `stop` ends what
     is running, and the other tables are not started.
     """
+
+    def run_one(table: TableName) -> TableResult:
+        began = clock()
+        result = _guarded(table, work, stage, failed)
+        finished(table, result, began)
+        return result
+
     with ThreadPoolExecutor(max_workers=at_once) as pool:
         try:
-            return list(pool.map(lambda table: _guarded(table, work, failed), tables))
+            return list(pool.map(run_one, tables))
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             stop()
@@ -44,14 +60,16 @@ def exit_code(results: Sequence[TableResult]) -> int:
     return failures.pop() if len(failures) == 1 else ExitCode.FAILED
 
 
-def _guarded(table: TableName, work: Work, failed: Callable[[Exception], None]) -> TableResult:
+def _guarded(
+    table: TableName, work: Work, stage: WorkStage, failed: Callable[[Exception], None]
+) -> TableResult:
     try:
         return work(table)
     except FloodmarkError as error:
         failed(error)
-        return TableResult(table_name=str(table)).with_failure(error)
+        return TableResult(table_name=str(table)).with_failure(error, stage)
     except Exception as error:  # noqa: BLE001 - a bug with one table must not stop the others
         failed(error)
         message = f"unexpected {type(error).__name__}: {error}"
         unexpected = FloodmarkError(message, hint="run it with --debug to see where")
-        return TableResult(table_name=str(table)).with_failure(unexpected)
+        return TableResult(table_name=str(table)).with_failure(unexpected, stage)

@@ -95,12 +95,13 @@ def verify_after(
     try:
         result = verify_table(verification, table, settings)
     except FloodmarkError as error:
-        return synced.with_failure(error)
+        return synced.with_failure(error, "verify")
     if not result.differences:
         return structs.replace(synced, verification=result)
     return structs.replace(
         synced,
         status="differs",
+        stage="verify",
         verification=result,
         error=result.summary,
         hint=load_again(str(table)),
@@ -114,7 +115,7 @@ def verify_table(
     """Compare all rows of a table that are loaded and not verified yet."""
     extraction = verification.extraction
     store = extraction.store
-    with store.lease(table) as lease:
+    with store.lease(table, "verify") as lease:
         watermark = store.get(table)
         if watermark is None:
             return _nothing_loaded(verification, table, settings, watermark, START)
