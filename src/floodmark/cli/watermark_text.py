@@ -123,6 +123,8 @@ def show_state(watermark: Watermark, lease: LeaseDocument | None, now: datetime)
 def _state(watermark: Watermark, lease: LeaseDocument | None, now: datetime) -> str:
     extract, load = watermark.mysql_state, watermark.redshift_state
     running = lease is not None and lease.held(now)
+    if lease is not None and lease.failures:
+        return _failed(lease)
     if extract.status == "failed":
         return style("extract failed", "red")
     if load.status == "failed":
@@ -143,11 +145,17 @@ def _state(watermark: Watermark, lease: LeaseDocument | None, now: datetime) -> 
 
 def show_absence(lease: LeaseDocument | None, problem: str | None, now: datetime) -> str:
     """Describe the state of a table without a watermark, which may be empty."""
+    if problem is None and lease is not None and lease.failures:
+        return _failed(lease)
     if problem is None and lease is not None and lease.held_by:
         return style(_held(lease, now), "yellow")
     if problem is None and lease is not None and lease.in_step_at is not None:
         return _lag(now - lease.in_step_at)
     return style("no watermark", "red" if problem else "yellow")
+
+
+def _failed(lease: LeaseDocument) -> str:
+    return style(f"{lease.failures[0].stage} failed", "red")
 
 
 def _held(lease: LeaseDocument, now: datetime) -> str:

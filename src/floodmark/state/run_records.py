@@ -48,12 +48,13 @@ class RunRecords:
             for day in self._days(newest_first=True):
                 if day < oldest[:8]:
                     return
-                found = self._objects.list_objects(lake_layout.runs_of_day(day))
-                keys = sorted((info.key for info in found), reverse=True)
+                listed = self._objects.list_objects(lake_layout.runs_of_day(day))
+                keys = sorted((info.key for info in listed), reverse=True)
                 for start in range(0, len(keys), _AT_ONCE):
-                    for record in pool.map(self._read, keys[start : start + _AT_ONCE]):
-                        if record is None:
-                            continue
+                    some = pool.map(self._read, keys[start : start + _AT_ONCE])
+                    found = [record for record in some if record is not None]
+                    # Ids have whole seconds.
+                    for record in sorted(found, key=lambda r: r.started_at, reverse=True):
                         if record.run_id < oldest:
                             return
                         yield record

@@ -1,0 +1,263 @@
+"""What runs leave behind: their records, and the failures of tables, on a real server."""
+
+import os
+import signal
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import floodmark
+from floodmark.model.extraction import Receipt, Window
+from floodmark.model.run_record import RunRecord
+from floodmark.sync import spark_engine as engines
+from floodmark.worker.job import ExtractionJob
+from pipelines import DirectEngine, Pipeline, ask_once, numbers
+from processes import start as start_process
+
+pytestmark = pytest.mark.enough_on("mysql")
+
+New = Callable[..., Pipeline]
+CURSOR = "{cursor: [update_at, id]}"
+
+
+@pytest.fixture(autouse=True)
+def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engines, "SparkEngine", DirectEngine)
+
+
+def filled(pipeline: New, *tables: str, settings: str = "") -> Pipeline:
+    it = pipeline(dict.fromkeys(tables, CURSOR), settings=settings)
+    for table in tables:
+        create(it, table)
+    return it
+
+
+def create(it: Pipeline, table: str) -> None:
+    ask_once(
+        it,
+        f"CREATE TABLE {table} (id INT PRIMARY KEY, update_at DATETIME NOT NULL,"
+        " KEY by_change (update_at, id))",
+    )
+    add(it, table, 1, 20)
+
+
+def add(it: Pipeline, table: str, first: int, last: int) -> None:
+    ask_once(
+        it,
+        f"INSERT INTO {table} SELECT seq, '2025-06-01' + INTERVAL seq SECOND"
+        f" FROM {numbers(first, last)}",
+    )
+
+
+def states(it: Pipeline) -> dict[str, tuple[str, str | None]]:
+    with floodmark.open_project(it.config) as project:
+        return {status.table.table: (status.state, status.error) for status in project.status()}
+
+
+def last_run(it: Pipeline) -> RunRecord:
+    with floodmark.open_project(it.config) as project:
+        return next(project.runs())
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "code"),
+    [
+        ({"password": "wrong"}, "refuses user", 2),
+        ({"port": 1}, "does not answer", 1),
+        ({"tls": {"ca": "nosuch.pem"}}, "nosuch.pem", 2),
+    ],
+)
+def test_a_server_that_cannot_be_used_fails_every_table_until_it_can(
+    pipeline: New, changes: dict[str, Any], error: str, code: int
+) -> None:
+    it = filled(pipeline, "t", "u")
+    assert it.call("sync", "-t", f"{it.schema}.t").code == 0
+    before = it.watermark().position
+    broken = replace(it, source={**it.source, **changes}).write_config()
+    ended = broken.call("sync", "-p", "main")
+    assert ended.code == code, ended
+    found = states(it)
+    assert {state for state, _ in found.values()} == {"failing"}
+    assert all(error in str(why) for _, why in found.values()), found
+    listed = it.call("watermark", "list").out
+    assert "in step" not in listed
+    assert listed.count("extract failed") == 2
+    assert it.watermark().mysql_state.status == "failed"
+    record = last_run(it)
+    assert (record.status, len(record.failures)) == ("failed", 2)
+    assert all(error in str(table.error) for table in record.failures)
+    assert str(it.source["password"]) not in str(record)
+    assert it.watermark().position == before
+    it.write_config()
+    assert it.call("sync", "-p", "main").code == 0
+    assert states(it) == dict.fromkeys("tu", ("in step", None))
+    assert it.watermark().mysql_state.status == "success"
+
+
+def test_a_missing_table_and_a_broken_warehouse_fail_alone(pipeline: New) -> None:
+    it = filled(pipeline, "t", "u", "v")
+    ask_once(it, "DROP TABLE u")
+    warehouse = it.folder / "warehouse.duckdb"
+    warehouse.mkdir()
+    assert it.call("sync", "-p", "main").code == 1
+    found = states(it)
+    assert {state for state, _ in found.values()} == {"failing"}
+    assert [failure.stage for failure in last_run(it).failures] == ["load", "extract", "load"]
+    warehouse.rmdir()
+    assert it.call("sync", "-p", "main").code == 3
+    assert {name: state for name, (state, _) in states(it).items()} == {
+        "t": "in step",
+        "u": "failing",
+        "v": "in step",
+    }
+    record = last_run(it)
+    assert (record.status, record.rows, record.loaded_rows) == ("partial", 0, 40)
+    assert record.options == {"pipelines": ["main"]}
+    assert (record.pipelines, record.table_count) == (("main",), 3)
+    assert f"{record.user}@{record.host}" == it.manifests()[0].author
+    assert record.program == floodmark.__version__
+
+
+def test_an_error_before_any_table_fails_them_all(pipeline: New) -> None:
+    it = filled(pipeline, "t")
+    assert it.call("sync", "-p", "main").code == 0
+    text = Path(it.config).read_text()
+    Path(it.config).write_text(text.replace('"password": "', '"password": "${NO_SUCH_VARIABLE}'))
+    ended = it.call("sync", "-p", "main")
+    assert ended.code == 2, ended
+    assert "NO_SUCH_VARIABLE" in str(states(it)["t"])
+    record = last_run(it)
+    assert (record.status, record.tables) == ("failed", ())
+    assert "NO_SUCH_VARIABLE" in str(record.error)
+    # A wrong command is no run.
+    assert it.call("sync", "-t", "nosuch.t").code == 2
+    assert last_run(it) == record
+
+
+def test_the_record_and_the_history_have_every_stage(pipeline: New) -> None:
+    it = filled(pipeline, "t", "u")
+    with floodmark.open_project(it.config) as project:
+        first = project.sync(verify="new").raise_for_failures()
+        record = project.run(first.session_id)
+        assert (record.status, record.command, record.options) == (
+            "success",
+            "sync",
+            {"verify": "new"},
+        )
+        (done, _) = record.tables
+        assert (done.rows, done.loaded_rows, done.verified_rows) == (20, 20, 20)
+        assert done.bytes > 0
+        assert min(done.seconds, done.load_seconds, done.verify_seconds) > 0
+        assert record.ended_at
+        assert record.started_at < record.ended_at
+        assert {"target_changed"} <= {notice.event for notice in record.notices}
+        second = project.sync()
+        assert list(project.run(second.session_id).unchanged) == [
+            str(it.table()),
+            str(it.table("u")),
+        ]
+        assert [run.run_id for run in project.runs()] == [second.session_id, first.session_id]
+        assert list(project.runs(failed=True)) == []
+        assert len(list(project.runs(pipelines="main", most=1))) == 1
+        assert list(project.runs(pipelines="other")) == []
+        project.watermarks.reset(f"{it.schema}.t")
+        history = project.history(f"{it.schema}.t")
+        (day,) = history.days
+        assert (day.rows, day.chunks, day.bytes) == (20, 1, done.bytes)
+        assert [run.run_id for run in history.runs] == [first.session_id, second.session_id]
+        assert all(run.table.fresh for run in history.runs)
+        assert [change.change.__class__.__name__ for change in history.changes] == ["Reset"]
+
+
+def test_rounds_with_nothing_to_report_leave_no_record(pipeline: New) -> None:
+    it = filled(pipeline, "t", "u")
+    every = timedelta(seconds=60)
+
+    def count() -> int:
+        return len(list(project.runs()))
+
+    with floodmark.open_project(it.config) as project:
+        project.sync(every=every)
+        assert count() == 1
+        for _ in range(3):
+            project.sync(every=every)
+        assert count() == 1
+        add(it, "t", 21, 30)
+        project.sync(every=every)
+        assert count() == 2
+        ask_once(it, "DROP TABLE u")
+        for _ in range(3):  # the same failure again is not news
+            project.sync(every=every)
+        assert count() == 3
+        create(it, "u")
+        project.sync(every=every)
+        assert count() == 4
+        assert project.status()[0].behind_after == 3 * every
+        newest = next(project.runs())
+        assert (newest.every_seconds, newest.status) == (60, "success")
+
+
+class Killed(DirectEngine):
+    """Is killed while it reads."""
+
+    def extract(
+        self, job: ExtractionJob, windows: Sequence[Window], progress: Callable[[int], None]
+    ) -> list[Receipt]:
+        os.kill(os.getpid(), signal.SIGKILL)
+        return super().extract(job, windows, progress)
+
+
+class Interrupted(DirectEngine):
+    """Is interrupted while it reads the second table."""
+
+    calls = 0
+
+    def extract(
+        self, job: ExtractionJob, windows: Sequence[Window], progress: Callable[[int], None]
+    ) -> list[Receipt]:
+        type(self).calls += 1
+        if self.calls == 2:
+            signal.raise_signal(signal.SIGINT)
+        return super().extract(job, windows, progress)
+
+
+def kill_sync(it: Pipeline, *arguments: str) -> None:
+    """Runs in a process of its own."""
+    it.sync(*arguments, engine=Killed)
+
+
+@pytest.mark.parametrize("arguments", [(), ("--every", "1h")])
+def test_a_killed_run_did_not_finish(pipeline: New, arguments: tuple[str, ...]) -> None:
+    it = filled(pipeline, "t")
+    killed = start_process(kill_sync, it, *arguments)
+    killed.join(60)
+    assert killed.exitcode == -signal.SIGKILL
+    record = last_run(it)
+    assert (record.status, record.ended_at, record.failed) == ("did not finish", None, True)
+    assert states(it)["t"][0] == "behind"
+    assert it.sync().code == 0
+    with floodmark.open_project(it.config) as project:
+        assert [run.status for run in project.runs()] == ["success", "did not finish"]
+
+
+def test_an_interrupted_run_says_so_and_what_it_did(pipeline: New) -> None:
+    it = filled(pipeline, "t", "u")
+    assert it.call("sync", "-p", "main", engine=Interrupted).code == 130
+    record = last_run(it)
+    assert (record.status, record.tables[0].table_name) == ("interrupted", str(it.table()))
+    assert record.ended_at
+    assert not record.failed
+
+
+def test_records_are_pruned_when_they_are_too_old(pipeline: New) -> None:
+    it = filled(pipeline, "t", settings="keep_runs_days: 2")
+    objects = it.lake.open()
+    for day in ("20200101", "20250101"):
+        objects.put(f"watermarks/runs/{day}/{day}_000000_aaaaaa.json", b"{}")
+    it.sync()
+    assert [info.key.count("runs/2025") for info in objects.list_objects("watermarks/runs/")] == [0]
+    assert it.findings().differences == ()
