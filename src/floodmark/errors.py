@@ -47,6 +47,7 @@ class ExitCode(IntEnum):
     PARTIAL = 3, "some tables failed, others are done"
     BUSY = 4, "another run holds the table"
     DIFFERENCE = 5, "verification found a difference"
+    STALE = 6, "a table is older than 'status --older-than' allows"
     INTERRUPTED = 130, "interrupted; committed work is kept"
     TERMINATED = 143, "terminated by SIGTERM; committed work is kept"
 

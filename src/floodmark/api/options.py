@@ -43,10 +43,11 @@ class SyncOptions(Struct, frozen=True, kw_only=True):
     @property
     def given(self) -> dict[str, Any]:
         """The options that are not defaults, as values for JSON."""
+        stages = as_stages(self.stages)
         values = {
             "tables": as_list("tables", self.tables),
             "pipelines": as_list("pipelines", self.pipelines),
-            "stages": list(self.stages) if len(self.stages) == 1 else None,
+            "stages": list(stages) if len(stages) == 1 else None,
             "strategy": self.strategy if self.strategy != "intra-table" else None,
             "limit": self.limit,
             "verify": self.verify,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from floodmark.api.callbacks import OnResult
 from floodmark.api.context import RunContext
 from floodmark.api.project import Project
 from floodmark.cli.log import Log
@@ -33,10 +34,12 @@ class App:
         self.log = log
         self.report = log.write
         self.progress = ProgressLine(log, as_json=as_json)
+        self.on_result: OnResult = lambda _result: None
         self.project = Project(
             load_config(config_path, os.environ),
             on_notice=log.write,
             on_progress=self.progress.show,
+            on_result=lambda result: self.on_result(result),
             verbose=log.debug,
         )
         self.config = self.project.config

@@ -16,11 +16,14 @@ _COLORS = {"error": "red", "warning": "yellow", "info": "green", "debug": "white
 
 
 class Log:
-    """Writes notices; debug notices only with --debug."""
+    """Writes notices: debug notices only with --debug, and with `quiet` only problems.
+
+    With `timed`, each line of text begins with the time.
+    """
 
     def __init__(self, clock: Callable[[], datetime], *, as_json: bool) -> None:
         self.as_json = as_json
-        self.debug = False
+        self.debug = self.quiet = self.timed = False
         self.session: Callable[[], str | None] = lambda: None
         self.listeners: list[Report] = []
         self._clock = clock
@@ -31,6 +34,8 @@ class Log:
             listener(notice)
         if notice.level == "debug" and not self.debug:
             return
+        if notice.level == "info" and self.quiet:
+            return
         if self.as_json:
             click.echo(msgspec.json.encode(self._object(notice)), err=True)
             return
@@ -38,19 +43,22 @@ class Log:
             sys.stderr.write(notice.facts["traceback"])
             return
         bold = notice.level == "error"
-        line = labelled(f"{notice.level}:", _COLORS[notice.level], notice.message, bold=bold)
-        click.echo(line, err=True)
+        label = f"{self._time()}{notice.level}:"
+        click.echo(labelled(label, _COLORS[notice.level], notice.message, bold=bold), err=True)
         if notice.hint:
             self.hint(notice.hint)
 
     def hint(self, text: str) -> None:
         """Write a hint as text."""
-        click.echo(labelled("hint:", "cyan", text), err=True)
+        click.echo(labelled(f"{self._time()}hint:", "cyan", text), err=True)
 
     def traceback(self, error: Exception) -> None:
         """Write the traceback of an error, with --debug."""
         if self.debug:
             self.write(traceback_notice(error))
+
+    def _time(self) -> str:
+        return f"{stamped(self._clock().replace(microsecond=0))} " if self.timed else ""
 
     def _object(self, notice: Notice) -> dict[str, object]:
         known = {

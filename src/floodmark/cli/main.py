@@ -39,6 +39,8 @@ class Program(LazyGroup):
             "floodmark.cli.sync:sync",
             "Sync tables from MySQL to the lake and the warehouse.",
         ),
+        "status": ("floodmark.cli.status:status", "Show how every table is doing, worst first."),
+        "runs": ("floodmark.cli.runs:runs", "List the recorded runs, or show one."),
         "watermark": ("floodmark.cli.watermark:watermark", "Inspect and change watermarks."),
         "s3clean": ("floodmark.cli.s3clean:s3clean", "List and remove data files in the lake."),
         "init": ("floodmark.cli.init:init", "Write a commented configuration file."),

@@ -31,6 +31,7 @@ class ProgressLine:
 
     def __init__(self, log: Log, *, as_json: bool) -> None:
         self._live = sys.stderr.isatty() and not as_json and not log.as_json
+        self._log = log
         self._report = log.write
         self._shown = time.monotonic()
         self._lock = Lock()
@@ -42,13 +43,19 @@ class ProgressLine:
         try:
             yield
         finally:
-            if self._live:
-                click.echo("\r\x1b[K", err=True, nl=False)
+            self.clear()
+
+    def clear(self) -> None:
+        """Clear the line, so that other text can be printed."""
+        if self._live:
+            click.echo("\r\x1b[K", err=True, nl=False)
 
     def show(self, table: TableName, progress: "Progress") -> None:
         """Show a table's progress, at most every so many seconds."""
         with self._lock:
             now = time.monotonic()
+            if self._log.quiet:
+                return
             if now - self._shown < (LIVE_SECONDS if self._live else PLAIN_SECONDS):
                 return
             self._shown = now

@@ -1,19 +1,20 @@
 """`floodmark sync`: bring the lake and the warehouse up to date."""
 
 import resource
+import time
 from collections.abc import Callable
 from typing import Any, Literal
 
 import click
 
-from floodmark.api.results import HELD_BACK, SyncResult, failure_of, notices_of
+from floodmark.api.results import SyncResult
 from floodmark.cli.app import App, command_options, complete, table_option
 from floodmark.cli.library_logging import forwarding_library_logs
 from floodmark.cli.metrics import Meter
 from floodmark.cli.signals import sigterm_raises
 from floodmark.cli.sync_every import sync_every
 from floodmark.cli.sync_plan import plan_value, show_plan
-from floodmark.cli.sync_result import show_result
+from floodmark.cli.sync_result import ResultPrinter
 from floodmark.errors import ExitCode, UsageError
 from floodmark.model.durations import parse_duration
 from floodmark.model.run import Strategy
@@ -70,6 +71,7 @@ MOST_DIGITS = 18
     "--metrics-file", metavar="FILE", help="Write metrics to this file, for node_exporter."
 )
 @click.option("--dry-run", is_flag=True, help="Show the plan without changing anything.")
+@click.option("-q", "--quiet", is_flag=True, help="Print problems only; nothing if all is well.")
 @command_options
 def sync(
     app: App,
@@ -87,6 +89,7 @@ def sync(
     load_only: bool,
     adopt: bool,
     dry_run: bool,
+    quiet: bool,
 ) -> int:
     """Read new and changed rows from MySQL into the lake, and load them into the warehouse."""
     if backup_only and load_only:
@@ -125,7 +128,9 @@ def sync(
 
     def run() -> SyncResult:
         with app.progress.running():
-            return app.project.sync(names, pipelines, verify=verify, **options)
+            return app.project.sync(names, pipelines, verify=verify, every=every, **options)
+
+    app.log.quiet = quiet
 
     with (
         Meter(app, tables, path=metrics_file, port=metrics_port) as meter,
@@ -134,30 +139,25 @@ def sync(
         app.project,
     ):
         if every is None:
-            return sync_once(app, run, meter)
+            return sync_once(app, run, meter, quiet=quiet)
         return sync_every(app, run, meter, every)
 
 
-def sync_once(app: App, run: Callable[[], SyncResult], meter: Meter) -> int:
-    """Sync, print the result, and return the exit code."""
+def sync_once(app: App, run: Callable[[], SyncResult], meter: Meter, *, quiet: bool) -> int:
+    """Sync, print each table's result, and return the exit code."""
+    printer, began = ResultPrinter(app, quiet=quiet), time.monotonic()
+    app.on_result = printer.show
     result = run()
     meter.measure(result.tables)
     app.project.close()
-    outcome = {
-        "session_id": result.session_id,
-        "driver_peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-        "tables": result.tables,
-    }
-    app.print("\n".join(map(show_result, result.tables)), outcome)
-    for table in result.tables:
-        for notice in notices_of(table):
-            shown = notice.event == table.status == HELD_BACK  # in the table's line
-            if app.log.as_json or not shown:
-                app.report(notice)
-        if table.failed and app.log.as_json:
-            app.report(failure_of(table))
-        elif table.hint:
-            app.log.hint(table.hint)
+    if app.as_json:
+        outcome = {
+            "session_id": result.session_id,
+            "driver_peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            "tables": result.tables,
+        }
+        app.print("", outcome)
+    printer.finish(result.tables, time.monotonic() - began)
     return result.exit_code
 
 

@@ -13,6 +13,7 @@ from floodmark.api.schedule import Round, next_tick
 from floodmark.cli.app import App
 from floodmark.cli.metrics import Meter
 from floodmark.cli.signals import Terminated
+from floodmark.cli.sync_result import Errors
 from floodmark.errors import ExitCode, FloodmarkError, UsageError
 from floodmark.model.notice import Level, Notice
 from floodmark.model.timestamps import stamped
@@ -24,6 +25,7 @@ def sync_every(app: App, run: Callable[[], SyncResult], meter: Meter, every: tim
     SIGTERM is the normal end, so the exit code is then 0.
     """
     began = time.monotonic()
+    app.log.timed = True
     known: set[str] = set()
     try:
         for number in count():
@@ -74,9 +76,12 @@ def _report_round(app: App, done: Round, next_at: datetime, known: set[str]) -> 
     for notice in notices:
         if notice.event == HELD_BACK or notice.message not in known:
             app.report(notice)
+    errors = Errors()
     for result in done.tables:
-        if result.failed:
+        if result.failed and (errors.add(result) or app.log.as_json):
             app.report(failure_of(result))
+    for reason, names in errors.repeated() if not app.log.as_json else ():
+        app.report(Notice("error", f"{names}: {reason}", "failed"))
     if app.as_json:
         click.echo(msgspec.json.encode(done))
     when = stamped(next_at.replace(microsecond=0))

@@ -1,9 +1,109 @@
-"""Format the result of a sync as text."""
+"""Print the result of a sync: each table as it finishes, then a summary."""
 
-from floodmark.api.results import HELD_BACK, TableResult, reason_of
-from floodmark.cli.terminal import entry
+from collections.abc import Sequence
+from threading import Lock
+
+from floodmark.api.results import HELD_BACK, TableResult, failure_of, notices_of, reason_of
+from floodmark.api.schedule import Round
+from floodmark.cli.app import App
+from floodmark.cli.terminal import entry, print_text
 from floodmark.cli.verification import show_agreement, show_differences
+from floodmark.errors import ExitCode
 from floodmark.model.formatting import counted, since, size
+
+_NAMED = 3
+
+
+class ResultPrinter:
+    """Prints each table's line as it finishes. The same error again is only counted.
+
+    With `quiet`, prints problems only; a table that another run holds is not one.
+    """
+
+    def __init__(self, app: App, *, quiet: bool) -> None:
+        self._app = app
+        self._quiet = quiet
+        self._lock = Lock()
+        self._errors = Errors()
+
+    def show(self, result: TableResult) -> None:
+        """Print a table's line, its notices and its hint; called from any thread."""
+        if self._app.as_json:
+            return
+        with self._lock:
+            self._app.progress.clear()
+            if not self._is_shown(result):
+                return
+            if result.failed and not self._errors.add(result):
+                if self._app.log.as_json:
+                    self._report(result)
+                return
+            print_text(show_result(result))
+            self._report(result)
+            if result.hint and not (result.failed and self._app.log.as_json):
+                self._app.log.hint(result.hint)
+
+    def finish(self, results: Sequence[TableResult], seconds: float) -> None:
+        """Print how many tables had the same error, and a summary of several tables."""
+        if self._app.as_json:
+            for result in results:
+                self._report(result)
+            return
+        for reason, names in self._errors.repeated():
+            print_text(entry("failed", f"{names}: {reason}"))
+        failed = any(result.failed for result in results)
+        if len(results) > 1 and (not self._quiet or (failed and self._errors)):
+            print_text(str(Round(session_id="", seconds=seconds, tables=results)))
+
+    def _is_shown(self, result: TableResult) -> bool:
+        """Report the notices of a table without a line; return whether its line is printed."""
+        busy = result.exit_code == ExitCode.BUSY
+        if not self._quiet or (result.failed and not busy) or result.held_back:
+            return True
+        if not busy:
+            self._report(result)
+        return False
+
+    def _report(self, result: TableResult) -> None:
+        for notice in notices_of(result):
+            shown = notice.event == result.status == HELD_BACK  # in the table's line
+            if self._app.log.as_json or not shown:
+                self._app.report(notice)
+        if result.failed and self._app.log.as_json:
+            self._app.report(failure_of(result))
+
+
+class Errors:
+    """The errors of tables, and which tables had the same one."""
+
+    def __init__(self) -> None:
+        self._tables: dict[tuple[str, int], list[TableResult]] = {}
+
+    def add(self, result: TableResult) -> bool:
+        """Add a failed table, and return whether its error is new."""
+        # Errors that differ only in the name of the table are the same.
+        reason = reason_of(result).replace(result.table_name, "it")
+        reason = reason.replace(result.table_name.partition(":")[2], "it")
+        same = self._tables.setdefault((reason, result.exit_code), [])
+        same.append(result)
+        return len(same) == 1 or result.verification is not None
+
+    def repeated(self) -> list[tuple[str, str]]:
+        """Return the errors of several tables, with the names of all but the first."""
+        return [
+            (reason_of(same[0]), _names([result.table_name for result in same[1:]]))
+            for same in self._tables.values()
+            if len(same) > 1
+        ]
+
+    def __bool__(self) -> bool:
+        return bool(self._tables)
+
+
+def _names(tables: Sequence[str]) -> str:
+    more = len(tables) - _NAMED
+    shown = ", ".join(tables[:_NAMED])
+    return f"{shown} and {counted(more, 'other table')}" if more > 0 else shown
 
 
 def show_result(result: TableResult) -> str:

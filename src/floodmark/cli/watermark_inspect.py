@@ -29,9 +29,9 @@ _LIST = [
     Column(title="POSITION", least=19, spare=1),
     Column(title="STATE"),
     Column(title="EXTRACT", spare=4),
-    Column(title="ROWS", right=True, spare=2),
+    Column(title="ROWS READ", right=True, spare=2),
     Column(title="LOAD", spare=5),
-    Column(title="LOADED", right=True, spare=6),
+    Column(title="ROWS LOADED", right=True, spare=6),
 ]
 _LEFT_OUT = (
     "Rows left out are older than the start of their table; 'floodmark watermark get -t TABLE'"
@@ -93,7 +93,11 @@ def get(app: App, names: tuple[str, ...], *, show_files: bool) -> None:
 @click.command(name="list")
 @command_options
 def list_all(app: App) -> None:
-    """List all tables, one per line."""
+    """List all tables, one per line.
+
+    ROWS READ and ROWS LOADED count every version of a row, and every full reload; they are not the
+    number of rows in the table.
+    """
     now = app.now()
     found = app.watermarks.list()
     if app.as_json:

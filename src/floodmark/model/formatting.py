@@ -19,6 +19,15 @@ def span(length: timedelta) -> str:
     return counted(seconds // size, name)
 
 
+def brief(length: timedelta) -> str:
+    """Format a duration for a column of a table: `40 s`, `3 min`, `5 h`, `2 d`."""
+    seconds = max(0, int(length.total_seconds()))
+    for limit, size, unit in ((60, 1, "s"), (7200, 60, "min"), (172_800, 3600, "h")):
+        if seconds < limit:
+            return f"{seconds // size} {unit}"
+    return f"{seconds // 86_400} d"
+
+
 def ago(moment: datetime | None, now: datetime) -> str:
     """Format the time since a moment: `3 minutes ago`."""
     if moment is None:

@@ -21,6 +21,8 @@ _CHANGE_NAME = re.compile(
 
 NO_INDEX = "no index on"
 """Start of the warning that the cursor has no index."""
+SMALL_TABLE_ROWS = 100_000
+"""A table with fewer rows is read in full in a moment, and needs no index."""
 
 
 def choose_cursor(
@@ -229,6 +231,8 @@ def _choice(
     index = serving_index(table, cursor.columns)
     if index:
         reasons.append(f"index {index} supports {cursor}")
+    elif table.estimated_rows < SMALL_TABLE_ROWS:
+        reasons.append(f"{NO_INDEX} {cursor}, and the table is small: every sync reads all of it")
     else:
         warnings.append(
             f"{NO_INDEX} {cursor}: windows are split by primary key and filtered,"

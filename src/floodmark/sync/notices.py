@@ -13,7 +13,7 @@ HELD_BACK = "held_back"
 
 
 def notices_of(result: TableResult) -> Iterator[Notice]:
-    """Yield the notices about a table, except its failure."""
+    """Yield the notices about a table, except its failure and what an earlier run reported."""
     table = result.table_name
 
     def notice(level: Level, text: str, event: str | None = None) -> Notice:
@@ -36,6 +36,8 @@ def notices_of(result: TableResult) -> Iterator[Notice]:
         )
         yield notice("warning", left_out, "left_out")
     for warning in result.warnings:
+        if warning in result.known_warnings:
+            continue
         yield notice("warning", warning)
     if result.quarantined_rows:
         quarantined = (

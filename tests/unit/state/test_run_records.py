@@ -1,6 +1,7 @@
 """Records of runs: newest first, found by the beginning of their id, pruned by age."""
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import msgspec
 import pytest
@@ -17,7 +18,7 @@ from floodmark.storage.memory import MemoryObjectStore
 NOW = datetime(2025, 8, 20, 12, tzinfo=UTC)
 
 
-def record(minutes_ago: int = 0, **changes: object) -> RunRecord:
+def record(minutes_ago: int = 0, **changes: Any) -> RunRecord:
     began = NOW - timedelta(minutes=minutes_ago)
     made = RunRecord(
         run_id=new_session_id(began, f"{minutes_ago:06d}"),
@@ -73,7 +74,7 @@ def test_records_are_pruned_by_day() -> None:
         ({"process": "elsewhere/ns/1:1"}, "running"),
     ],
 )
-def test_a_run_that_was_killed_did_not_finish(changes: dict[str, object], status: str) -> None:
+def test_a_run_that_was_killed_did_not_finish(changes: dict[str, Any], status: str) -> None:
     (found,) = records(record(status="running", **changes)).newest()
     assert found.status == status
     assert found.failed == (status != "running")

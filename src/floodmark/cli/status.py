@@ -1,0 +1,181 @@
+"""`floodmark status`: how every table is doing, from the lake alone."""
+
+import time
+from collections import Counter
+from datetime import datetime, timedelta
+from typing import Any
+
+import click
+import msgspec
+
+from floodmark.api.status import STATES, TableStatus
+from floodmark.cli.app import App, command_options, complete, table_option
+from floodmark.cli.terminal import Column, fold, print_text, style, width
+from floodmark.cli.terminal import table as table_of
+from floodmark.errors import ExitCode
+from floodmark.model.durations import parse_duration
+from floodmark.model.formatting import brief, counted
+from floodmark.model.table import TableName
+
+WATCH_SECONDS = 2.0
+
+_COLORS = {
+    "failing": "red",
+    "differs": "red",
+    "held back": "yellow",
+    "behind": "yellow",
+    "never synced": "yellow",
+    "in step": "green",
+}
+_COLUMNS = [
+    Column(title="TABLE", least=16),
+    Column(title="STATE"),
+    Column(title="FRESH", right=True),
+    Column(title="SINCE", right=True, spare=2),
+    Column(title="ROWS TODAY", right=True, spare=4),
+    Column(title="VERIFIED", right=True, spare=5),
+    Column(title="RECONCILED", right=True, spare=6),
+    Column(title="WHY", least=16, spare=1),
+]
+
+
+@click.command()
+@table_option(required=False)
+@click.option(
+    "-p",
+    "--pipeline",
+    "pipelines",
+    multiple=True,
+    shell_complete=complete("pipelines"),
+    help="Only tables of this pipeline; may be repeated.",
+)
+@click.option(
+    "--state",
+    "states",
+    multiple=True,
+    type=click.Choice(STATES),
+    help="Only tables in this state; may be repeated.",
+)
+@click.option(
+    "--older-than",
+    "age_text",
+    metavar="SPAN",
+    help="Only tables whose data is older than 30m, 1h, 2d …; exit code 6 if there are any.",
+)
+@click.option("--watch", is_flag=True, help="Show it again every two seconds, until Ctrl-C.")
+@command_options
+def status(
+    app: App,
+    names: tuple[str, ...],
+    pipelines: tuple[str, ...],
+    states: tuple[str, ...],
+    age_text: str | None,
+    *,
+    watch: bool,
+) -> int:
+    """Show how every table is doing, worst first, from the lake alone.
+
+    FRESH is the age of the data in the warehouse: everything that was in the source at that time
+    is there. SINCE is how long a table has been in its state. A table is behind if rows in the lake
+    are not loaded, or if its last complete run is too long ago: three intervals of 'sync --every',
+    'behind_hours' of its pipeline, or 24 hours.
+    """
+    age = parse_duration(age_text, like="30m, 1h or 2d") if age_text is not None else None
+    chosen = (names or None, pipelines or None)
+
+    def look() -> tuple[list[TableStatus], datetime]:
+        found, now = app.project.status(*chosen), app.run.clock()
+        return [seen for seen in found if _is_wanted(seen, states, age, now)], now
+
+    while watch:
+        found, now = look()
+        _redraw(_show(found, now))
+        time.sleep(WATCH_SECONDS)
+    found, now = look()
+    app.print(_show(found, now), [value_of(seen, now) for seen in found])
+    return ExitCode.STALE if age is not None and found else ExitCode.DONE
+
+
+def value_of(seen: TableStatus, now: datetime) -> dict[str, Any]:
+    """Return the status of a table as JSON values."""
+    value: dict[str, Any] = msgspec.to_builtins(seen)
+    del value["watermark"], value["table"]
+    known = seen.watermark
+    return {
+        "table_name": str(seen.table),
+        "configured": seen.pipeline is not None,
+        **value,
+        "behind_after": seen.behind_after.total_seconds(),
+        "age_seconds": (now - seen.fresh).total_seconds() if seen.fresh else None,
+        "error": seen.error,
+        "rows_read": known.mysql_state.total_rows if known else 0,
+        "rows_loaded": known.redshift_state.total_rows if known else 0,
+    }
+
+
+def _is_wanted(
+    seen: TableStatus, states: tuple[str, ...], age: timedelta | None, now: datetime
+) -> bool:
+    return (not states or seen.state in states) and (age is None or seen.older_than(age, now))
+
+
+def _show(found: list[TableStatus], now: datetime) -> str:
+    if not found:
+        return "no tables"
+    names = _names([seen.table for seen in found])
+    rows = [
+        [
+            names[seen.table] + ("" if seen.pipeline else " (not configured)"),
+            style(seen.state, _COLORS[seen.state]) + (", running" if seen.running else ""),
+            _age(seen.fresh, now),
+            _age(seen.since, now),
+            "?" if seen.rows_today is None else f"{seen.rows_today:,}",
+            _age(seen.verified, now),
+            _age(seen.reconciled, now),
+            " ".join((seen.reason or "").split()),
+        ]
+        for seen in found
+    ]
+    # Columns that nothing is known about take no room.
+    used = [at for at in range(len(_COLUMNS)) if any(row[at] not in ("", "-") for row in rows)]
+    used = sorted({0, 1, 2, *used})
+    table = table_of([_COLUMNS[at] for at in used], [[row[at] for at in used] for row in rows])
+    notes = [fold(note, indent=2) for note in _notes(found, names)]
+    return "\n".join([table, *notes, fold(_summary(found), indent=0)])
+
+
+def _names(tables: list[TableName]) -> dict[TableName, str]:
+    """Return display names: on a terminal without the scope, where that is unambiguous."""
+    short = Counter(table.unscoped for table in tables) if width() else Counter[str]()
+    return {table: table.unscoped if short[table.unscoped] == 1 else str(table) for table in tables}
+
+
+def _age(moment: datetime | None, now: datetime) -> str:
+    return brief(now - moment) if moment else "-"
+
+
+def _notes(found: list[TableStatus], names: dict[TableName, str]) -> list[str]:
+    """Return the warnings about schemas, each once with its tables."""
+    by_text: dict[str, list[str]] = {}
+    for seen in found:
+        for warning in seen.warnings:
+            by_text.setdefault(warning, []).append(names[seen.table])
+    return [
+        f"note: {', '.join(tables[:3])}{_more(len(tables) - 3)}: {text}"
+        for text, tables in by_text.items()
+    ]
+
+
+def _more(number: int) -> str:
+    return f" and {counted(number, 'other table')}" if number > 0 else ""
+
+
+def _summary(found: list[TableStatus]) -> str:
+    counts = Counter(seen.state for seen in found)
+    parts = [f"{counts[state]:,} {state}" for state in STATES if counts[state]]
+    return f"{counted(len(found), 'table')}: {', '.join(parts)}"
+
+
+def _redraw(text: str) -> None:
+    """Clear the terminal and show the text; elsewhere only print it."""
+    print_text(f"\x1b[H\x1b[2J{text}" if width() else text)
