@@ -18,6 +18,7 @@ _COLORS = {
     "busy": "yellow",
     "interrupted": "yellow",
 }
+_FLAGS = {"tables": "-t", "pipelines": "-p", "verify": "--verify-data"}
 _RUNS = [
     Column(title="ID"),
     Column(title="STARTED", spare=5),
@@ -113,13 +114,14 @@ def _row(record: RunRecord, now: datetime) -> list[str]:
 
 
 def what(record: RunRecord) -> str:
-    """Return the command of a run with its options."""
+    """Return the command of a run with its options, as on the command line."""
     parts = [record.command]
     for name, value in record.options.items():
-        shown = ",".join(map(str, value)) if isinstance(value, list) else str(value)
-        parts.append(f"{name}={shown}")
+        flag = _FLAGS.get(name, f"--{name.replace('_', '-')}")
+        values = value if isinstance(value, list) else [value]
+        parts += [flag if one is True else f"{flag} {one}" for one in values]
     if record.every_seconds:
-        parts.append(f"every={record.every_seconds:g}s")
+        parts.append(f"--every {record.every_seconds:g}s")
     return " ".join(parts)
 
 

@@ -2,6 +2,7 @@
 
 import time
 from collections import Counter
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -10,9 +11,9 @@ import msgspec
 
 from floodmark.api.status import STATES, TableStatus
 from floodmark.cli.app import App, command_options, complete, table_option
-from floodmark.cli.terminal import Column, fold, print_text, style, width
+from floodmark.cli.terminal import Column, fold, name_some, print_text, style, width
 from floodmark.cli.terminal import table as table_of
-from floodmark.errors import ExitCode
+from floodmark.errors import ExitCode, UsageError
 from floodmark.model.durations import parse_duration
 from floodmark.model.formatting import brief, counted
 from floodmark.model.table import TableName
@@ -81,16 +82,20 @@ def status(
     'behind_hours' of its pipeline, or 24 hours.
     """
     age = parse_duration(age_text, like="30m, 1h or 2d") if age_text is not None else None
+    if watch and app.as_json:
+        raise UsageError("--watch and --json cannot be combined")
     chosen = (names or None, pipelines or None)
 
     def look() -> tuple[list[TableStatus], datetime]:
         found, now = app.project.status(*chosen), app.run.clock()
         return [seen for seen in found if _is_wanted(seen, states, age, now)], now
 
-    while watch:
-        found, now = look()
-        _redraw(_show(found, now))
-        time.sleep(WATCH_SECONDS)
+    if watch:
+        with suppress(KeyboardInterrupt):
+            while True:
+                _redraw(_show(*look()))
+                time.sleep(WATCH_SECONDS)
+        return ExitCode.DONE
     found, now = look()
     app.print(_show(found, now), [value_of(seen, now) for seen in found])
     return ExitCode.STALE if age is not None and found else ExitCode.DONE
@@ -140,7 +145,7 @@ def _show(found: list[TableStatus], now: datetime) -> str:
     used = [at for at in range(len(_COLUMNS)) if any(row[at] not in ("", "-") for row in rows)]
     used = sorted({0, 1, 2, *used})
     table = table_of([_COLUMNS[at] for at in used], [[row[at] for at in used] for row in rows])
-    notes = [fold(note, indent=2) for note in _notes(found, names)]
+    notes = [fold(note, indent=2) for note in (*_problems(found, names), *_notes(found, names))]
     return "\n".join([table, *notes, fold(_summary(found), indent=0)])
 
 
@@ -154,20 +159,27 @@ def _age(moment: datetime | None, now: datetime) -> str:
     return brief(now - moment) if moment else "-"
 
 
+def _problems(found: list[TableStatus], names: dict[TableName, str]) -> list[str]:
+    """Return the reasons that the table may have shortened, each once with its tables."""
+    if not width():
+        return []
+    shown = ("failing", "differs", "held back")
+    return _grouped(
+        [(seen.reason or "", names[seen.table]) for seen in found if seen.state in shown]
+    )
+
+
 def _notes(found: list[TableStatus], names: dict[TableName, str]) -> list[str]:
     """Return the warnings about schemas, each once with its tables."""
+    warnings = [(text, names[seen.table]) for seen in found for text in seen.warnings]
+    return [f"note: {line}" for line in _grouped(warnings)]
+
+
+def _grouped(found: list[tuple[str, str]]) -> list[str]:
     by_text: dict[str, list[str]] = {}
-    for seen in found:
-        for warning in seen.warnings:
-            by_text.setdefault(warning, []).append(names[seen.table])
-    return [
-        f"note: {', '.join(tables[:3])}{_more(len(tables) - 3)}: {text}"
-        for text, tables in by_text.items()
-    ]
-
-
-def _more(number: int) -> str:
-    return f" and {counted(number, 'other table')}" if number > 0 else ""
+    for text, name in found:
+        by_text.setdefault(text, []).append(name)
+    return [f"{name_some(tables)}: {text}" for text, tables in by_text.items()]
 
 
 def _summary(found: list[TableStatus]) -> str:

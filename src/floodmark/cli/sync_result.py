@@ -6,12 +6,10 @@ from threading import Lock
 from floodmark.api.results import HELD_BACK, TableResult, failure_of, notices_of, reason_of
 from floodmark.api.schedule import Round
 from floodmark.cli.app import App
-from floodmark.cli.terminal import entry, print_text
+from floodmark.cli.terminal import entry, name_some, print_text
 from floodmark.cli.verification import show_agreement, show_differences
 from floodmark.errors import ExitCode
 from floodmark.model.formatting import counted, since, size
-
-_NAMED = 3
 
 
 class ResultPrinter:
@@ -91,19 +89,13 @@ class Errors:
     def repeated(self) -> list[tuple[str, str]]:
         """Return the errors of several tables, with the names of all but the first."""
         return [
-            (reason_of(same[0]), _names([result.table_name for result in same[1:]]))
+            (reason_of(same[0]), name_some([result.table_name for result in same[1:]]))
             for same in self._tables.values()
             if len(same) > 1
         ]
 
     def __bool__(self) -> bool:
         return bool(self._tables)
-
-
-def _names(tables: Sequence[str]) -> str:
-    more = len(tables) - _NAMED
-    shown = ", ".join(tables[:_NAMED])
-    return f"{shown} and {counted(more, 'other table')}" if more > 0 else shown
 
 
 def show_result(result: TableResult) -> str:

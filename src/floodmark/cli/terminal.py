@@ -3,16 +3,20 @@
 import os
 import shutil
 import sys
+from collections.abc import Sequence
 from typing import TextIO
 from unicodedata import category, east_asian_width
 
 import click
 from msgspec import Struct
 
+from floodmark.model.formatting import counted
+
 _MARKS = {"ok": ("✓", "+", "green"), "note": ("•", "-", "yellow"), "failed": ("✗", "x", "red")}
 _GAP = 2
 _LEAST_TEXT = 30
 _AFTER_SHORTENING = 2
+_NAMED = 3
 
 
 class Column(Struct, frozen=True, kw_only=True):
@@ -101,6 +105,13 @@ def shorten(text: str, most: int) -> str:
     while head and cells(head) + cells(tail) > most - 1:
         head, tail = (head[:-1], tail) if cells(head) >= cells(tail) else (head, tail[1:])
     return text.replace(plain, f"{head}…{tail}")
+
+
+def name_some(names: Sequence[str]) -> str:
+    """Return the first names, and how many others there are."""
+    more = len(names) - _NAMED
+    shown = ", ".join(names[:_NAMED])
+    return f"{shown} and {counted(more, 'other table')}" if more > 0 else shown
 
 
 def table(columns: list[Column], rows: list[list[str]]) -> str:
