@@ -357,7 +357,9 @@ class Project:
             on_result = guarded_result(self._on_result, run.report)
             with Recording(run, task, self._rounds, on_result) as recording:
                 engine, spark = self._started_engine(), self._spark_settings()
-                results = compose(sync_options, run, engine, spark, progress, recording).sync()
+                syncing = compose(sync_options, run, engine, spark, progress, recording)
+                recording.start()
+                results = syncing.sync()
                 of_tables = [notice for result in results for notice in notices_of(result)]
                 notices = (*self._listener.take(), *of_tables)
                 recording.finish(results, notices)

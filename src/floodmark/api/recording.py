@@ -3,6 +3,7 @@
 Recording never fails a run: what cannot be written is reported as a warning.
 """
 
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -32,6 +33,7 @@ from floodmark.sync.result import TableResult
 from floodmark.sync.run_tables import exit_code
 
 MOST_NOTICES = 200
+_PAUSE_SECONDS = 60.0
 IDLE_RECORD = timedelta(hours=1)
 """Rounds in which nothing happens leave one record in this time."""
 
@@ -87,19 +89,24 @@ class Recording:
         self._stop = Event()
         self._beat = Thread(target=self._keep_writing, name="run record", daemon=True)
         self._began = run.run.clock()
-        self._written = self._reported = False
+        self._written = self._reported = self._failed = False
+        self._pause_until = float("-inf")
         self._results: dict[str, TableRun] = {}
         self._final: tuple[RunStatus, tuple[Notice, ...]] | None = None
 
     def __enter__(self) -> Self:
-        if self._task.every is None:
-            self.begin()
         self._beat.start()
         return self
+
+    def start(self) -> None:
+        """Write the record of a single run: it is about to begin with its tables."""
+        if self._task.every is None:
+            self.begin()
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         self._stop.set()
         self._beat.join()
+        self._failed = error is not None
         if isinstance(error, FloodmarkError):
             self._blame_all(error)
         self._end(error)
@@ -225,6 +232,8 @@ class Recording:
         code: int,
         began: datetime,
     ) -> None:
+        if time.monotonic() < self._pause_until:
+            return
         run = self._run.run
         now = run.clock()
         failure = Failure(
@@ -240,13 +249,15 @@ class Recording:
             objects = self._run.store.objects
             record_failure(objects, table, failure, owner=run.author, began=began)
         except FloodmarkError as problem:
+            # Not for each of a thousand tables: every try waits for the lake.
+            self._pause_until = time.monotonic() + _PAUSE_SECONDS
             self._report(f"failures are not recorded: {problem.message}")
 
     def _report(self, message: str) -> None:
-        """Report a problem of recording, once a run."""
+        """Report a problem of recording, once a run; the error of a failed run matters more."""
         if not self._reported:
             self._reported = True
-            self._run.warn(message)
+            self._run.report(Notice("debug" if self._failed else "warning", message, "record"))
 
 
 def _table_run(result: TableResult, now: datetime) -> TableRun:

@@ -37,7 +37,7 @@ class Log:
         if notice.level == "info" and self.quiet:
             return
         if self.as_json:
-            click.echo(msgspec.json.encode(self._object(notice)), err=True)
+            click.echo(msgspec.json.encode(self._object(notice)).decode(), err=True)
             return
         if notice.event == "traceback":
             sys.stderr.write(notice.facts["traceback"])

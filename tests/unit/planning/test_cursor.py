@@ -1,12 +1,13 @@
 """The choice of a cursor, from the configuration or from the schema."""
 
 import pytest
+from msgspec import structs
 
 from floodmark.errors import ConfigError
 from floodmark.model.cursor import Cursor, CursorChoice
 from floodmark.model.schema import SourceColumn, SourceIndex, SourceTable
 from floodmark.model.table import TableName
-from floodmark.planning.cursor import choose_cursor
+from floodmark.planning.cursor import SMALL_TABLE_ROWS, choose_cursor
 from floodmark.planning.indexes import serving_index
 
 
@@ -117,10 +118,20 @@ def test_a_key_that_cannot_be_compared_is_left_out() -> None:
 
 def test_missing_index_and_nullable_columns_are_named() -> None:
     late = column("update_at", "datetime", nullable=True)
-    choice = choose_cursor(table(ID, late, key=("id",)), ("update_at", "id"))
+    large = structs.replace(table(ID, late, key=("id",)), estimated_rows=SMALL_TABLE_ROWS)
+    choice = choose_cursor(large, ("update_at", "id"))
     assert choice.index is None
     assert any("no index on (update_at, id)" in warning for warning in choice.warnings)
     assert any("update_at may be NULL" in warning for warning in choice.warnings)
+
+
+def test_a_small_table_needs_no_index() -> None:
+    small = structs.replace(
+        table(ID, column("update_at", "datetime"), key=("id",)), estimated_rows=16_000
+    )
+    choice = choose_cursor(small, ("update_at", "id"))
+    assert not any("no index on" in warning for warning in choice.warnings)
+    assert any("no index on (update_at, id)" in reason for reason in choice.reasons)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,129 @@
+"""What a person and a probe see: `status`, `runs`, and the lines of `sync`."""
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from floodmark.sync import spark_engine as engines
+from pipelines import DirectEngine, Pipeline, ask_once, numbers
+
+pytestmark = pytest.mark.enough_on("mariadb")
+
+New = Callable[..., Pipeline]
+
+
+@pytest.fixture(autouse=True)
+def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engines, "SparkEngine", DirectEngine)
+
+
+def filled(pipeline: New, *tables: str, wanted: str = "{cursor: [update_at, id]}") -> Pipeline:
+    it = pipeline(dict.fromkeys(tables, wanted))
+    for table in tables:
+        ask_once(
+            it,
+            f"CREATE TABLE {table} (id INT AUTO_INCREMENT PRIMARY KEY,"
+            " update_at DATETIME NOT NULL)",
+        )
+        ask_once(
+            it,
+            f"INSERT INTO {table} SELECT seq, '2025-06-01' + INTERVAL seq SECOND"
+            f" FROM {numbers(1, 20)}",
+        )
+    return it
+
+
+def test_status_shows_the_worst_first_and_probes_get_an_exit_code(pipeline: New) -> None:
+    it = filled(pipeline, "t", "u", "v")
+    assert it.call("sync", "-t", f"{it.schema}.t").code == 0
+    ask_once(it, "DROP TABLE u")
+    assert it.call("sync", "-t", f"{it.schema}.u").code == 2
+    ended = it.call("status")
+    assert ended.code == 0
+    lines = ended.out.splitlines()
+    assert [line.split()[0].rpartition(".")[2] for line in lines[1:4]] == ["u", "v", "t"]
+    assert [re.search(r"failing|never synced|in step", line)[0] for line in lines[1:4]] == [  # type: ignore[index]
+        "failing",
+        "never synced",
+        "in step",
+    ]
+    assert lines[-1] == "3 tables: 1 failing, 1 never synced, 1 in step"
+    failing, never, fine = it.call("status", "--json").value
+    assert (failing["state"], failing["failures"][0]["stage"]) == ("failing", "extract")
+    assert f"{it.schema}.u" in failing["error"]
+    assert (never["age_seconds"], never["pipeline"]) == (None, "main")
+    assert (fine["rows_today"], fine["rows_loaded"], fine["behind_after"]) == (20, 20, 86400)
+    assert fine["age_seconds"] < 3600
+    assert it.call("status", "--older-than", "1h", "-t", f"{it.schema}.t").code == 0
+    assert it.call("status", "--older-than", "1h", "-p", "main").code == 6
+    only = it.call("status", "--state", "failing", "--json")
+    assert [table["table_name"] for table in only.value] == [str(it.table("u"))]
+    for wrong in (("--older-than", "1"), ("--state", "fine"), ("-p", "no"), ("--watch", "--json")):
+        assert it.call("status", *wrong).code == 2
+
+
+@pytest.mark.follows_hint("'floodmark runs' lists the IDs")
+def test_runs_are_listed_and_shown(pipeline: New) -> None:
+    it = filled(pipeline, "t", "u")
+    ask_once(it, "DROP TABLE u")
+    assert it.call("sync", "-p", "main").code == 3
+    assert it.call("sync", "-t", f"{it.schema}.t", "--backup-only").code == 0
+    listed = it.call("runs")
+    assert listed.code == 0
+    assert "sync -p main" in listed.out
+    assert f"sync -t {it.schema}.t --stages extract" in listed.out
+    unknown = it.call("runs", "show", "20200101_000000")
+    assert unknown.code == 2
+    assert "hint: 'floodmark runs' lists the IDs" in unknown.err
+    (failed,) = it.call("runs", "--failed", "--json", "-p", "main").value
+    assert failed["status"] == "partial"
+    shown = it.call("runs", "show", failed["run_id"])
+    assert shown.code == 0
+    assert f"{it.table('u')}" in shown.out
+    assert "Tables:  2 (0 unchanged, 1 failed)" in shown.out
+    assert it.call("runs", "show", failed["run_id"], "--json").value == failed
+
+
+def test_sync_prints_each_table_and_a_summary_and_quiet_only_problems(pipeline: New) -> None:
+    it = filled(pipeline, "t", "u", "v")
+    lines = it.call("sync", "-p", "main").out.splitlines()
+    assert [line.split(":")[1].rpartition(".")[2] for line in lines[:3]] == ["t", "u", "v"]
+    assert lines[3].startswith("3 tables, 60 rows extracted, 60 loaded, 0 failed in ")
+    quiet = it.call("sync", "-p", "main", "--quiet")
+    assert (quiet.code, quiet.out, quiet.err) == (0, "", "")
+    broken = replace(it, source={**it.source, "password": "wrong"}).write_config()
+    failed = broken.call("sync", "-p", "main", "--quiet")
+    assert failed.code == 2
+    first, others, summary = failed.out.splitlines()
+    assert f"{it.table()}: MySQL" in first
+    assert f"{it.table('u')}, {it.table('v')}: MySQL" in others
+    assert "3 failed" in summary
+    assert failed.err.count("hint:") == 1
+    it.write_config()
+    with_log = it.call("sync", "-p", "main", "--log-format", "json", "--quiet")
+    assert (with_log.out, with_log.err) == ("", "")
+
+
+def test_each_failure_is_in_the_log_for_programs(pipeline: New) -> None:
+    it = filled(pipeline, "t", "u", "v")
+    broken = replace(it, source={**it.source, "password": "wrong"}).write_config()
+    ended = broken.call("sync", "-p", "main", "--log-format", "json")
+    events = [json.loads(line)["event"] for line in ended.err.splitlines()]
+    assert events.count("failed") == 3
+
+
+def test_a_warning_about_the_schema_is_printed_once_and_kept(pipeline: New) -> None:
+    it = filled(pipeline, "t", wanted="{cursor: id}")
+    text = "id only grows with inserts"
+    first = it.call("sync", "-p", "main")
+    assert text in first.err
+    assert "no index" not in first.err
+    assert text not in it.call("sync", "-p", "main").err
+    assert text in it.call("status").out
+    assert text in it.call("doctor").out
+    assert any(
+        text in warning for warning in it.call("sync", "-p", "main", "--json").table["warnings"]
+    )
