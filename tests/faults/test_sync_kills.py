@@ -14,6 +14,8 @@ import pytest
 import processes
 from floodmark.api import project
 from floodmark.config.models import LakeSettings, RetrySettings
+from floodmark.model.timestamps import utc_now
+from floodmark.state.run_records import RunRecords
 from floodmark.storage.objects import ObjectStore
 from floodmark.storage.opening import open_lake
 from floodmark.worker import lake_writer, s3_writer
@@ -125,12 +127,19 @@ def kill_everywhere(pipeline: Pipeline, moment: str, rows: int) -> list[Pipeline
         some, at = left[first : first + AT_ONCE], list(steps[first : first + AT_ONCE])
         assert run_doomed(some, at, moment) == [-signal.SIGKILL] * len(some), f"{moment} {at}"
         committed = [one.manifests() for one in some]
+        assert {status for one in some for status in runs_of(one)} <= {"did not finish", "success"}
         assert run_doomed(some, [0] * len(some), moment) == [0] * len(some), f"resumed from {at}"
         for one, before in zip(some, committed, strict=True):
             assert one.ids() == dict.fromkeys(range(1, rows + 1), 1)
             one.check_tracking()
             assert one.manifests()[: len(before)] == before
+            assert runs_of(one)[0] == "success"
     return left
+
+
+def runs_of(pipeline: Pipeline) -> list[str]:
+    """How runs ended, the newest first."""
+    return [run.status for run in RunRecords(pipeline.lake.open(), utc_now).newest()]
 
 
 @pytest.mark.enough_on("mariadb")  # the steps are writes to the lake

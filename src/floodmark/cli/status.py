@@ -97,7 +97,8 @@ def status(
                 time.sleep(WATCH_SECONDS)
         return ExitCode.DONE
     found, now = look()
-    app.print(_show(found, now), [value_of(seen, now) for seen in found])
+    if found or age is None or app.as_json:  # cron mails whatever is printed
+        app.print(_show(found, now), [value_of(seen, now) for seen in found])
     return ExitCode.STALE if age is not None and found else ExitCode.DONE
 
 
