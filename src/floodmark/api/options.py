@@ -64,6 +64,7 @@ class SyncOptions(Struct, frozen=True, kw_only=True):
         expect("verify", self.verify, str, optional=True)
         expect_flags(adopt=self.adopt)
         expect("adopt_from", self.adopt_from, str, optional=True)
+        expect("every", self.every, timedelta, optional=True)
         if not stages and not self.verify:
             raise UsageError("no stage given", hint="pass 'extract', 'load' or both")
         if self.strategy not in _STRATEGIES:

@@ -7,7 +7,7 @@ from datetime import timedelta
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from floodmark.api.arguments import Names, as_list, expect, expect_flags, expect_variables
+from floodmark.api.arguments import Names, Table, as_list, expect, expect_flags, expect_variables
 from floodmark.api.callbacks import Listener, OnProgress, guarded_progress, guarded_result
 from floodmark.api.context import RunContext
 from floodmark.config.loading import LoadedConfig, load_config
@@ -259,18 +259,22 @@ class Project:
         """
         from floodmark.api.runs import read_runs
 
+        expect_flags(failed=failed)
+        expect("most", most, int, optional=True)
         return read_runs(self.new_run(), pipelines, failed=failed, most=most)
 
     def run(self, run_id: str) -> "RunRecord":
         """Return the record of a run, given its id or the beginning of it."""
         from floodmark.api.runs import read_run
 
+        expect("run_id", run_id, str)
         return read_run(self.new_run(), run_id)
 
-    def history(self, table: str, *, days: int = 30) -> "TableHistory":
+    def history(self, table: Table, *, days: int = 30) -> "TableHistory":
         """Return what happened to a table: rows a day, commits, runs and recoveries."""
         from floodmark.api.runs import read_history
 
+        expect("days", days, int)
         run = self.new_run()
         return read_history(run, run.table(table), days=days)
 
@@ -342,6 +346,9 @@ class Project:
         from floodmark.api.recording import Recording, Rounds, RunTask
         from floodmark.api.results import SyncResult, notices_of
 
+        # They may be iterators, and are needed more than once.
+        tables = None if tables is None else as_list("tables", tables)
+        pipelines = None if pipelines is None else as_list("pipelines", pipelines)
         sync_options = SyncOptions(tables=tables, pipelines=pipelines, **options)
         self._rounds = self._rounds or Rounds()
         with self._one_run() as run:

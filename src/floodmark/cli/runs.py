@@ -80,7 +80,7 @@ def runs(
         return
     app = App(config_path, log, as_json=as_json)
     found = list(app.project.runs(pipelines=pipelines or None, failed=failed, most=most))
-    rows = [_row(record, app.run.clock()) for record in found]
+    rows = [_row(record, app.now()) for record in found]
     app.print(table_of(_RUNS, rows) if rows else "no runs", found)
 
 
@@ -93,7 +93,7 @@ def show(app: App, run_id: str) -> None:
     ID may be the beginning of an ID that 'floodmark runs' lists.
     """
     record = app.project.run(run_id)
-    app.print(_show(record, app.run.clock()), record)
+    app.print(_show(record, app.now()), record)
 
 
 def _row(record: RunRecord, now: datetime) -> list[str]:

@@ -87,7 +87,7 @@ def status(
     chosen = (names or None, pipelines or None)
 
     def look() -> tuple[list[TableStatus], datetime]:
-        found, now = app.project.status(*chosen), app.run.clock()
+        found, now = app.project.status(*chosen), app.now()
         return [seen for seen in found if _is_wanted(seen, states, age, now)], now
 
     if watch:

@@ -46,11 +46,14 @@ def read_overview(
     objects = store.objects
     keys = (info.key for info in objects.list_objects(lake_layout.PRIMARIES))
     saved = [table for key in keys if (table := lake_layout.table_of_primary(key))]
-    tables = sorted({*saved, *store.log.tables(), *known})
+    touched = {*saved, *store.log.tables()}
+    tables = sorted({*touched, *known})
 
     def look(table: TableName) -> Overview:
         try:
             lease = read_lease(objects, table)
+            if not write_back and lease is None and table not in touched:
+                return Overview(table=table)  # to look for an older system's takes many requests
             watermark = current.get(table) or store.get(table, write_back=write_back)
             if watermark is not None:
                 watermark.refuse_moved()

@@ -475,3 +475,24 @@ def test_a_position_can_be_set_on_a_broken_log() -> None:
     assert watermark.position == Position(None, 1)
     assert watermark.epoch > 1000
     assert after.commit(TABLE, lambda _: one_row(2)).position == Position(None, 2)
+
+
+def test_rows_are_counted_by_day_and_manifests_of_earlier_versions_still_apply() -> None:
+    watermark = empty_watermark(TABLE, "s", NOW)
+    expected = [(0, 5, 5), (1, 3, 8), (25, 2, 2), (24 * 9, 1, 1)]
+    for hours, rows, rows_of_day in expected:
+        now = NOW + timedelta(hours=hours)
+        end = Position(id=(watermark.mysql_state.total_rows + rows))
+        chunk = Chunk(
+            start=watermark.position,
+            end=end,
+            files=(data_file("incremental/f.parquet", rows, end),),
+            strategy="sequential",
+        )
+        manifest = record(watermark, chunk, Authorship("s", "me", now))
+        before, watermark = watermark, checkpoint(watermark, manifest)
+        state = watermark.mysql_state
+        assert (state.day, state.day_rows) == (f"{now:%Y-%m-%d}", rows_of_day)
+        old = structs.replace(manifest.standing.mysql_state, day=None, day_rows=0)
+        standing = structs.replace(manifest.standing, mysql_state=old)
+        assert checkpoint(before, structs.replace(manifest, standing=standing)).mysql_state == old
