@@ -10,7 +10,7 @@ from floodmark.api.arguments import Table, expect, expect_flags
 from floodmark.api.context import RunContext
 from floodmark.errors import StateError
 from floodmark.model import lake_layout
-from floodmark.model.manifest import Chunk
+from floodmark.model.manifest import chunks_in
 from floodmark.model.table import TableName
 from floodmark.model.timestamps import moved
 from floodmark.state.operator_changes import history
@@ -83,8 +83,12 @@ def _files(run: RunContext, table: TableName, *, write_back: bool) -> list[LakeF
     objects, now = run.store.objects, run.now()
     watermark = run.store.get(table, write_back=write_back)
     manifests = history(run.store, table)
-    named = {f.path for m in manifests if isinstance(m.change, Chunk) for f in m.change.files}
-    found = {info.key: info for info in objects.list_objects(lake_layout.data_files(table))}
+    named = {file.path for chunk in chunks_in(manifests) for file in chunk.loaded_files}
+    found = {
+        info.key: info
+        for own in (lake_layout.data_files(table), lake_layout.deletes_of(table))
+        for info in objects.list_objects(own)
+    }
     for folder in lake_layout.folders_elsewhere(table, named):
         _refuse_files_of_another(run, table, folder)
         found |= {info.key: info for info in objects.list_objects(folder) if info.key in named}

@@ -195,6 +195,6 @@ def _problem(
 def _summary(chunks: list[Chunk]) -> LoadPlan:
     return LoadPlan(
         manifests=len(chunks),
-        files=sum(len(chunk.files) for chunk in chunks),
+        files=sum(len(chunk.loaded_files) for chunk in chunks),
         rows=sum(chunk.rows for chunk in chunks),
     )

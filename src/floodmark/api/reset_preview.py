@@ -48,7 +48,7 @@ def last_chunk(run: RunContext, table: TableName) -> Chunk | None:
     """Return the last chunk of a table that was extracted; None if none can be read."""
     with suppress(StateError):
         chunks = run.store.log.chunks(table, newest_first=True)
-        return next((chunk for chunk in chunks if not chunk.adopted), None)
+        return next((chunk for chunk in chunks if chunk.moves_position), None)
     return None
 
 

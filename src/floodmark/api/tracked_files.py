@@ -35,7 +35,7 @@ def tracked_files(store: WatermarkStore, table: TableName) -> list[TrackedFile]:
         )
         for manifest in store.log.manifests(table, since=_first(watermark))
         if isinstance(manifest.change, Chunk)
-        for file in manifest.change.files
+        for file in manifest.change.loaded_files
     ]
 
 

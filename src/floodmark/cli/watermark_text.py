@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from floodmark.api.watermarks import LeaseDocument
 from floodmark.cli.terminal import style
 from floodmark.model.formatting import ago, counted, span
-from floodmark.model.manifest import Chunk, Import, Manifest, Reset, Restore, Set
+from floodmark.model.manifest import Chunk, Import, Manifest, Reconciled, Reset, Restore, Set
 from floodmark.model.position import show_id
 from floodmark.model.table import TableName
 from floodmark.model.timestamps import stamped
@@ -102,6 +102,8 @@ def show_change(manifest: Manifest) -> str:
     """Describe the change of a manifest."""
     match manifest.change:
         case Chunk() as chunk:
+            if chunk.reconciled:
+                return _show_reconciled(chunk.reconciled)
             kind = "adopted" if chunk.adopted else "chunk"
             return f"{kind}: {counted(chunk.rows, 'row')} in {counted(len(chunk.files), 'file')}"
         case Set():
@@ -112,6 +114,17 @@ def show_change(manifest: Manifest) -> str:
             return f"restore: back to {origin}"
         case Import(origin=origin):
             return f"import: from {origin.key}"
+
+
+def _show_reconciled(found: Reconciled) -> str:
+    counts = {
+        "deleted": found.deleted,
+        "missing": found.missing,
+        "stale": found.stale,
+        "duplicate": found.duplicate,
+    }
+    kinds = ", ".join(f"{count:,} {kind}" for kind, count in counts.items() if count)
+    return f"reconciled: {kinds or 'no difference'}"
 
 
 def show_state(watermark: Watermark, lease: LeaseDocument | None, now: datetime) -> str:

@@ -20,10 +20,11 @@ SYSTEM = "watermarks/system.json"
 MANIFESTS = "manifests/"
 DATA = "incremental/"
 QUARANTINE = "quarantine/"
+DELETES = "deletes/"
 LOADS = "loads/"
 COPIES = f"{LOADS}copies/"
 UNLOADS = f"{LOADS}unloads/"  # rows that a target writes to be compared; not needed later
-_NOT_DATA = ("watermarks/", MANIFESTS, QUARANTINE, LOADS)
+_NOT_DATA = ("watermarks/", MANIFESTS, QUARANTINE, DELETES, LOADS)
 
 # Session, sequence, part, attempt and number: what `data_file_key` writes.
 _DATA_FILE = re.compile(r"\d{8}_\d{6}_[^/-]+-(\d+)-\d+-\d+-\d+\.parquet")
@@ -94,9 +95,14 @@ def data_file_key(
     """Return the key of a data file in the lake."""
     day = session_day(session_id)
     return (
-        f"{DATA}{table.key}/year={day[:4]}/month={day[4:6]}/day={day[6:]}/"
+        f"{data_files(table)}year={day[:4]}/month={day[4:6]}/day={day[6:]}/"
         f"{session_id}-{sequence:06d}-{part:05d}-{attempt}-{number}.parquet"
     )
+
+
+def deletes_file_key(table: TableName, session_id: str, sequence: int, part: int = 0) -> str:
+    """Return the key of a file of deleted keys; it has a folder of its own, and no rows."""
+    return DELETES + data_file_key(table, session_id, sequence, part).removeprefix(DATA)
 
 
 def sequence_of_data_file(name: str) -> int | None:
@@ -108,6 +114,11 @@ def sequence_of_data_file(name: str) -> int | None:
 def data_files(table: TableName) -> str:
     """Return the folder of the table's data files."""
     return f"{DATA}{table.key}/"
+
+
+def deletes_of(table: TableName) -> str:
+    """Return the folder of the table's files of deleted keys."""
+    return f"{DELETES}{table.key}/"
 
 
 def quarantine_of(table: TableName) -> str:
@@ -142,8 +153,8 @@ def older_data_files(spelling: str) -> str:
 
 
 def folders_elsewhere(table: TableName, paths: Iterable[str]) -> list[str]:
-    """Return the folders of data files outside the table's own, such as an older system's."""
-    own = data_files(table)
+    """Return the folders of files outside the table's own, such as an older system's."""
+    own = (data_files(table), deletes_of(table))
     return sorted({f"{path.rpartition('/')[0]}/" for path in paths if not path.startswith(own)})
 
 
@@ -157,9 +168,14 @@ def may_be_quarantined(path: str) -> bool:
     return path.endswith(".parquet") and path.startswith(QUARANTINE)
 
 
+def may_be_deletes(path: str) -> bool:
+    """Return whether a manifest may list this as a file of deleted keys."""
+    return path.endswith(".parquet") and path.startswith(DELETES)
+
+
 def table_of_data_file(key: str) -> TableName | None:
     """Return the table that a data file's folder belongs to; None if there is none."""
-    parts = key.removeprefix(DATA).split("/")
+    parts = key.removeprefix(DATA).removeprefix(DELETES).removeprefix(QUARANTINE).split("/")
     return table_of_key("/".join(parts[:2])) if len(parts) > 2 else None
 
 

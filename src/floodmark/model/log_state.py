@@ -55,7 +55,7 @@ class MysqlState(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     last_extraction_time: datetime | None = None
     """When the last chunk was committed."""
     total_rows: Count = 0
-    """Rows of all chunks since `counted_from_epoch`."""
+    """Rows of all chunks since `counted_from_epoch`, except repaired ones."""
     quarantined_rows: Count = 0
     """Rows of these chunks that were quarantined for zero or partial dates."""
     last_session_rows: Count = 0
@@ -65,11 +65,11 @@ class MysqlState(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     day_rows: Count = 0
     """Rows of all chunks of that day."""
     s3_file_count: Count = 0
-    """Data files of all these chunks."""
+    """Files of all these chunks and of reconciliations: data and deleted keys."""
     s3_bytes: Count = 0
     """Bytes of all these files."""
     chunk_count: Count = 0
-    """Number of these chunks."""
+    """Number of these chunks, without reconciliations."""
     last_sequence: Count = 0
     """Sequence of the last manifest in this epoch."""
     last_manifest: str | None = None
@@ -84,6 +84,8 @@ class MysqlState(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Cursor that the position belongs to; no columns if the whole table is read each time."""
     steered: bool = False
     """Whether an operator moved the position in this epoch, so that rows may be read again."""
+    deleted_at: str | None = None
+    """Column of the target that is set in deleted rows, if reconciliations ever kept them."""
     before_start: RowsBefore | None = None
     """Rows before the table's start position, which were not read."""
     error: str | None = None

@@ -64,6 +64,26 @@ class DataFile(Struct, frozen=True):
     """The older system's file that this one was rewritten from, if any."""
 
 
+class Reconciled(Struct, frozen=True, kw_only=True):
+    """What a comparison of source and target found, and how deletes are applied.
+
+    The chunk's data files are the source's rows of all keys that are missing, stale or duplicate.
+    """
+
+    deletes: tuple[DataFile, ...] = ()
+    """Files of the keys that the source no longer has, with the version that the target had."""
+    deleted: Count = 0
+    """Number of these keys."""
+    missing: Count = 0
+    """Rows that the target lacked."""
+    stale: Count = 0
+    """Rows of which the target had another version."""
+    duplicate: Count = 0
+    """Keys that the target had more than once."""
+    deleted_at: str | None = None
+    """Column of the target that is set in deleted rows; none if they are removed."""
+
+
 class Chunk(Struct, frozen=True, kw_only=True, tag_field="kind", tag="chunk"):
     """Data files, committed together: all rows in `(start, end]`."""
 
@@ -101,16 +121,43 @@ class Chunk(Struct, frozen=True, kw_only=True, tag_field="kind", tag="chunk"):
     """Files of rows with zero or partial dates, if these are not to be loaded."""
     fills: dict[str, str | None] = {}
     """Columns that are new with this chunk, and their value in all earlier rows."""
+    reconciled: Reconciled | None = None
+    """Set if these are deletes and repaired rows of any position; the position does not move."""
 
     @property
     def rows(self) -> int:
-        """The number of rows in the files."""
+        """The number of rows in the data files."""
         return sum(file.rows for file in self.files)
 
     @property
+    def extracted_rows(self) -> int:
+        """The number of rows that were new; repaired rows were read before."""
+        return 0 if self.reconciled else self.rows
+
+    @property
+    def moves_position(self) -> bool:
+        """Whether its rows were read along the cursor: neither adopted nor reconciled."""
+        return not (self.adopted or self.reconciled)
+
+    @property
+    def deletes(self) -> tuple[DataFile, ...]:
+        """The files of deleted keys."""
+        return self.reconciled.deletes if self.reconciled else ()
+
+    @property
+    def loaded_files(self) -> tuple[DataFile, ...]:
+        """The files that a load reads: data and deleted keys."""
+        return (*self.files, *self.deletes)
+
+    @property
+    def all_files(self) -> tuple[DataFile, ...]:
+        """All files: data, deleted keys and quarantined rows."""
+        return (*self.loaded_files, *self.quarantine)
+
+    @property
     def bytes(self) -> int:
-        """The size of the files in bytes."""
-        return sum(file.bytes for file in self.files)
+        """The size in bytes of the files that a load reads."""
+        return sum(file.bytes for file in self.loaded_files)
 
     @property
     def quarantined_rows(self) -> int:
@@ -189,8 +236,8 @@ Change = Chunk | Set | Reset | Restore | Import
 class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One record of a table's log: a change, its author, and the table's state after it."""
 
-    version: Literal[1] = 1
-    """Format version."""
+    version: Literal[1, 2] = 1
+    """Format version: 2 for a reconciliation, so that older releases do not skip its deletes."""
     table_name: str
     """`SCOPE:schema.table`."""
     epoch: Number

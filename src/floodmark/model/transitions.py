@@ -32,7 +32,9 @@ class Authorship(Struct, frozen=True):
 def record(watermark: Watermark, change: Change, by: Authorship) -> Manifest:
     """Return the manifest that records a change to a watermark."""
     head = watermark.log_state.next_head
+    reconciled = isinstance(change, Chunk) and change.reconciled is not None
     return Manifest(
+        version=2 if reconciled else 1,
         table_name=watermark.table_name,
         epoch=head.epoch,
         sequence=head.sequence,
@@ -136,8 +138,8 @@ def _log_state_after(watermark: Watermark, change: Change, by: Authorship) -> Lo
 
 def _after_chunk(before: LogState, chunk: Chunk, by: Authorship, *, same_session: bool) -> LogState:
     state = before.mysql_state
-    rows = state.total_rows + chunk.rows
-    chunks = state.chunk_count + 1
+    rows = state.total_rows + chunk.extracted_rows
+    chunks = state.chunk_count + (0 if chunk.reconciled else 1)
     seconds = before.metadata.total_processing_time_seconds + chunk.seconds
     day = f"{by.now:%Y-%m-%d}"
     counted = structs.replace(
@@ -145,11 +147,14 @@ def _after_chunk(before: LogState, chunk: Chunk, by: Authorship, *, same_session
         total_rows=rows,
         quarantined_rows=state.quarantined_rows + chunk.quarantined_rows,
         day=day,
-        day_rows=chunk.rows + (state.day_rows if state.day == day else 0),
-        s3_file_count=state.s3_file_count + len(chunk.files),
+        day_rows=chunk.extracted_rows + (state.day_rows if state.day == day else 0),
+        s3_file_count=state.s3_file_count + len(chunk.loaded_files),
         s3_bytes=state.s3_bytes + chunk.bytes,
         chunk_count=chunks,
     )
+    if chunk.reconciled:  # rows of any position, read before; the position stays as it is
+        marked = chunk.reconciled.deleted_at or state.deleted_at
+        return structs.replace(before, mysql_state=structs.replace(counted, deleted_at=marked))
     if chunk.adopted:  # nothing was read, and the position stays as it is
         metadata = structs.replace(before.metadata, average_batch_size=rows // chunks)
         return structs.replace(before, mysql_state=counted, metadata=metadata)
@@ -180,7 +185,8 @@ def _after_reset(before: LogState, change: Reset, head: ManifestId) -> LogState:
     """Open the next epoch; a stage that is not reset keeps its state."""
     epoch = before.epoch + 1
     extract, load = "extract" in change.stages, "load" in change.stages
-    fresh = MysqlState(counted_from_epoch=epoch)
+    # The target keeps its rows, so deleted ones are still marked there.
+    fresh = MysqlState(counted_from_epoch=epoch, deleted_at=before.mysql_state.deleted_at)
     state = fresh if extract else before.mysql_state
     return LogState(
         epoch=epoch,
@@ -202,6 +208,7 @@ def _after_restore(before: LogState, change: Restore) -> LogState:
             change.earlier.mysql_state,
             error=None,
             steered=True,
+            deleted_at=before.mysql_state.deleted_at,
             total_rows=change.rows,
             quarantined_rows=change.quarantined_rows,
             s3_file_count=change.files,
@@ -253,7 +260,7 @@ def _load_state(before: RedshiftState, manifest: Manifest) -> RedshiftState:
             loaded_sequence=known.head.sequence,
             error=None,
         )
-    if isinstance(change, Chunk) and change.files and state.status == "success":
+    if isinstance(change, Chunk) and change.loaded_files and state.status == "success":
         return structs.replace(state, status="pending")
     return state
 

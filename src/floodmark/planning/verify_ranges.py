@@ -23,8 +23,8 @@ def synced_ranges(
     rows are anywhere between its start and its bound.
     """
     ranges: list[SyncedRange] = []
-    complete = [chunk for chunk in chunks if not (chunk.end.walk or chunk.reload or chunk.adopted)]
-    found = (SyncedRange(chunk.start.base, chunk.end) for chunk in complete)
+    read = (chunk for chunk in chunks if chunk.moves_position and not chunk.reload)
+    found = (SyncedRange(chunk.start.base, chunk.end) for chunk in read if not chunk.end.walk)
     for new in sorted(found, key=cmp_to_key(_in_order)):
         start = verified if new.start.compare(verified) == -1 else new.start
         end = loaded if new.end.compare(loaded) == 1 else new.end

@@ -6,7 +6,7 @@ from floodmark.errors import CorruptLog, StateError
 from floodmark.model import lake_layout
 from floodmark.model.formatting import counted
 from floodmark.model.log_state import ManifestId, MysqlState
-from floodmark.model.manifest import Chunk, DataFile, Manifest
+from floodmark.model.manifest import Chunk, DataFile, Manifest, chunks_in
 from floodmark.model.table import TableName
 from floodmark.model.timestamps import plain
 from floodmark.model.transitions import checkpoint
@@ -63,8 +63,9 @@ def validate(store: WatermarkStore, table: TableName) -> Findings:
     differences += tracking
     differences += _missing_last(store, table)
     files = _named_files(manifests)
-    own = store.objects.list_objects(lake_layout.data_files(table))
-    found = {info.key: info.size for info in own}
+    found: dict[str, int] = {}
+    for own in (lake_layout.data_files(table), lake_layout.deletes_of(table)):
+        found |= {info.key: info.size for info in store.objects.list_objects(own)}
     for folder in lake_layout.folders_elsewhere(table, files):
         listed = store.objects.list_objects(folder)
         found |= {info.key: info.size for info in listed if info.key in files}
@@ -90,7 +91,7 @@ def validate(store: WatermarkStore, table: TableName) -> Findings:
         table_name=str(table),
         manifests=len(manifests),
         files=len(files),
-        rows=sum(file.rows for _, file in files.values()),
+        rows=sum(chunk.rows for chunk in chunks_in(manifests)),
         differences=tuple(differences),
         remarks=tuple(remark for remark, count in remarks.items() if count),
         hints=_read_again(table, manifests, missing),
@@ -123,7 +124,7 @@ def _named_files(manifests: list[Manifest]) -> dict[str, tuple[ManifestId, DataF
         file.path: (manifest.head, file)
         for manifest in manifests
         if isinstance(manifest.change, Chunk)
-        for file in manifest.change.files
+        for file in manifest.change.all_files
     }
 
 

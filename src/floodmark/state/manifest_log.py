@@ -3,7 +3,13 @@
 import re
 from collections.abc import Iterator, Mapping
 
-from floodmark.errors import CorruptDocument, CorruptLog, ObjectNotFound, StorageError
+from floodmark.errors import (
+    CorruptDocument,
+    CorruptLog,
+    IllegalTransition,
+    ObjectNotFound,
+    StorageError,
+)
 from floodmark.model import lake_layout
 from floodmark.model.checksummed_json import seal, unseal
 from floodmark.model.log_state import ManifestId
@@ -26,6 +32,8 @@ class ManifestLog:
 
     def append(self, table: TableName, manifest: Manifest) -> None:
         """Commit a manifest and read it back; WriteConflict if its number is taken."""
+        if problem := _problem(manifest):  # nobody could read it
+            raise IllegalTransition(f"the next manifest of {table} {problem}")
         key, data = lake_layout.manifest(table, manifest.head), seal(manifest)
         self._objects.put_if_absent(key, data)
         if self._objects.get(key).data != data:
@@ -136,6 +144,7 @@ def _problem(manifest: Manifest) -> str | None:
     for files, may_be in (
         (change.files, lake_layout.may_be_data),
         (change.quarantine, lake_layout.may_be_quarantined),
+        (change.deletes, lake_layout.may_be_deletes),
     ):
         for path in (path for file in files for path in (file.path, file.origin)):
             if path is not None and not (is_key(path) and may_be(path)):
@@ -143,4 +152,14 @@ def _problem(manifest: Manifest) -> str | None:
     for column in change.columns:
         if _ARROW.fullmatch(column.arrow) is None:
             return f"gives column {column.name!r} the unknown type {column.arrow!r}"
+    return _reconciliation_problem(change)
+
+
+def _reconciliation_problem(chunk: Chunk) -> str | None:
+    if (found := chunk.reconciled) is None:
+        return None
+    if not chunk.primary_key or chunk.reload or chunk.adopted or chunk.start != chunk.end:
+        return "reconciles rows without a key, or moves the position"
+    if found.deleted != sum(file.rows for file in found.deletes):
+        return f"lists {found.deleted} deleted keys, but its files have another number of rows"
     return None

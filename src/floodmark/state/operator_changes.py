@@ -140,9 +140,9 @@ def _prepare(
             origin=origin,
             earlier=earlier,
             loaded=loaded,
-            chunk_count=len(chunks),
-            rows=sum(chunk.rows for chunk in chunks),
-            files=sum(len(chunk.files) for chunk in chunks),
+            chunk_count=sum(1 for chunk in chunks if not chunk.reconciled),
+            rows=sum(chunk.extracted_rows for chunk in chunks),
+            files=sum(len(chunk.loaded_files) for chunk in chunks),
             bytes=sum(chunk.bytes for chunk in chunks),
             quarantined_rows=sum(chunk.quarantined_rows for chunk in chunks),
         )

@@ -51,7 +51,7 @@ def describe_files(
         file.path: (manifest.head, file.rows)
         for manifest in manifests
         if isinstance(manifest.change, Chunk)
-        for file in manifest.change.files
+        for file in manifest.change.all_files
     }
     files = []
     for info in found:

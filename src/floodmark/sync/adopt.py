@@ -157,7 +157,7 @@ def _known_files(store: WatermarkStore, table: TableName, watermark: Watermark) 
     """
     manual = watermark.manual_start is not None
     since = None if manual else ManifestId(watermark.redshift_state.eligible_from_epoch, 0)
-    files = [file for chunk in store.log.chunks(table, since=since) for file in chunk.files]
+    files = [file for chunk in store.log.chunks(table, since=since) for file in chunk.all_files]
     return {file.path for file in files} | {file.origin for file in files if file.origin}
 
 

@@ -52,7 +52,7 @@ def last_chunk(store: WatermarkStore, table: TableName) -> Chunk | None:
     """Return the chunk that set a table's position; None if an operator set it."""
     for manifest in store.log.manifests(table, newest_first=True):
         change = manifest.change
-        if isinstance(change, Chunk) and not change.adopted:
+        if isinstance(change, Chunk) and change.moves_position:
             return change
         if not isinstance(change, Chunk | Reset) or "extract" in getattr(change, "stages", ()):
             return None

@@ -84,7 +84,7 @@ def refuse_all_left_out(
     """Raise FloodmarkError if a manual watermark leaves out every file."""
     if not left_out or any(m.created_at > after for m in manifests if chunks_in([m])):
         return
-    files = sum(len(chunk.files) for chunk in chunks_in(left_out))
+    files = sum(len(chunk.loaded_files) for chunk in chunks_in(left_out))
     newest = max(manifest.created_at for manifest in left_out)
     raise FloodmarkError(
         f"{table}: Found {files:,} files, filtered to 0 files for loading: the newest was created"

@@ -68,7 +68,7 @@ def check_server_change(
 def _chunk_before(store: WatermarkStore, watermark: Watermark, table: TableName) -> Chunk | None:
     """Return the chunk that ends at the position; after a restore, that need not be the last."""
     for chunk in store.log.chunks(table, newest_first=True):
-        if not chunk.adopted and chunk.end == watermark.position:
+        if chunk.moves_position and chunk.end == watermark.position:
             return chunk
     return None
 

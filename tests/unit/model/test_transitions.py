@@ -21,7 +21,7 @@ from floodmark.errors import CorruptLog, IllegalTransition, LostRace
 from floodmark.model import lake_layout
 from floodmark.model.checksummed_json import seal
 from floodmark.model.log_state import ManifestId
-from floodmark.model.manifest import Chunk, DataFile
+from floodmark.model.manifest import Chunk, DataFile, Reconciled
 from floodmark.model.position import Position
 from floodmark.model.rules import check_transition
 from floodmark.model.table import TableName
@@ -109,6 +109,8 @@ class Table(RuleBasedStateMachine):
     def start(self) -> None:
         # The model: chunks as (epoch, sequence, rows, files), what counts, load progress.
         self.chunks: list[tuple[ManifestId, int, int]] = []
+        self.repairs: list[tuple[ManifestId, int, int]] = []
+        self.deleted_at: str | None = None
         self.counted_from = 1
         self.position = Position()
         self.loaded = ManifestId(1, 0)
@@ -187,6 +189,42 @@ class Table(RuleBasedStateMachine):
             earlier.last_session_rows,
         )
 
+    @rule(rows=st.integers(0, 5), keys=st.integers(0, 5), soft=st.booleans())
+    def reconcile(self, rows: int, keys: int, soft: bool) -> None:
+        """Commit deletes and repaired rows; only the number of files and their bytes change."""
+        before = self.current()
+        self.next_file += 1
+        end, name = before.position, f"{TABLE.key}/fix{self.next_file}.parquet"
+        found = Reconciled(
+            deletes=(data_file(f"deletes/{name}", keys, end),),
+            deleted=keys,
+            stale=rows,
+            deleted_at="_deleted_at" if soft else None,
+        )
+        chunk = Chunk(
+            start=end,
+            end=end,
+            files=(data_file(f"incremental/{name}", rows, end),),
+            strategy=before.backup_strategy,
+            primary_key=("id",),
+            reconciled=found,
+        )
+        after = self.store.commit(TABLE, lambda _: chunk)
+        self.repairs.append((after.head, rows, 2))
+        self.deleted_at = found.deleted_at or self.deleted_at
+        assert self.store.log.read(TABLE, after.head).version == 2
+        assert (after.metadata, after.verified_state) == (before.metadata, before.verified_state)
+        assert after.redshift_state.status != "success"
+        assert after.mysql_state == structs.replace(
+            before.mysql_state,
+            s3_file_count=before.mysql_state.s3_file_count + 2,
+            s3_bytes=before.mysql_state.s3_bytes + chunk.bytes,
+            last_sequence=after.head.sequence,
+            last_manifest=str(after.head),
+            deleted_at=self.deleted_at,
+            error=None,
+        )
+
     @precondition(lambda self: self.current().redshift_state.total_rows > 0)
     @rule()
     def lose_the_target(self) -> None:
@@ -209,13 +247,12 @@ class Table(RuleBasedStateMachine):
     def load(self, data: st.DataObject) -> None:
         watermark = self.current()
         eligible = watermark.redshift_state.eligible_from_epoch
-        pending = [
-            c for c in self.chunks if c[0].epoch >= eligible and c[0] > watermark.loaded_head
-        ]
+        chunks = self.chunks + self.repairs
+        pending = [c for c in chunks if c[0].epoch >= eligible and c[0] > watermark.loaded_head]
         if not pending:
             return
         through = data.draw(st.sampled_from([c[0] for c in pending]))
-        done = [c for c in self.chunks if c[0].epoch >= eligible and c[0] <= through]
+        done = [c for c in chunks if c[0].epoch >= eligible and c[0] <= through]
         rows = sum(c[1] for c in done)
         self.store.update(
             TABLE,
@@ -304,7 +341,9 @@ class Table(RuleBasedStateMachine):
         state = watermark.mysql_state
         assert watermark.position == self.position
         assert state.total_rows == sum(c[1] for c in counted)
-        assert state.s3_file_count == sum(c[2] for c in counted)
+        repairs = [c for c in self.repairs if c[0].epoch >= self.counted_from]
+        assert state.s3_file_count == sum(c[2] for c in counted + repairs)
+        assert state.deleted_at == self.deleted_at
         assert state.chunk_count == len(counted)
         assert watermark.epoch == self.epoch
         assert watermark.verified_state.head <= watermark.loaded_head <= watermark.head
