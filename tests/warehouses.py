@@ -18,6 +18,7 @@ import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from msgspec import structs
 from psycopg.types.json import set_json_loads
 
 from floodmark.config.aws_login import with_login
@@ -30,7 +31,8 @@ from floodmark.config.models import (
     RedshiftConnection,
 )
 from floodmark.config.secret import Secret
-from floodmark.model.load import LoadBatch, LoadChunk, TargetTable
+from floodmark.errors import FloodmarkError
+from floodmark.model.load import LoadBatch, LoadChunk, LoadDeletes, TargetTable
 from floodmark.model.log_state import ManifestId
 from floodmark.model.manifest import Column
 from floodmark.storage.memory import MemoryObjectStore
@@ -49,6 +51,8 @@ from servers.redshift import RedshiftStandIn
 Row = Mapping[str, Any]
 
 NO_LAKE = LakeSettings(url="s3://none")
+DELETED_AT = datetime(2025, 8, 2, 3, 4, 5, 678901, UTC)
+"""When every reconciliation of a test was committed."""
 
 ODD = "odd"
 # Defaults of a database that would change what text means, if a session did not say otherwise.
@@ -326,6 +330,43 @@ class Loads:
             end=f"id {self._sequence + 1}",
         )
 
+    def reconciled(
+        self, deleted: Sequence[Row] = (), repaired: Sequence[Row] = (), **facts: Any
+    ) -> tuple[LoadChunk, LoadDeletes]:
+        """Write what a reconciliation commits: keys with the version seen, and whole rows."""
+        deleted_at = facts.pop("deleted_at", None)
+        chunk = self.chunk(*([repaired] if repaired else []), **facts)
+        table = facts.get("table") or self.table
+        version = [table.version] if table.version else []
+        names = dict.fromkeys([*table.primary_key, *version])
+        columns = tuple(table.column(name) for name in names)
+        data, path = data_file(columns, deleted), f"deletes/A/b.t/{uuid.uuid4().hex}.parquet"
+        self._objects.put(path, data)
+        deletes = LoadDeletes(
+            head=chunk.head,
+            keys=len(deleted),
+            paths=(path,),
+            sizes=(len(data),),
+            columns=columns,
+            primary_key=table.primary_key,
+            version=table.version,
+            at=DELETED_AT,
+            deleted_at=deleted_at,
+        )
+        return chunk, deletes
+
+    def load_reconciled(self, found: tuple[LoadChunk, LoadDeletes], **options: Any) -> int:
+        """Load a reconciliation as a run does."""
+        chunk, deletes = found
+        table = options.pop("table", self.table)
+        options["table"] = structs.replace(table, deleted_at=deletes.deleted_at)
+        return self.load(chunk, deletes=deletes, wins=True, **options)
+
+    def deleted_rows(self, load_epoch: int = 1) -> dict[ManifestId, int]:
+        """The number of rows that each manifest deleted, according to the ledger."""
+        with self.warehouse.open() as target:
+            return {e.head: e.deleted_rows for e in target.ledger(self.source, load_epoch)}
+
     def batch(self, *chunks: LoadChunk, **options: Any) -> LoadBatch:
         """A transaction's worth of chunks."""
         return LoadBatch(
@@ -373,3 +414,30 @@ class Loads:
     def rows(self, table: TargetTable | None = None) -> list[dict[str, Any]]:
         """What the target holds, in an order that does not depend on it."""
         return sorted(self.warehouse.rows(table or self.table), key=repr)
+
+
+STEPS = ("_begin", "_lock_table", "_stage", "_execute", "_commit")
+
+
+def fail_at(
+    target: SqlTarget, number: int, moment: str, monkeypatch: pytest.MonkeyPatch
+) -> list[str]:
+    """Make the n-th step of a target fail; returns the steps taken, as they are taken."""
+    steps: list[str] = []
+
+    def struck(name: str, work: Callable[..., Any]) -> Callable[..., Any]:
+        def step(*arguments: Any) -> Any:
+            steps.append(name)
+            mine = len(steps)
+            if mine == number and moment == "before":
+                raise FloodmarkError("struck")
+            result = work(*arguments)
+            if mine == number:
+                raise FloodmarkError("struck")
+            return result
+
+        return step
+
+    for name in STEPS:
+        monkeypatch.setattr(target, name, struck(name, getattr(target, name)))
+    return steps

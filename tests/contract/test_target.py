@@ -26,7 +26,7 @@ from floodmark.warehouse.sql_target import SqlTarget
 from floodmark.warehouse.target import SchemaConflict, Unrepresentable
 from floodmark.worker.compare_window import fitted
 from floodmark.worker.conversion import arrow_type
-from warehouses import Loads, Warehouse, lake_value, plain, quoted, single
+from warehouses import Loads, Warehouse, fail_at, lake_value, plain, quoted, single
 
 ID = Column("id", "bigint", False, "int64")
 NOTE = Column("note", "varchar(50)", True, "string")
@@ -401,9 +401,6 @@ def test_a_row_that_the_target_does_not_write_stops_the_load(
     assert loads.load(loads.chunk(good, head=ManifestId(1, 2))) == len(good)
 
 
-STEPS = ("_begin", "_lock_table", "_stage", "_execute", "_commit")
-
-
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_a_failure_anywhere_leaves_nothing(
     orders: Loads, monkeypatch: pytest.MonkeyPatch, moment: str
@@ -427,30 +424,6 @@ def test_a_failure_anywhere_leaves_nothing(
         assert step > 8
         return
     raise AssertionError("the load never ended")
-
-
-def fail_at(
-    target: SqlTarget, number: int, moment: str, monkeypatch: pytest.MonkeyPatch
-) -> list[str]:
-    """Make the n-th step of a target fail; returns the steps taken, as they are taken."""
-    steps: list[str] = []
-
-    def struck(name: str, work: Callable[..., Any]) -> Callable[..., Any]:
-        def step(*arguments: Any) -> Any:
-            steps.append(name)
-            mine = len(steps)
-            if mine == number and moment == "before":
-                raise FloodmarkError("struck")
-            result = work(*arguments)
-            if mine == number:
-                raise FloodmarkError("struck")
-            return result
-
-        return step
-
-    for name in STEPS:
-        monkeypatch.setattr(target, name, struck(name, getattr(target, name)))
-    return steps
 
 
 def test_a_passing_conflict_is_tried_again_as_a_whole(

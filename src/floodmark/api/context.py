@@ -78,13 +78,16 @@ class RunContext:
         return self.config.warehouse_of(table)
 
     def reserved(self, table: TableName, names: Iterable[str]) -> list[str]:
-        """Return the names that the warehouse of a table reserves for system columns."""
+        """Return the names that a table's warehouse reserves for system columns and deletes."""
         from floodmark.warehouse.factory import system_columns
 
         if table not in self.config.tables:
             return []
         target = self.config.pipeline_of(table).target
-        return system_columns(self.config.settings.connections[target], names)
+        names, watermark = list(names), self.store.known(table)
+        marked = watermark.mysql_state.deleted_at if watermark else None
+        found = system_columns(self.config.settings.connections[target], names)
+        return found + [name for name in names if marked and name.lower() == marked.lower()]
 
     def table_settings(self, table: TableName) -> TableSettings:
         """Return the settings of a table; the defaults if it is not configured."""

@@ -121,6 +121,8 @@ def show_result(result: TableResult) -> str:
         parts.append(f"{rows} in {files} adopted")
     if result.loaded_manifests:
         parts.append(f"{counted(result.loaded_rows, 'row')} loaded in {result.load_seconds:.1f} s")
+        if result.deleted_rows:
+            parts.append(f"{counted(result.deleted_rows, 'row')} deleted")
     elif result.start is None and not result.failed:
         parts.append("nothing to load")
     if (verified := result.verification) and not result.failed:

@@ -188,6 +188,7 @@ class Loaded(Struct, frozen=True, kw_only=True):
     rows: Count
     time: datetime | None
     quarantined_rows: Count = 0
+    deleted_rows: Count = 0
 
 
 class Restore(Struct, frozen=True, kw_only=True, tag_field="kind", tag="restore"):

@@ -10,7 +10,7 @@ from datetime import datetime
 
 from msgspec import Struct, structs
 
-from floodmark.errors import CorruptLog
+from floodmark.errors import CorruptLog, IllegalTransition
 from floodmark.model.history import RowsBefore
 from floodmark.model.log_state import LogState, ManifestId, Metadata, MysqlState, Status
 from floodmark.model.manifest import Change, Chunk, Import, Loaded, Manifest, Reset, Restore, Set
@@ -154,6 +154,10 @@ def _after_chunk(before: LogState, chunk: Chunk, by: Authorship, *, same_session
     )
     if chunk.reconciled:  # rows of any position, read before; the position stays as it is
         marked = chunk.reconciled.deleted_at or state.deleted_at
+        if state.deleted_at not in (None, marked):
+            raise IllegalTransition(
+                f"deleted rows are marked in the column {state.deleted_at}, not in {marked}"
+            )
         return structs.replace(before, mysql_state=structs.replace(counted, deleted_at=marked))
     if chunk.adopted:  # nothing was read, and the position stays as it is
         metadata = structs.replace(before.metadata, average_batch_size=rows // chunks)
@@ -254,6 +258,7 @@ def _load_state(before: RedshiftState, manifest: Manifest) -> RedshiftState:
             status="pending",
             total_rows=known.rows,
             quarantined_rows=known.quarantined_rows,
+            deleted_rows=known.deleted_rows,
             last_session_rows=0,
             last_load_time=known.time,
             loaded_epoch=known.head.epoch,
@@ -271,6 +276,7 @@ def loaded(
     through: ManifestId,
     total_rows: int,
     quarantined_rows: int = 0,
+    deleted_rows: int = 0,
     session_rows: int,
     now: datetime,
     complete: bool = True,
@@ -284,12 +290,14 @@ def loaded(
     status: Status = "success" if complete else "pending"
     before = watermark.redshift_state
     state = structs.replace(before, status=status, error=None, target=target or before.target)
-    counts = (total_rows, quarantined_rows)
-    if through != watermark.loaded_head or counts != (state.total_rows, state.quarantined_rows):
+    counts = (total_rows, quarantined_rows, deleted_rows)
+    known = (state.total_rows, state.quarantined_rows, state.deleted_rows)
+    if through != watermark.loaded_head or counts != known:
         state = structs.replace(
             state,
             total_rows=total_rows,
             quarantined_rows=quarantined_rows,
+            deleted_rows=deleted_rows,
             last_session_rows=session_rows,
             last_load_time=now,
             loaded_epoch=through.epoch,
@@ -299,7 +307,12 @@ def loaded(
 
 
 def unloaded(
-    watermark: Watermark, *, through: ManifestId, total_rows: int, quarantined_rows: int = 0
+    watermark: Watermark,
+    *,
+    through: ManifestId,
+    total_rows: int,
+    quarantined_rows: int = 0,
+    deleted_rows: int = 0,
 ) -> Watermark:
     """Set the load state back after a loss in the target: its ledger now ends at `through`.
 
@@ -310,6 +323,7 @@ def unloaded(
         status="pending",
         total_rows=total_rows,
         quarantined_rows=quarantined_rows,
+        deleted_rows=deleted_rows,
         last_session_rows=0,
         loaded_epoch=through.epoch,
         loaded_sequence=through.sequence,

@@ -39,6 +39,8 @@ class RedshiftState(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Rows loaded in this load epoch, according to the ledger."""
     quarantined_rows: Count = 0
     """Rows quarantined in this load epoch, according to the ledger."""
+    deleted_rows: Count = 0
+    """Rows removed or marked as deleted in this load epoch, according to the ledger."""
     last_session_rows: Count = 0
     """Rows that the last run loaded."""
     last_load_time: datetime | None = None

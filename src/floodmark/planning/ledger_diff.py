@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from msgspec import Struct, structs
 
-from floodmark.model.load import LedgerEntry, loaded_rows, quarantined_rows
+from floodmark.model.load import LedgerEntry, deleted_rows, loaded_rows, quarantined_rows
 from floodmark.model.log_state import ManifestId
 from floodmark.model.manifest import Chunk, Manifest
 from floodmark.model.watermark import RedshiftState, Watermark
@@ -21,6 +21,7 @@ class LedgerState(Struct, frozen=True, kw_only=True):
     through: ManifestId
     rows: int
     quarantined_rows: int
+    deleted_rows: int
     pending: tuple[Manifest, ...]
 
 
@@ -36,10 +37,10 @@ def why_not_loaded(
     place: str | None, state: RedshiftState, ledger: Collection[LedgerEntry]
 ) -> str | None:
     """Say why rows that the watermark calls loaded are not in the target; None if they are."""
-    tracked = state.total_rows + state.quarantined_rows
+    tracked = state.total_rows + state.quarantined_rows + state.deleted_rows
     if state.target not in (None, place) and tracked:
         return f"the target is now {place} instead of {state.target}; loading what it lacks"
-    if loaded_rows(ledger) + quarantined_rows(ledger) < tracked:
+    if loaded_rows(ledger) + quarantined_rows(ledger) + deleted_rows(ledger) < tracked:
         return "the target has lost loaded rows; loading them again"
     return None
 
@@ -61,6 +62,7 @@ def ledger_state(
         through=loaded_through(eligible, pending, ManifestId(since, 0)),
         rows=loaded_rows(ledger),
         quarantined_rows=quarantined_rows(ledger),
+        deleted_rows=deleted_rows(ledger),
         pending=tuple(pending),
     )
 
@@ -89,6 +91,11 @@ def ledger_differences(
         found.append(
             f"rows in quarantine: {quarantined:,} in the watermark,"
             f" {state.quarantined_rows:,} in the ledger"
+        )
+    deleted = watermark.redshift_state.deleted_rows
+    if deleted != state.deleted_rows:
+        found.append(
+            f"rows deleted: {deleted:,} in the watermark, {state.deleted_rows:,} in the ledger"
         )
     if any(watermark.loaded_head < head <= state.through for head in chunks):
         found.append(
@@ -123,7 +130,7 @@ def target_difference(
 
     Without a key, the target has every loaded row; after a reload, only the rows of the reload.
     With a key rows replace each other, and after a loss there are other rows: then the target must
-    only not be empty.
+    only not be empty, unless rows were deleted.
     """
     rows_of = {entry.head: entry.rows for entry in ledger}
     known = [m for m in manifests if m.head in rows_of and isinstance(m.change, Chunk)]
@@ -139,6 +146,8 @@ def target_difference(
     others = keep_existing_rows((manifest.head for manifest in manifests), load_epoch)
     keyed = any(chunk.primary_key or chunk.reload for chunk in loaded)
     exact = last.reload or not (others or keyed)
+    if not exact and deleted_rows(ledger):
+        return None
     if held != rows if exact else not held:
         return f"rows of {name}: {held:,} in the target, {rows:,} loaded according to the ledger"
     return None

@@ -6,7 +6,14 @@ from datetime import datetime
 
 from msgspec import structs
 
-from floodmark.model.load import AnotherLake, LedgerEntry, LoadBatch, LoadChunk, TargetTable
+from floodmark.model.load import (
+    AnotherLake,
+    LedgerEntry,
+    LoadBatch,
+    LoadChunk,
+    LoadDeletes,
+    TargetTable,
+)
 from floodmark.model.log_state import ManifestId
 from floodmark.model.manifest import Chunk, Manifest
 
@@ -91,8 +98,9 @@ def batches_of(
 
     A batch never crosses one of the `borders`: a manifest by which an operator moved the position,
     because rows may repeat after it; or one that is already loaded, because those before it are
-    loaded late. Nor does it cross a schema change or a full reload; and adopted chunks are loaded
-    alone. A manifest with `fills` begins a batch, because they are applied before its rows.
+    loaded late. Nor does it cross a schema change or a full reload; adopted chunks and
+    reconciliations are loaded alone. A manifest with `fills` begins a batch, because they are
+    applied before its rows.
     """
     between = sorted(borders)
     batch: list[Manifest] = []
@@ -117,9 +125,12 @@ def wins(manifest: Manifest, table: TargetTable) -> bool:
 
     Rows are read in version order and loaded in the order in which they were read: the later of two
     rows is the newer one. If an operator moved the position, the later row is the source's current
-    one, even with an older version. Versions of different types do not compare.
+    one, even with an older version. Versions of different types do not compare. Repaired rows are
+    the source's current ones, too.
     """
     change = manifest.change
+    if isinstance(change, Chunk) and change.reconciled:
+        return True
     if not isinstance(change, Chunk) or change.version is None:
         return False
     steered = manifest.epoch > 1 or manifest.standing.mysql_state.steered
@@ -170,10 +181,14 @@ def _together(
     size = sum(m.change.bytes for m in batch if isinstance(m.change, Chunk)) + new.bytes
     return (
         not crosses
-        and not (last.reload or new.reload or last.adopted or new.adopted)
+        and not (_alone(last) or _alone(new))
         and size <= most_bytes
         and _shape(last) == _shape(new)
     )
+
+
+def _alone(chunk: Chunk) -> bool:
+    return chunk.reload or not chunk.moves_position
 
 
 def _shape(chunk: Chunk) -> tuple[object, ...]:
@@ -197,6 +212,7 @@ def _batch(
         session_id=session_id,
         reload=first.reload,
         keep_newer_target_rows=first.adopted,
+        deletes=deletes_of(manifests[0]),
     )
 
 
@@ -204,6 +220,26 @@ def target_table(name: str, chunk: Chunk) -> TargetTable:
     """Return the target table of a chunk."""
     return TargetTable(
         name=name, columns=chunk.columns, primary_key=chunk.primary_key, version=chunk.version
+    )
+
+
+def deletes_of(manifest: Manifest) -> LoadDeletes | None:
+    """Return the deletes of a manifest, if it has some."""
+    chunk = manifest.change
+    if not isinstance(chunk, Chunk) or chunk.reconciled is None or not chunk.deletes:
+        return None
+    columns = {column.name: column for column in chunk.columns}
+    names = dict.fromkeys([*chunk.primary_key, *([chunk.version] if chunk.version else [])])
+    return LoadDeletes(
+        head=manifest.head,
+        keys=chunk.reconciled.deleted,
+        paths=tuple(file.path for file in chunk.deletes),
+        sizes=tuple(file.bytes for file in chunk.deletes),
+        columns=tuple(columns[name] for name in names),
+        primary_key=chunk.primary_key,
+        version=chunk.version,
+        at=manifest.created_at,
+        deleted_at=chunk.reconciled.deleted_at,
     )
 
 
@@ -215,7 +251,7 @@ def _chunk(manifest: Manifest, key: str) -> LoadChunk:
         manifest=key,
         digest=manifest.checksum,
         rows=change.rows,
-        bytes=change.bytes,
+        bytes=sum(file.bytes for file in change.files),
         paths=tuple(file.path for file in change.files),
         sizes=tuple(file.bytes for file in change.files),
         start=str(change.start),

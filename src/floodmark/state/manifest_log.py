@@ -162,4 +162,7 @@ def _reconciliation_problem(chunk: Chunk) -> str | None:
         return "reconciles rows without a key, or moves the position"
     if found.deleted != sum(file.rows for file in found.deletes):
         return f"lists {found.deleted} deleted keys, but its files have another number of rows"
+    names = {column.name.lower() for column in chunk.columns}
+    if found.deleted_at is not None and found.deleted_at.lower() in names:
+        return f"marks deleted rows in {found.deleted_at!r}, which is a column of the source"
     return None

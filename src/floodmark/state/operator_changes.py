@@ -96,6 +96,7 @@ def prepare_restore_document(
         rows=state.total_rows,
         time=state.last_load_time,
         quarantined_rows=state.quarantined_rows,
+        deleted_rows=state.deleted_rows,
     )
     origin = f"revision {earlier.revision}"
     return _prepare(store, table, earlier.log_state, loaded, origin=origin)

@@ -18,7 +18,7 @@ from msgspec import Struct, structs
 
 from floodmark.errors import FloodmarkError, LeaseLost
 from floodmark.model import lake_layout
-from floodmark.model.load import LedgerEntry, LoadBatch, loaded_rows, quarantined_rows
+from floodmark.model.load import LedgerEntry, LoadBatch, deleted_rows, loaded_rows, quarantined_rows
 from floodmark.model.log_state import ManifestId
 from floodmark.model.manifest import Chunk, Manifest, chunks_in
 from floodmark.model.notice import Notice, Report
@@ -31,6 +31,7 @@ from floodmark.planning.ledger_diff import keep_existing_rows, why_not_loaded
 from floodmark.planning.load_batches import (
     batches_of,
     check_lake,
+    deletes_of,
     fills_of,
     loaded_through,
     pending_manifests,
@@ -87,6 +88,7 @@ class LoadResult(Struct, frozen=True, kw_only=True):
 
     rows: int = 0
     quarantined_rows: int = 0
+    deleted_rows: int = 0
     manifests: int = 0
     seconds: float = 0.0
     changes: tuple[str, ...] = ()
@@ -112,6 +114,7 @@ def load_after(extracted: TableResult, loading: Loading, table: TableName) -> Ta
         extracted,
         loaded_rows=result.rows,
         quarantined_rows=extracted.quarantined_rows + result.quarantined_rows,
+        deleted_rows=result.deleted_rows,
         loaded_manifests=result.manifests,
         load_seconds=result.seconds,
         target_changes=result.changes,
@@ -175,7 +178,8 @@ def _surely_loaded(loading: Loading, watermark: Watermark) -> bool:
     state = watermark.redshift_state
     if state.status != "success" or state.target != loading.place or loading.load_only:
         return False
-    return state.total_rows + state.quarantined_rows == 0 or not loading.target_missing()
+    counts = state.total_rows + state.quarantined_rows + state.deleted_rows
+    return counts == 0 or not loading.target_missing()
 
 
 def manifests_behind(
@@ -216,10 +220,16 @@ def carry_back(
     manifests = list(store.log.manifests(table, since=first))
     through = loaded_through(manifests, pending_manifests(manifests, ledger), first)
     through, rows = min(through, watermark.loaded_head), loaded_rows(ledger.values())
-    aside = quarantined_rows(ledger.values())
+    aside, gone = quarantined_rows(ledger.values()), deleted_rows(ledger.values())
     return store.update(
         table,
-        lambda current: unloaded(current, through=through, total_rows=rows, quarantined_rows=aside),
+        lambda current: unloaded(
+            current,
+            through=through,
+            total_rows=rows,
+            quarantined_rows=aside,
+            deleted_rows=gone,
+        ),
     )
 
 
@@ -328,13 +338,18 @@ class _TableLoad:
         refuse_other_keys(table, expected.name, [*pending, *before])
         refuse_late_rows(table, pending, self._selection.manifests, self._ledger)
         try:
-            return self._target.prepare(expected)
+            return self._target.prepare(structs.replace(expected, deleted_at=self._deleted_at()))
         except SchemaConflict as error:
             error.hint = error.hint or (
                 f"drop {expected.name} in the target, then 'floodmark watermark reset -t {table}"
                 " --load-only --force' and sync load all of it from the lake"
             )
             raise
+
+    def _deleted_at(self) -> str | None:
+        """Return the target's column for deleted rows, if one is needed by now."""
+        deletes = map(deletes_of, self._selection.pending)
+        return next((found.deleted_at for found in deletes if found and found.deleted_at), None)
 
     def _newest_loaded(self) -> list[Manifest]:
         """Read the newest manifest in the ledger, if there is one."""
@@ -362,6 +377,7 @@ class _TableLoad:
         changes = (m.head for m in selection.manifests if not isinstance(m.change, Chunk))
         before = self._loading.store.log.heads(self._table, since=ManifestId(max(1, epoch - 1), 0))
         kept = keep_existing_rows(before, epoch)
+        deletes = [found for found in map(deletes_of, selection.manifests) if found]
         for batch in batches_of(
             pending,
             [*self._ledger, *changes],
@@ -377,6 +393,7 @@ class _TableLoad:
                 keep_existing_rows=kept,
                 wins=batch.chunks[0].head in winning,
                 known_epochs=self._known_epochs,
+                deleted_later=tuple(d for d in deletes if d.head > batch.chunks[-1].head),
             )
 
     def _save_progress(self, last: ManifestId | None) -> list[LedgerEntry]:
@@ -396,6 +413,7 @@ class _TableLoad:
                 through=through,
                 total_rows=loaded_rows(entries),
                 quarantined_rows=quarantined_rows(entries),
+                deleted_rows=deleted_rows(entries),
                 session_rows=self._rows,
                 now=now,
                 complete=not skipped,
@@ -416,10 +434,11 @@ class _TableLoad:
 
     def _result(self, changes: list[str], entries: list[LedgerEntry]) -> LoadResult:
         left_out = self._selection.left_out
-        before = quarantined_rows(self._ledger.values())
+        before = self._ledger.values()
         return LoadResult(
             rows=self._rows,
-            quarantined_rows=quarantined_rows(entries) - before,
+            quarantined_rows=quarantined_rows(entries) - quarantined_rows(before),
+            deleted_rows=deleted_rows(entries) - deleted_rows(before),
             manifests=len(self._selection.pending),
             seconds=time.monotonic() - self._began,
             changes=tuple(changes),

@@ -33,6 +33,7 @@ class TableResult(Struct, frozen=True, kw_only=True):
     worker_peak_bytes: int = 0
     loaded_rows: int = 0
     quarantined_rows: int = 0
+    deleted_rows: int = 0
     loaded_manifests: int = 0
     load_seconds: float = 0.0
     target_changes: tuple[str, ...] = ()

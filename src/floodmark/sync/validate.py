@@ -123,12 +123,14 @@ def _set_loaded(
                 through=state.through,
                 total_rows=state.rows,
                 quarantined_rows=state.quarantined_rows,
+                deleted_rows=state.deleted_rows,
             )
         return loaded(
             current,
             through=max(state.through, current.loaded_head),
             total_rows=state.rows,
             quarantined_rows=state.quarantined_rows,
+            deleted_rows=state.deleted_rows,
             session_rows=current.redshift_state.last_session_rows,
             now=time,
             complete=not state.pending,

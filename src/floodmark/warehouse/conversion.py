@@ -103,6 +103,14 @@ class ConvertingBackend(SqlBackend):
         return self._as_text(name, kind, held)
 
 
+def held_name(name: str | None, found: Iterable[str]) -> str | None:
+    """Return a column's name as the target spells it; None if it has no such column."""
+    names = list(found)
+    if name is None or name in names:
+        return name
+    return next((known for known in names if known.lower() == name.lower()), None)
+
+
 def held_as(table: TargetTable, found: Iterable[str]) -> TargetTable:
     """Return a table with its columns spelled as in the target, where only the case differs."""
     exact = set(found)

@@ -98,7 +98,7 @@ class DuckdbTarget(SqlTarget):
 
     def _stage(self, table: TargetTable, paths: Sequence[str]) -> int:
         for name in (STAGING, NEWEST):
-            self._execute(f"DROP TABLE IF EXISTS temp.main.{name}")
+            self._execute(f"DROP TABLE IF EXISTS {self._temporary(name)}")
         columns = ", ".join(f"{quote(c.name)} {self.column_type(c)}" for c in table.columns)
         self._execute(f"CREATE TEMPORARY TABLE {STAGING} ({columns})")
         names = [column.name for column in table.columns]
@@ -138,6 +138,9 @@ class DuckdbTarget(SqlTarget):
 
     def _name(self, table: str) -> str:
         return quote(table)
+
+    def _temporary(self, name: str) -> str:
+        return f"temp.main.{name}"
 
     def _ledger_name(self, name: str) -> str:
         return name.lower()  # names are case-insensitive in DuckDB

@@ -43,6 +43,7 @@ _COLUMNS = {
     "loaded_at": "TIMESTAMP NOT NULL",
     "quarantined_rows": "BIGINT",
     "target_table": "VARCHAR(1000)",
+    "deleted_rows": "BIGINT",
 }
 # Positions are informational, and may contain text keys of any length. UTF-8 takes at most four
 # bytes a character, and Redshift counts bytes.
@@ -58,9 +59,10 @@ class LedgerTable(SqlBackend):
         """Read the ledger's rows of a table and load epoch."""
         if not (columns := self._columns_of(LEDGER)):
             return []
-        quarantined = "quarantined_rows" if "quarantined_rows" in columns else "NULL"
+        added = ("quarantined_rows", "deleted_rows")  # by later versions
+        counts = ", ".join(name if name in columns else "NULL" for name in added)
         rows = self._look(
-            f"SELECT epoch, sequence, digest, row_count, loaded_at, {quarantined}"  # noqa: S608
+            f"SELECT epoch, sequence, digest, row_count, loaded_at, {counts}"  # noqa: S608
             f" FROM {self._name(LEDGER)} WHERE table_name = $1 AND load_epoch = $2",
             (table_name, load_epoch),
         )
@@ -71,6 +73,7 @@ class LedgerTable(SqlBackend):
                 rows=row[3],
                 loaded_at=row[4],
                 quarantined_rows=row[5] or 0,
+                deleted_rows=row[6] or 0,
             )
             for row in rows
         ]
@@ -311,6 +314,7 @@ class LedgerTable(SqlBackend):
             "session_id": batch.session_id,
             "quarantined_rows": chunk.quarantined_rows,
             "target_table": self._ledger_name(batch.table.name),
+            "deleted_rows": chunk.deleted_rows,
         }
 
     def _ledger_name(self, name: str) -> str:

@@ -15,6 +15,7 @@ from floodmark.warehouse.target import Target
 LEDGER = "floodmark_ledger"
 STAGING = "floodmark_staging"
 NEWEST = "floodmark_newest"
+DELETED = "floodmark_deleted"
 
 
 class ConstraintViolated(FloodmarkError):
@@ -108,8 +109,24 @@ class SqlBackend(Target):
     def _after_load(self, table: TargetTable) -> None:
         """Maintain a table after its rows are committed; raise nothing."""
 
-    def _count_newest(self) -> None:
-        """Collect statistics on NEWEST, if the target's plans depend on its size."""
+    def _count_staged(self, name: str) -> None:
+        """Collect statistics on a temporary table, if the target's plans depend on its size."""
+
+    def _temporary(self, name: str) -> str:
+        """Return the name of a temporary table that no other table can have."""
+        return name
+
+    def _same_key(self, key: Sequence[Column], one: str, other: str) -> str:
+        """Return the condition that rows of two tables have the same key."""
+        return " AND ".join(
+            f"{left} = {right}"
+            for column in key
+            for left, right in zip(
+                self._key_parts(column, f"{one}."),
+                self._key_parts(column, f"{other}."),
+                strict=True,
+            )
+        )
 
     @abstractmethod
     def column_type(self, column: Column) -> str:

@@ -1,7 +1,8 @@
 """Load in SQL: the same steps for every target, in one transaction.
 
-lock the table → find manifests that the ledger lacks → stage → keep the newest row of each key →
-delete older rows from the target → insert → check the row count → write the ledger → commit
+lock the table → find manifests that the ledger lacks → apply deletes → stage → keep the newest row
+of each key → delete older rows from the target → insert → check the row count → write the ledger →
+commit
 """
 
 import secrets
@@ -21,7 +22,8 @@ from floodmark.model.log_state import ManifestId
 from floodmark.model.notice import Notice, Report
 from floodmark.model.timestamps import as_utc
 from floodmark.model.verification import Extent
-from floodmark.warehouse.conversion import ConvertingBackend, held_as
+from floodmark.warehouse.conversion import held_as, held_name
+from floodmark.warehouse.deletes import DeletingBackend
 from floodmark.warehouse.ledger import LedgerTable
 from floodmark.warehouse.range_predicates import within
 from floodmark.warehouse.sql_dialect import (
@@ -41,7 +43,7 @@ TRIES = 5
 Result = TypeVar("Result")
 
 
-class SqlTarget(LedgerTable, ConvertingBackend):
+class SqlTarget(LedgerTable, DeletingBackend):
     """A target that speaks SQL: defines the steps of a load; the backend implements them."""
 
     pause = staticmethod(time.sleep)
@@ -62,7 +64,7 @@ class SqlTarget(LedgerTable, ConvertingBackend):
     def prepare(self, table: TargetTable) -> list[str]:
         """Create the table, or add and widen columns, each in its own transaction."""
         table = self._named(table)
-        return self._tried_again(lambda: self._prepare(table))
+        return self._tried_again(lambda: [*self._prepare(table), *self._prepare_deletes(table)])
 
     def _prepare(self, table: TargetTable) -> list[str]:
         done = self._prepare_ledger()
@@ -122,7 +124,7 @@ class SqlTarget(LedgerTable, ConvertingBackend):
         """Load the manifests that the ledger lacks."""
         batch = structs.replace(batch, table=self._staged_as(self._named(batch.table)))
         rows = self._tried_again(lambda: self._load_once(batch))
-        if rows:
+        if rows or batch.deletes:
             self._after_load(batch.table)
         return rows
 
@@ -185,6 +187,8 @@ class SqlTarget(LedgerTable, ConvertingBackend):
             for n, c in enumerate(named.columns)
         )
         where = within(extents, lambda name: quote(kept[name]))
+        if marked := held_name(named.deleted_at, found):
+            where = f"({where}) AND {quote(marked)} IS NULL"
         statement = f"SELECT {columns} FROM {self._name(named.name)} WHERE {where}"  # noqa: S608
         kinds = [found.get(column.name, "") for column in named.columns]
         return self._batches(statement, named, kinds)
@@ -224,7 +228,9 @@ class SqlTarget(LedgerTable, ConvertingBackend):
                     rows = 0
                 else:
                     keep = batch.keep_newer_target_rows or late
-                    self._load(structs.replace(batch, keep_newer_target_rows=keep), chunks, rows)
+                    later = tuple(found for found in batch.deleted_later if found.head in known)
+                    now = structs.replace(batch, keep_newer_target_rows=keep, deleted_later=later)
+                    self._load(now, chunks, rows)
             self._commit()
         except BaseException:
             self._rollback()
@@ -251,8 +257,10 @@ class SqlTarget(LedgerTable, ConvertingBackend):
         again = not keeps and self._begins_again(batch)
         if batch.reload or again:
             self._execute(f"DELETE FROM {self._name(table.name)}")  # noqa: S608
+        chunks = self._apply_deletes(batch, chunks, found_columns)
         self._fill_in(batch, found_columns)
-        inserted = self._insert_at_once(batch, chunks)
+        later = self._stage_deleted_later(batch, found_columns)
+        inserted = None if later else self._insert_at_once(batch, chunks)
         found = self._stage_chunks(batch, chunks) if inserted is None else inserted
         if found != rows:
             raise FloodmarkError(
@@ -262,6 +270,7 @@ class SqlTarget(LedgerTable, ConvertingBackend):
         if inserted is None:
             batch = structs.replace(batch, table=self._fit_staging(table, found_columns))
             self._refuse_open_keys(batch.table)
+            rows -= self._drop_deleted(batch.table, later)
             self._insert_staged(batch, found_columns, rows)
         self._note_loaded(batch, chunks, again=again)
 
@@ -335,18 +344,10 @@ class SqlTarget(LedgerTable, ConvertingBackend):
                 " nothing was loaded",
                 hint="report this as a bug, with the result of SELECT version()",
             )
-        self._count_newest()
+        self._count_staged(NEWEST)
         # Redshift allows no alias for the table that rows are deleted from.
         t = quote(table.name)
-        match = " AND ".join(
-            f"{old} = {new}"
-            for column in key
-            for old, new in zip(
-                self._key_parts(column, f"{t}."),
-                self._key_parts(column, f"{NEWEST}."),
-                strict=True,
-            )
-        )
+        match = self._same_key(key, t, NEWEST)
         if table.version and (keep_newer_target_rows or not batch.wins):
             version = quote(table.version)
             # Of two equal versions, the later one counts.

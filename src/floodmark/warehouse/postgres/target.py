@@ -201,7 +201,7 @@ class PostgresTarget(SqlTarget):
 
     def _stage(self, table: TargetTable, paths: Sequence[str]) -> int:
         for name in (STAGING, NEWEST):
-            self._execute(f"DROP TABLE IF EXISTS pg_temp.{name}")
+            self._execute(f"DROP TABLE IF EXISTS {self._temporary(name)}")
         self._execute(f"CREATE TEMPORARY TABLE {STAGING} ({staging_columns(table)}) ON COMMIT DROP")
         rows = self._copy(STAGING, table, [staging_type(c) for c in table.columns], paths)
         for column in table.columns:
@@ -274,8 +274,11 @@ class PostgresTarget(SqlTarget):
         with self._translated(), self._connection.cursor() as cursor, cursor.copy(copied) as copy:
             yield from read_rows(copy, table.columns)
 
-    def _count_newest(self) -> None:
-        self._execute(f"ANALYZE {NEWEST}")
+    def _count_staged(self, name: str) -> None:
+        self._execute(f"ANALYZE {name}")
+
+    def _temporary(self, name: str) -> str:
+        return f"pg_temp.{name}"
 
     def _columns_of(self, name: str) -> dict[str, str]:
         rows = self._query(
@@ -325,7 +328,8 @@ class PostgresTarget(SqlTarget):
         return f", PRIMARY KEY ({', '.join(map(quote, table.primary_key))})"
 
     def _named(self, table: TargetTable) -> TargetTable:
-        for name in (table.name, *(column.name for column in table.columns)):
+        names = [table.name, *(column.name for column in table.columns)]
+        for name in [*names, *([table.deleted_at] if table.deleted_at else [])]:
             if len(name.encode()) > _LONGEST_NAME:
                 raise NameTooLong(
                     f"the name {name!r} is longer than the {_LONGEST_NAME} bytes that PostgreSQL"

@@ -149,7 +149,8 @@ class RedshiftTarget(LockingTarget, RedshiftTables, RedshiftReading):
         return redshift_unsupported_values(table, json=self._json)
 
     def _named(self, table: TargetTable) -> TargetTable:
-        for name in (table.name, *(column.name for column in table.columns)):
+        names = [table.name, *(column.name for column in table.columns)]
+        for name in [*names, *([table.deleted_at] if table.deleted_at else [])]:
             if len(name.encode()) > _LONGEST_NAME:
                 raise SchemaConflict(
                     f"the name {name!r} is longer than the {_LONGEST_NAME} bytes that Redshift"
@@ -171,6 +172,7 @@ class RedshiftTarget(LockingTarget, RedshiftTables, RedshiftReading):
             columns=tuple(structs.replace(c, name=_folded(c.name)) for c in table.columns),
             primary_key=tuple(map(_folded, table.primary_key)),
             version=_folded(table.version) if table.version else None,
+            deleted_at=_folded(table.deleted_at) if table.deleted_at else None,
         )
 
     def _stage_chunks(self, batch: LoadBatch, chunks: Sequence[LoadChunk]) -> int:
