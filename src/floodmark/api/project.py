@@ -225,6 +225,24 @@ class Project:
                 data=data,
             ).validate()
 
+    def read(self, table: str | TableName, spark: Any = None, *, as_of: str | None = None) -> Any:
+        """Return a table's current rows, from the lake alone, as a Spark DataFrame.
+
+        table   its name
+        spark   the SparkSession to use; by default that of open_project(), or one that is started
+                and that close() stops
+        as_of   read the rows as of this manifest, an id of `watermark history`: EPOCH-SEQUENCE
+
+        These are the rows that a load into an empty warehouse would give: the newest version of
+        each key, without deleted and quarantined rows. The workers need this package, and find the
+        lake's credentials as they do in a sync.
+        """
+        from floodmark.api.reading import read_table
+
+        run = self.new_run()
+        session = self._started_engine().sql_session if spark is None else lambda: spark
+        return read_table(run, run.table(str(table)), session, as_of)
+
     @property
     def watermarks(self) -> "Watermarks":
         """Inspect and change the watermarks of tables."""

@@ -85,6 +85,10 @@ class ConnectedSpark:
             self._tags.discard(tag)
             self._session.removeTag(tag)
 
+    def sql_session(self) -> SparkSession:
+        """Return the session."""
+        return self._session
+
     def cancel(self) -> None:
         """Cancel our running tasks, but no others of the same session."""
         for tag in list(self._tags):

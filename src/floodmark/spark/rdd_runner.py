@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from secrets import token_hex
+from typing import Any
 
 from py4j.java_gateway import JavaGateway
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -108,6 +109,12 @@ class ClassicSpark:
         finally:
             self._groups.discard(group)
             context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
+
+    def sql_session(self) -> Any:
+        """Return a session with Spark SQL, which is not loaded before."""
+        from pyspark.sql import SparkSession
+
+        return SparkSession(self._context)
 
     def cancel(self) -> None:
         """Cancel our running tasks, but no others of the same session."""

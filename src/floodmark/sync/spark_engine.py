@@ -81,6 +81,10 @@ class SparkEngine:
 
         return self._run(lambda session: run_tasks(session, name, lambda n, _: work(n), parts))
 
+    def sql_session(self) -> Any:
+        """Return a SparkSession, for which Spark is started if necessary."""
+        return self._attached or self._run(lambda spark: spark.sql_session())
+
     def _run(self, work: Callable[[Any], Answer]) -> Answer:
         session = self._started()
         try:

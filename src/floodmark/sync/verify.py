@@ -127,7 +127,17 @@ def verify_table(
             plan, by_meaning, remarks = _plan(verification, session, table, settings, watermark)
             chunks = [chunk for chunk in chunks if _same_cursor(chunk, plan.choice.cursor)]
             ranges = synced_ranges(chunks, position, _loaded_position(store, table, watermark))
-            run = _Comparing(verification, table, plan, lease, since, position, ranges, by_meaning)
+            run = _Comparing(
+                verification,
+                table,
+                plan,
+                lease,
+                since,
+                position,
+                ranges,
+                by_meaning,
+                watermark.mysql_state.deleted_at,
+            )
             if plan.choice.cursor.kind == "none":
                 run.compare_all(session)
             else:
@@ -251,6 +261,7 @@ class _Comparing:
         position: Position,
         ranges: list[SyncedRange],
         by_meaning: tuple[str, ...],
+        deleted_at: str | None,
     ) -> None:
         self._verification = verification
         self._extraction = verification.extraction
@@ -261,6 +272,7 @@ class _Comparing:
         self._position = position
         self._ranges = ranges
         self._by_meaning = by_meaning
+        self._deleted_at = deleted_at
         self._began = time.monotonic()
         self._counts: Counter[DifferenceKind] = Counter()
         self._result = VerificationResult(position=position)
@@ -386,6 +398,7 @@ class _Comparing:
                 columns=tuple(Column(c.name, c.type, c.nullable, c.arrow) for c in columns),
                 primary_key=source.primary_key,
                 version=None,
+                deleted_at=self._deleted_at,
             ),
             json_columns=self._by_meaning,
             lookup=relation(source),
