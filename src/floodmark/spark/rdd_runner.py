@@ -57,10 +57,11 @@ def classic_spark(
     with suppress(AttributeError):
         # It would log a traceback when the JVM dies, which is reported as an error anyway.
         context._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]  # noqa: SLF001
+    spark = ClassicSpark(context)
     try:
-        yield ClassicSpark(context)
+        yield spark
     finally:
-        _stop(context, start)
+        _stop(context, start, only_core=not spark.has_sql)
 
 
 def _launch(settings: Mapping[str, str], log: int | None) -> JavaGateway:
@@ -89,6 +90,7 @@ class ClassicSpark:
     def __init__(self, context: SparkContext) -> None:
         self._context = context
         self._groups: set[str] = set()
+        self.has_sql = False
 
     def run(
         self, title: str, task: Callable[[int], str], tasks: int, progress: Progress | None
@@ -114,6 +116,7 @@ class ClassicSpark:
         """Return a session with Spark SQL, which is not loaded before."""
         from pyspark.sql import SparkSession
 
+        self.has_sql = True
         return SparkSession(self._context)
 
     def cancel(self) -> None:
@@ -167,8 +170,11 @@ def _watch(context: SparkContext, group: str, progress: Progress, over: threadin
             progress(sum(stage.numCompletedTasks for stage in stages if stage))
 
 
-def _stop(context: SparkContext, start: FastStart | None) -> None:
-    """Stop Spark and its JVM, so that a later start is a fresh one."""
+def _stop(context: SparkContext, start: FastStart | None, *, only_core: bool) -> None:
+    """Stop Spark and its JVM, so that a later start is a fresh one.
+
+    An archive of the classes of Spark SQL would take a minute to write, and slow down later starts.
+    """
     gateway = SparkContext._gateway  # noqa: SLF001
     process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
     if gateway is None or process is None or process.stdin is None:
@@ -183,9 +189,11 @@ def _stop(context: SparkContext, start: FastStart | None) -> None:
         gateway.shutdown()
     process.stdin.close()
     SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None  # noqa: SLF001
+    if archiving and not only_core:
+        process.kill()
     try:
         process.wait(_ARCHIVING_SECONDS if archiving else _ENDING_SECONDS)
-        exited = True
+        exited = process.returncode >= 0
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
