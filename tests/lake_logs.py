@@ -183,7 +183,8 @@ class RandomLog:
             case 2:
                 operator_changes.reset(self.store, self.table, ("extract",))
             case 3:
-                operator_changes.restore_manifest(self.store, self.table, self.random.choice(heads))
+                head = self.random.choice(heads)
+                operator_changes.prepare_restore(self.store, self.table, head).commit()
             case _:
                 at = NIGHT.replace(tzinfo=UTC) + timedelta(minutes=self.random.randrange(40))
                 position = Position(at) if self.timed else Position(id=self.random.randrange(9))

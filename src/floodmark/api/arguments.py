@@ -45,6 +45,12 @@ def expect_flags(**flags: object) -> None:
         expect(name, value, bool)
 
 
+def expect_session(name: str, session: object) -> None:
+    """Raise UsageError unless an argument is a Spark session, classic or Spark Connect."""
+    if session is not None and not hasattr(session, "createDataFrame"):
+        raise UsageError(f"{name} must be a SparkSession or None, not {session!r}")
+
+
 def expect_variables(name: str, variables: object) -> None:
     """Raise UsageError unless an argument maps names to strings; values may be secret."""
     expect(name, variables, Mapping, optional=True)

@@ -7,7 +7,15 @@ from datetime import timedelta
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from floodmark.api.arguments import Names, Table, as_list, expect, expect_flags, expect_variables
+from floodmark.api.arguments import (
+    Names,
+    Table,
+    as_list,
+    expect,
+    expect_flags,
+    expect_session,
+    expect_variables,
+)
 from floodmark.api.callbacks import Listener, OnProgress, guarded_progress, guarded_result
 from floodmark.api.context import RunContext
 from floodmark.config.loading import LoadedConfig, load_config
@@ -225,7 +233,7 @@ class Project:
                 data=data,
             ).validate()
 
-    def read(self, table: str | TableName, spark: Any = None, *, as_of: str | None = None) -> Any:
+    def read(self, table: Table, spark: Any = None, *, as_of: str | None = None) -> Any:
         """Return a table's current rows, from the lake alone, as a Spark DataFrame.
 
         table   its name
@@ -239,9 +247,12 @@ class Project:
         """
         from floodmark.api.reading import read_table
 
+        expect("as_of", as_of, str, optional=True)
+        expect_session("spark", spark)
         run = self.new_run()
+        name = run.table(table)
         session = self._started_engine().sql_session if spark is None else lambda: spark
-        return read_table(run, run.table(str(table)), session, as_of)
+        return read_table(run, name, session, as_of)
 
     @property
     def watermarks(self) -> "Watermarks":
