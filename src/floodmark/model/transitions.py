@@ -141,7 +141,7 @@ def _after_chunk(before: LogState, chunk: Chunk, by: Authorship, *, same_session
     rows = state.total_rows + chunk.extracted_rows
     chunks = state.chunk_count + (0 if chunk.reconciled else 1)
     seconds = before.metadata.total_processing_time_seconds + chunk.seconds
-    day = f"{by.now:%Y-%m-%d}"
+    day = state.day if chunk.reconciled else f"{by.now:%Y-%m-%d}"
     counted = structs.replace(
         state,
         total_rows=rows,
