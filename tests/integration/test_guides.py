@@ -5,19 +5,29 @@ import shlex
 import subprocess
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
+from datetime import datetime
 from io import StringIO
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import duckdb
 import pytest
+from msgspec import structs
 
+from floodmark import open_project
 from floodmark.cli.main import run
 from floodmark.config.loading import load_config
 from floodmark.embedded.mariadb import PrivateMariaDB
 from floodmark.embedded.settlement import create_tables
+from floodmark.model import lake_layout
+from floodmark.model.manifest import Chunk, DataFile, Reconciled
+from floodmark.model.table import TableName
+from floodmark.model.watermark import Watermark
+from floodmark.state.watermark_store import WatermarkStore
 from floodmark.sync import spark_engine as engines
 from pipelines import DirectEngine, warm_engine
+from warehouses import data_file
 
 ROOT = Path(__file__).parents[2]
 FENCE = re.compile(r"^( *)```(\w+)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
@@ -132,6 +142,67 @@ def test_python_does_what_the_page_says(
         if "SparkSession" not in text:
             exec(compile(text, "python.md", "exec"), names)
     assert [table.failed for table in names["result"].tables] == [False, False]
+
+
+def test_the_lake_is_read_as_the_page_says(
+    settlement: PrivateMariaDB, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark and DuckDB find the rows that the warehouse has, after deletes of both kinds."""
+    monkeypatch.chdir(tmp_path)
+    configure(settlement, tmp_path, monkeypatch)
+    monkeypatch.setattr(engines, "SparkEngine", DirectEngine)
+    table = "settlement_normal_delivery_detail"
+    page = ROOT / "docs" / "guides" / "read-lake.md"
+    with open_project("floodmark.yml") as project:
+        project.sync(pipelines="settlement").raise_for_failures()
+        settlement.execute(f"UPDATE settlement.{table} SET weight_kg = 1 WHERE id <= 20")
+        project.sync(pipelines="settlement").raise_for_failures()
+        store = project.new_run().store
+        name = TableName("PROD", "settlement", table)
+        commit_deletes(store, name, [1, 2], None)
+        commit_deletes(store, name, [3, 4], "_deleted_at")
+        (result, _) = project.sync(pipelines="settlement", stages=["load"]).tables
+        assert (result.error, result.deleted_rows) == (None, 4)
+    spark.sql_session()  # which getOrCreate() then returns
+    names: dict[str, Any] = {}
+    for text in fences(page, "python"):
+        with redirect_stdout(StringIO()):
+            exec(compile(text, page.name, "exec"), names)
+    frame = names["deliveries"]
+    assert frame.columns
+    with duckdb.connect("warehouse.duckdb") as database:
+        columns = ", ".join(frame.columns)
+        alive = f"SELECT {columns} FROM {table} WHERE _deleted_at IS NULL"
+        expected = database.execute(f"{alive} ORDER BY id").fetchall()
+        for text in fences(page, "sql"):
+            database.execute(text)
+        assert database.execute(f"SELECT {columns} FROM deliveries ORDER BY id").fetchall() == (
+            expected
+        )
+    assert len(expected) == 3_000 - 4
+    assert [tuple(row) for row in frame.orderBy("id").collect()] == expected
+
+
+def commit_deletes(
+    store: WatermarkStore, table: TableName, ids: list[int], deleted_at: str | None
+) -> None:
+    """Commit what a reconciliation commits that finds these rows deleted."""
+    chunk = next(store.log.chunks(table, newest_first=True))
+    columns = tuple(c for c in chunk.columns if c.name in ("id", "update_at"))
+    rows = [{"id": number, "update_at": datetime(2100, 1, 1)} for number in ids]  # noqa: DTZ001
+    data = data_file(columns, rows)
+
+    def decide(current: Watermark) -> Chunk:
+        at = current.position
+        key = lake_layout.deletes_file_key(
+            table, "20260101_000000_abcdef", current.head.sequence + 1
+        )
+        store.objects.put(key, data)
+        deletes = DataFile(key, len(ids), len(data), "", "", at, at)
+        found = Reconciled(deletes=(deletes,), deleted=len(ids), deleted_at=deleted_at)
+        return structs.replace(chunk, start=at, end=at, files=(), fills={}, reconciled=found)
+
+    store.commit(table, decide)
 
 
 @pytest.mark.parametrize("text", CONFIGS)
