@@ -246,3 +246,31 @@ def in_duckdb(events: Any, selection: Any, columns: list[str], rank: str) -> lis
             f" (SELECT *{facts} FROM events) WHERE {selection.where})"
             f' WHERE "{rank}" = 1 AND NOT {selection.dead} ORDER BY ALL'
         ).fetchall()
+
+
+def commit_deletes(
+    store: WatermarkStore,
+    table: TableName,
+    rows: list[dict[str, Any]],
+    deleted_at: str | None,
+    repaired: tuple[DataFile, ...] = (),
+) -> Watermark:
+    """Commit what a reconciliation commits that finds these rows deleted in the source."""
+    chunk = next(store.log.chunks(table, newest_first=True))
+    names = dict.fromkeys([*chunk.primary_key, *([chunk.version] if chunk.version else [])])
+    columns = tuple(c for name in names for c in chunk.columns if c.name == name)
+    data = data_file(columns, rows)
+
+    def decide(current: Watermark) -> Chunk:
+        at, sequence = current.position, current.head.sequence + 1
+        key = lake_layout.deletes_file_key(table, "20260101_000000_abcdef", sequence)
+        store.objects.put(key, data)
+        found = Reconciled(
+            deletes=(DataFile(key, len(rows), len(data), "", "", at, at),),
+            deleted=len(rows),
+            stale=sum(file.rows for file in repaired),
+            deleted_at=deleted_at,
+        )
+        return structs.replace(chunk, start=at, end=at, files=repaired, fills={}, reconciled=found)
+
+    return store.commit(table, decide)

@@ -13,21 +13,16 @@ from unittest.mock import patch
 
 import duckdb
 import pytest
-from msgspec import structs
 
 from floodmark import open_project
 from floodmark.cli.main import run
 from floodmark.config.loading import load_config
 from floodmark.embedded.mariadb import PrivateMariaDB
 from floodmark.embedded.settlement import create_tables
-from floodmark.model import lake_layout
-from floodmark.model.manifest import Chunk, DataFile, Reconciled
 from floodmark.model.table import TableName
-from floodmark.model.watermark import Watermark
-from floodmark.state.watermark_store import WatermarkStore
 from floodmark.sync import spark_engine as engines
+from lake_logs import commit_deletes
 from pipelines import DirectEngine, warm_engine
-from warehouses import data_file
 
 ROOT = Path(__file__).parents[2]
 FENCE = re.compile(r"^( *)```(\w+)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
@@ -159,8 +154,9 @@ def test_the_lake_is_read_as_the_page_says(
         project.sync(pipelines="settlement").raise_for_failures()
         store = project.new_run().store
         name = TableName("PROD", "settlement", table)
-        commit_deletes(store, name, [1, 2], None)
-        commit_deletes(store, name, [3, 4], "_deleted_at")
+        rows = [{"id": number, "update_at": datetime(2100, 1, 1)} for number in (1, 2, 3, 4)]  # noqa: DTZ001
+        commit_deletes(store, name, rows[:2], None)
+        commit_deletes(store, name, rows[2:], "_deleted_at")
         (result, _) = project.sync(pipelines="settlement", stages=["load"]).tables
         assert (result.error, result.deleted_rows) == (None, 4)
     spark.sql_session()  # which getOrCreate() then returns
@@ -181,28 +177,6 @@ def test_the_lake_is_read_as_the_page_says(
         )
     assert len(expected) == 3_000 - 4
     assert [tuple(row) for row in frame.orderBy("id").collect()] == expected
-
-
-def commit_deletes(
-    store: WatermarkStore, table: TableName, ids: list[int], deleted_at: str | None
-) -> None:
-    """Commit what a reconciliation commits that finds these rows deleted."""
-    chunk = next(store.log.chunks(table, newest_first=True))
-    columns = tuple(c for c in chunk.columns if c.name in ("id", "update_at"))
-    rows = [{"id": number, "update_at": datetime(2100, 1, 1)} for number in ids]  # noqa: DTZ001
-    data = data_file(columns, rows)
-
-    def decide(current: Watermark) -> Chunk:
-        at = current.position
-        key = lake_layout.deletes_file_key(
-            table, "20260101_000000_abcdef", current.head.sequence + 1
-        )
-        store.objects.put(key, data)
-        deletes = DataFile(key, len(ids), len(data), "", "", at, at)
-        found = Reconciled(deletes=(deletes,), deleted=len(ids), deleted_at=deleted_at)
-        return structs.replace(chunk, start=at, end=at, files=(), fills={}, reconciled=found)
-
-    store.commit(table, decide)
 
 
 @pytest.mark.parametrize("text", CONFIGS)

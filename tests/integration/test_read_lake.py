@@ -16,11 +16,14 @@ from floodmark.model.manifest import chunks_in
 from floodmark.model.table import TableName
 from floodmark.planning.current_rows import eligible, selection_of
 from floodmark.planning.key_change import key_change
+from floodmark.state.lake_validation import validate
 from floodmark.storage.memory import MemoryObjectStore
+from floodmark.sync import spark_engine as engines
 from floodmark.sync.read_lake import EventReader, find_rows, parts_of
 from floodmark.warehouse.lake_reader import LakeFiles
 from floodmark.worker.lake_rows import event_schema
 from lake_logs import RandomLog, in_duckdb, load_into_nothing, up_to
+from pipelines import warm_engine
 from scenarios import Lake, new_lake, use_test_keys, write_config
 from warehouses import quoted
 
@@ -37,6 +40,7 @@ def test_random_logs_as_of_any_manifest(seed: int) -> None:
     objects = MemoryObjectStore()
     log = RandomLog(random, objects, TABLE)
     log.grow(random.randrange(1, 10))
+    assert validate(log.store, TABLE).differences == ()
     manifests = list(log.store.log.manifests(TABLE))
     last = random.choice([manifests[-1], random.choice(manifests)])
     counting = eligible([m for m in manifests if m.head <= last.head])
@@ -71,6 +75,7 @@ def session(spark: Any) -> Any:
 @pytest.mark.parametrize("kind", ["local", "ministack"])
 def test_a_spark_session_reads_a_lake(
     kind: str,
+    spark: Any,
     session: Any,
     request: pytest.FixtureRequest,
     tmp_path: Path,
@@ -78,10 +83,12 @@ def test_a_spark_session_reads_a_lake(
 ) -> None:
     """Random logs of several tables, with deletes of both kinds, in a folder and in S3."""
     use_test_keys(monkeypatch)
+    monkeypatch.setattr(engines, "SparkEngine", warm_engine(spark))
     lake = new_lake(kind, request, tmp_path)
     objects = lake.open()
     frames, expected, names = [], [], []
-    with open_project(write_config(tmp_path, lake), spark=session) as project:
+    own = kind == "ministack"  # a session that the project started
+    with open_project(write_config(tmp_path, lake), spark=None if own else session) as project:
         for seed, table in ((3, TABLE_OF_CONFIG), (12, ANOTHER)):
             log = RandomLog(Random(seed), objects, table)
             log.timed, log.keyless, log.soft = True, False, seed == 3

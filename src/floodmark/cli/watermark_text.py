@@ -72,6 +72,7 @@ def show_watermark(
         f"      Status: {show_status(load.status)}",
         f"      Rows Loaded: {load.total_rows:,}",
         *_quarantined(load.quarantined_rows),
+        *([f"      Rows Deleted: {load.deleted_rows:,}"] if load.deleted_rows else []),
         f"      Last Load Time: {_moment(load.last_load_time, now)}",
     ]
     if load.error:

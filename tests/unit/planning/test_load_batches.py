@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,16 @@ from msgspec import structs
 from floodmark.errors import CorruptLog
 from floodmark.model.load import LedgerEntry, LoadBatch
 from floodmark.model.log_state import LogState, ManifestId
-from floodmark.model.manifest import Change, Chunk, Column, DataFile, Manifest, Reset, Set
+from floodmark.model.manifest import (
+    Change,
+    Chunk,
+    Column,
+    DataFile,
+    Manifest,
+    Reconciled,
+    Reset,
+    Set,
+)
 from floodmark.model.position import Position
 from floodmark.planning.load_batches import batches_of, pending_manifests, target_table, wins
 
@@ -192,3 +202,37 @@ def test_every_log_is_loaded_in_order_and_once(
         assert not batch.reload or len(inside) == 1
         for left, right in pairwise(c.head.sequence for c in batch.chunks):
             assert all(isinstance(c, Chunk) for c in changes[left:right])
+
+
+def reconciled(deleted: int = 2, **facts: Any) -> Chunk:
+    files = tuple(DataFile("deletes/p", deleted, 9, "", "", Position(), Position()) for _ in "a")
+    found = Reconciled(deletes=files if deleted else (), deleted=deleted, **facts)
+    return structs.replace(
+        chunk(columns=(NOTE, ID, AT)), version="at", start=Position(id=5), reconciled=found
+    )
+
+
+AT = Column("at", "datetime", True, "timestamp[us]")
+
+
+def test_a_reconciliation_is_loaded_alone_and_wins() -> None:
+    manifests = log(
+        chunk(), chunk(), reconciled(deleted_at="gone"), reconciled(0), chunk(), chunk()
+    )
+    made = batches(manifests)
+    assert [[c.head.sequence for c in batch.chunks] for batch in made] == [[1, 2], [3], [4], [5, 6]]
+    assert [wins(m, target_table("t", chunk())) for m in manifests] == [False] * 2 + [True] * 2 + [
+        False
+    ] * 2
+    assert [batch.deletes is not None for batch in made] == [False, True, False, False]
+    deletes = made[1].deletes
+    assert deletes is not None
+    assert [column.name for column in deletes.columns] == ["id", "at"]
+    assert (deletes.keys, deletes.version, deletes.deleted_at, deletes.at) == (2, "at", "gone", NOW)
+    assert (deletes.paths, deletes.sizes) == (("deletes/p",), (9,))
+    assert made[1].chunks[0].bytes == 10
+
+
+def test_deletes_of_before_a_full_reload_are_not_loaded() -> None:
+    made = batches(log(chunk(), reconciled(), chunk(reload=True), reconciled()))
+    assert [[c.head.sequence for c in batch.chunks] for batch in made] == [[3], [4]]
