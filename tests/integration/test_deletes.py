@@ -6,20 +6,26 @@ from typing import Any
 import duckdb
 import pytest
 
-from floodmark.embedded.mariadb import PrivateMariaDB
+from floodmark import open_project
+from floodmark.errors import FloodmarkError, UsageError
 from floodmark.model import lake_layout
+from floodmark.model.log_state import ManifestId
 from floodmark.state.watermark_store import WatermarkStore
+from floodmark.sync.read_lake import find_rows
+from hints import commands_in
 from lake_logs import commit_deletes
 from pipelines import Pipeline, ask_once
 from scenarios import open_store
+
+pytestmark = pytest.mark.enough_on("mariadb")  # it is about the log and the target
 
 Make = Callable[..., Pipeline]
 
 
 @pytest.fixture
-def synced(pipeline: Make, mariadb: PrivateMariaDB) -> Pipeline:
+def synced(pipeline: Make) -> Pipeline:
     """Five rows, synced; the last two are then deleted in the source."""
-    it = pipeline({"t": "{cursor: [update_at, id]}"}, server=mariadb)
+    it = pipeline({"t": "{cursor: [update_at, id]}"})
     ask_once(it, "CREATE TABLE t (id INT PRIMARY KEY, update_at DATETIME NOT NULL)")
     ask_once(it, f"INSERT INTO t VALUES {', '.join(f'({n}, 20250601 + {n})' for n in range(1, 6))}")
     assert it.call("sync", "-p", "main").code == 0
@@ -99,3 +105,29 @@ def test_a_source_column_cannot_have_the_name_of_the_mark(synced: Pipeline) -> N
     assert done.code != 0
     assert "reserves the column name _Deleted_At" in done.out + done.err
     assert len(it.chunks()) == 2
+
+
+@pytest.mark.follows_hint("'floodmark watermark history -t …' lists them")
+@pytest.mark.parametrize("text", ["8-8", "newest"])
+def test_a_manifest_that_is_not_there(synced: Pipeline, text: str) -> None:
+    with open_project(synced.config) as project:
+        with pytest.raises(UsageError, match=text) as caught:
+            project.read(str(synced.table()), object(), as_of=text)
+        (command,) = commands_in(str(caught.value.hint))
+        shown = synced.call(*command)
+        assert shown.code == 0
+        assert "1-1" in shown.out
+        assert find_rows(project.new_run().store, synced.table(), ManifestId(1, 1)).files
+
+
+@pytest.mark.follows_hint("then sync, reads the table into the lake again")
+def test_a_file_that_was_removed(synced: Pipeline) -> None:
+    it = synced
+    assert it.call("s3clean", "clean", "-t", str(it.table()), "--force").code == 0
+    with open_project(it.config) as project:
+        with pytest.raises(FloodmarkError, match="no longer in the lake") as caught:
+            project.read(str(it.table()), object())
+        (command,) = commands_in(str(caught.value.hint))
+        assert it.call(*command, "--force").code == 0
+        assert it.call("sync", "-p", "main").code == 0
+        assert find_rows(project.new_run().store, it.table(), None).files

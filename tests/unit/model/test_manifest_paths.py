@@ -2,15 +2,17 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from floodmark.cli.main import run
-from floodmark.errors import CorruptLog, StorageError
+from floodmark.errors import CorruptLog, IllegalTransition, StorageError
 from floodmark.model import lake_layout
 from floodmark.model.checksummed_json import _digest
 from floodmark.model.log_state import ManifestId
+from floodmark.model.manifest import Manifest
 from floodmark.model.table import TableName
 from floodmark.model.transitions import loaded
 from floodmark.model.watermark import empty_watermark
@@ -68,6 +70,53 @@ def test_a_path_outside_the_data_files_is_damage(path: str, place: str) -> None:
     assert repr(path) in caught.value.message
     assert "\n" not in caught.value.message
     assert any(repr(path) in found for found in validate(store, TABLE).differences)
+
+
+def deletes_at(objects: ObjectStore, path: str) -> dict[str, object]:
+    return {"deletes": files_at(objects, path), "deleted": 3, "missing": 1}
+
+
+@pytest.mark.parametrize("path", [*LEADS_ELSEWHERE, "incremental/US_PROD/shop.orders/a.parquet"])
+def test_a_path_outside_the_deletes_is_damage(path: str) -> None:
+    objects = MemoryObjectStore()
+    land(open_store(objects), rows=3, name="first")
+    forge(objects, reconciled=deletes_at(objects, path))
+    with pytest.raises(CorruptLog, match="is not a data file of this lake"):
+        open_store(objects).log.read(TABLE, FIRST)
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"primary_key": []}, "rows without a key"),
+        ({"reload": True}, "rows without a key"),
+        ({"adopted": True}, "rows without a key"),
+        ({"end": {"id": 9}}, "moves the position"),
+        ({"deleted": 2}, "lists 2 deleted keys"),
+        ({"deleted_at": "ID"}, "which is a column of the source"),
+        ({}, None),
+    ],
+)
+def test_a_reconciliation_that_cannot_be_loaded_is_damage(
+    changes: dict[str, Any], problem: str | None
+) -> None:
+    """And nobody can commit one."""
+    objects = MemoryObjectStore()
+    land(open_store(objects), rows=3, name="first")
+    found = deletes_at(objects, "deletes/US_PROD/shop.orders/a.parquet")
+    found |= {name: changes.pop(name) for name in ("deleted", "deleted_at") if name in changes}
+    column = {"name": "id", "type": "int", "nullable": False, "arrow": "int32"}
+    whole = {"primary_key": ["id"], "columns": [column], "start": {"id": 3}, "end": {"id": 3}}
+    forge(objects, reconciled=found, **{**whole, **changes})
+    store = open_store(objects)
+    if problem is None:
+        assert store.log.read(TABLE, FIRST)
+        return
+    with pytest.raises(CorruptLog, match=problem):
+        store.log.read(TABLE, FIRST)
+    document = json.loads(objects.get(lake_layout.manifest(TABLE, FIRST)).data)
+    with pytest.raises(IllegalTransition, match=problem):
+        store.log.append(TABLE, msgspec.convert(document, Manifest))
 
 
 @pytest.mark.parametrize(
