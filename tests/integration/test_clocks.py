@@ -128,9 +128,9 @@ def written_ahead(it: Pipeline, *arguments: str) -> None:
 
 
 def state(it: Pipeline) -> dict[str, bytes]:
-    """Everything in the lake but leases, which are given back, and what is known of the lake."""
+    """Everything in the lake but leases, records of runs, and what is known of the lake."""
     found = snapshot(it.lake.open())
-    passing = (lake_layout.LEASES, lake_layout.PROBED)
+    passing = (lake_layout.LEASES, lake_layout.PROBED, lake_layout.RUNS)
     return {key: data for key, data in found.items() if not key.startswith(passing)}
 
 

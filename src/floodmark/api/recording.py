@@ -153,7 +153,8 @@ class Recording:
             )
             if self._is_news(record, now):
                 self._save(record)
-        self._prune(now)
+        if status == "success":  # so the clock is not wrong by days
+            self._prune(now)
 
     def _is_news(self, record: RunRecord, now: datetime) -> bool:
         """Return whether to write the record of a round; if so, remember what it reports."""

@@ -52,7 +52,8 @@ def check_table(
         return
     how = f"cursor {choice.cursor}" if choice.cursor.columns else "no cursor"
     index = f", index {choice.index}" if choice.index else ""
-    reasons = [reason for reason in choice.reasons if not reason.startswith("index ")]
+    shown = ("index ", NO_INDEX)  # above, and below
+    reasons = [reason for reason in choice.reasons if not reason.startswith(shown)]
     zone = _zone(source, choice, settings, server_zone)
     finding = f"{how}{index}; {_key(source)} ({'; '.join([*reasons, *zone])})"
     yield Check(subject=subject, finding=finding)
@@ -65,7 +66,8 @@ def check_table(
             f" 'floodmark watermark reset -t {table} --extract-only'",
         )
     yield from _check_collations(session, source, choice, subject)
-    for warning in choice.warnings:
+    without_index = [reason for reason in choice.reasons if reason.startswith(NO_INDEX)]
+    for warning in (*choice.warnings, *without_index):
         hint = _index(source, choice) if warning.startswith(NO_INDEX) else None
         yield Check(subject=subject, state="note", finding=warning, hint=hint)
 
