@@ -1,0 +1,93 @@
+"""Differences between source and target that a reconciliation finds, and where it continues."""
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from msgspec import Struct
+
+Key = tuple[int | str, ...]
+"""The values of a primary key, in its order, as in positions and `keys_predicate`.
+
+Integers are int; everything else is text as MySQL prints it, binary values `0x` and hexadecimal.
+"""
+
+Version = datetime | int | str | None
+"""The version of a row: the cursor's time in UTC; None if rows have no version."""
+
+
+class Place(Struct, frozen=True, omit_defaults=True):
+    """Where the next run continues: after all keys whose leading number is at most `after`.
+
+    The leading number is the first column of the key if that is an integer, otherwise a hash of it
+    (`hashed`). A place counts only for the same key columns.
+    """
+
+    key: tuple[str, ...]
+    """Columns of the primary key."""
+    after: int
+    """Leading number up to which keys were compared."""
+    hashed: bool = False
+    """Whether the leading number is a hash."""
+
+
+class FoundKey(Struct, frozen=True):
+    """A key in the target, and the version that the target holds (the newest, if several)."""
+
+    key: Key
+    version: Version
+
+
+class Fingerprint(Struct, frozen=True):
+    """The number of rows and two sums over their keys and versions, independent of row order.
+
+    Fingerprints of disjoint sets of rows add up to that of their union.
+    """
+
+    rows: int = 0
+    first: int = 0
+    second: int = 0
+
+    def __add__(self, other: "Fingerprint") -> "Fingerprint":
+        return Fingerprint(
+            self.rows + other.rows, self.first + other.first, self.second + other.second
+        )
+
+
+class KeyLimits(Struct, frozen=True):
+    """Compare only keys whose first column is within these bounds, inclusive; None is open."""
+
+    first: int | None = None
+    last: int | None = None
+
+
+class IntervalDifferences(Struct, frozen=True, kw_only=True):
+    """What differs in one interval of keys.
+
+    deleted     in the target only: the source has no row with this key
+    missing     in the source only, although it was synced
+    stale       another version in the target than in the source, although that one was synced
+    duplicate   more than once in the target
+
+    No key is in two of these. `through` is where the next interval begins; None after the last
+    one. `source_rows` and `target_rows` are the compared rows of each side, `quarantined` the rows
+    of the source that are left out because the target cannot hold them.
+    """
+
+    through: Place | None
+    source_rows: int = 0
+    target_rows: int = 0
+    deleted: list[FoundKey] = []
+    missing: list[Key] = []
+    stale: list[Key] = []
+    duplicate: list[Key] = []
+    quarantined: int = 0
+
+    @property
+    def count(self) -> int:
+        """The number of keys that differ."""
+        return sum(map(len, (self.deleted, self.missing, self.stale, self.duplicate)))
+
+
+def total(fingerprints: Iterable[Fingerprint]) -> Fingerprint:
+    """Add fingerprints."""
+    return sum(fingerprints, Fingerprint())
