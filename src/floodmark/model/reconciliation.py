@@ -1,6 +1,5 @@
 """Differences between source and target that a reconciliation finds, and where it continues."""
 
-from collections.abc import Iterable
 from datetime import datetime
 
 from msgspec import Struct
@@ -60,6 +59,31 @@ class KeyLimits(Struct, frozen=True):
     last: int | None = None
 
 
+class Grouping(Struct, frozen=True, kw_only=True):
+    """How rows are grouped: by ranges of the leading number, so wide, that begin at `base`.
+
+    With a `modulus`, by the hash of the whole key.
+    """
+
+    base: int = 0
+    width: int = 1
+    modulus: int = 0
+
+
+class Slice(Struct, frozen=True, kw_only=True):
+    """Rows whose leading number is in one of these ranges, inclusive; all rows without a range.
+
+    With a `grouping`, only rows of these `groups`.
+    """
+
+    ranges: tuple[tuple[int, int], ...] = ()
+    grouping: Grouping | None = None
+    groups: tuple[int, ...] = ()
+
+
+ALL_ROWS = Slice()
+
+
 class IntervalDifferences(Struct, frozen=True, kw_only=True):
     """What differs in one interval of keys.
 
@@ -85,9 +109,5 @@ class IntervalDifferences(Struct, frozen=True, kw_only=True):
     @property
     def count(self) -> int:
         """The number of keys that differ."""
-        return sum(map(len, (self.deleted, self.missing, self.stale, self.duplicate)))
-
-
-def total(fingerprints: Iterable[Fingerprint]) -> Fingerprint:
-    """Add fingerprints."""
-    return sum(fingerprints, Fingerprint())
+        rows = len(self.missing) + len(self.stale) + len(self.duplicate)
+        return len(self.deleted) + rows

@@ -1,11 +1,47 @@
-"""Find the rows that differ between source and target, without reading all of them."""
+"""Find the rows that differ between source and target, without reading all of them.
 
+    fingerprints of segments, inside both databases at once → those that differ, divided again →
+    keys of small segments: target, then source → keys that the source lacks, once more
+
+Only the last step decides, so rows that change meanwhile cannot make a difference: a key counts as
+deleted only if the source has no row with it after the target was read. Equal fingerprints mean
+equal rows; see `floodmark.model.fingerprint` for the chance that they do not.
+"""
+
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 
-from floodmark.model.reconciliation import IntervalDifferences, KeyLimits, Place
+from msgspec import structs
+
+from floodmark.errors import UsageError
+from floodmark.model.fingerprint import Hashing
+from floodmark.model.reconciliation import (
+    Grouping,
+    IntervalDifferences,
+    KeyLimits,
+    Place,
+    Slice,
+)
 from floodmark.model.verification import SyncedRange
+from floodmark.planning.differing_keys import DifferingKeys, KeyVersion, differing_keys
+from floodmark.planning.segments import (
+    INTERVAL_ROWS,
+    MOST_GROUPS,
+    SCANNED_ROWS,
+    Segment,
+    batches,
+    first_grouping,
+    intervals,
+    key_buckets,
+    next_width,
+    segments,
+    slices,
+)
+from floodmark.sync.compared_sides import ComparedSides, compared_shape
 from floodmark.sync.extract import Extraction
 from floodmark.sync.plan import TablePlan
+from floodmark.sync.supported_keys import supported_keys
 from floodmark.warehouse.target import Target
 
 NO_LIMITS = KeyLimits()
@@ -28,10 +64,159 @@ def find_differences(
     `plan` is that of a verification: the columns are those that the target holds. `ranges` are the
     synced ranges up to the loaded position; other rows of the source are never a difference. The
     caller holds the table's lease, so that no load changes the target meanwhile; `check` is called
-    before each interval, and may raise. `start` is the `through` of the last interval of an earlier
+    before each step, and may raise. `start` is the `through` of the last interval of an earlier
     run; it is ignored if the table's key has changed since. `deleted_at` is the target's column
     that marks rows as deleted; it need not exist yet.
 
-    The caller may stop after any interval. The first one may come late: see `planning.segments`.
+    The caller may stop after any interval. UsageError if the keys cannot be compared.
     """
-    raise NotImplementedError
+    shape = compared_shape(plan.source, plan.choice.cursor)
+    if shape.leading != "integer" and limits != NO_LIMITS:
+        raise UsageError(
+            f"{plan.source.name}: {plan.source.primary_key[0]} is not an integer, so a range of it"
+            " cannot be compared alone"
+        )
+    with ExitStack() as open_ones:
+        sides = ComparedSides(
+            extraction.source,
+            open_ones.enter_context(open_target()),
+            open_ones,
+            plan,
+            shape,
+            target_name=target_name,
+            ranges=ranges,
+            hashing=Hashing.random(),
+            deleted_at=deleted_at,
+            check=check,
+        )
+        yield from _Finding(extraction, plan, sides).run(start, limits)
+
+
+class _Finding:
+    """Compare one table, interval by interval."""
+
+    def __init__(self, extraction: Extraction, plan: TablePlan, sides: ComparedSides) -> None:
+        self._extraction = extraction
+        self._plan = plan
+        self._sides = sides
+
+    def run(self, start: Place | None, limits: KeyLimits) -> Iterator[IntervalDifferences]:
+        """Compare the intervals after a place."""
+        sides, key = self._sides, self._plan.source.primary_key
+        bounds = sides.bounds()
+        if bounds is None:
+            yield IntervalDifferences(through=None)
+            return
+        low, high = bounds
+        after = (
+            start.after + 1 if start and (start.key, start.hashed) == (key, self._hashed) else low
+        )
+        first = max(low, after, low if limits.first is None else limits.first)
+        last = min(high, high if limits.last is None else limits.last)
+        if first > last:
+            yield IntervalDifferences(through=None)
+            return
+        by_scan = self._hashed or sides.has_covering_index
+        most = SCANNED_ROWS if by_scan else INTERVAL_ROWS
+        share = (last - first + 1) / (high - low + 1)
+        rows = round(sides.rows * share)
+        parts = intervals(first, last, rows, most)
+        for interval in parts:
+            whole = (first, last) == (low, high) and len(parts) == 1
+            yield from self._compare(interval, rows // len(parts), whole=whole, last=last)
+
+    @property
+    def _hashed(self) -> bool:
+        return self._sides.shape.hashed
+
+    def _compare(
+        self, interval: tuple[int, int], rows: int, *, whole: bool, last: int
+    ) -> Iterator[IntervalDifferences]:
+        """Compare one interval, and yield batches of segments."""
+        sides = self._sides
+        grouping = first_grouping(*interval, rows, hashed=self._hashed)
+        groups = sides.scan(grouping) if whole else sides.compare(self._part(interval), grouping)
+        found = list(batches(segments(*groups, grouping, interval[1])))
+        for number, batch in enumerate(found, 1):
+            reached = interval[1] if number == len(found) else batch[-1].high
+            place = Place(self._plan.source.primary_key, reached, self._hashed)
+            differing = [segment for segment in batch if segment.differs]
+            yield structs.replace(
+                self._examine(differing, grouping),
+                through=None if reached == last else place,
+                source_rows=sum(segment.source.rows for segment in batch),
+                target_rows=sum(segment.target.rows for segment in batch),
+            )
+
+    def _part(self, interval: tuple[int, int]) -> list[Slice]:
+        return [Slice(ranges=(interval,))]
+
+    def _examine(self, differing: Sequence[Segment], grouping: Grouping) -> IntervalDifferences:
+        """Find the keys that differ in these segments."""
+        if not differing:
+            return IntervalDifferences(through=None)
+        sides = self._sides
+        if self._hashed:
+            parts = slices(differing, grouping, hashed=True)
+        else:
+            parts = self._divide(differing, grouping.base)
+        target = sides.read_target(parts)
+        found = differing_keys(target, sides.read_source(parts))
+        return self._proven(target, found)
+
+    def _divide(self, differing: Sequence[Segment], base: int) -> list[Slice]:
+        """Divide segments until their keys are few, and return what to read."""
+        sides = self._sides
+        small: list[Segment] = []
+        parts: list[Slice] = []
+        pending = list(differing)
+        while pending:
+            widths = defaultdict(list)
+            for segment in pending:
+                if buckets := key_buckets(segment):
+                    parts += self._buckets(segment, buckets)
+                else:
+                    widths[next_width(segment)].append(segment)
+            small += widths.pop(None, [])
+            pending = []
+            for width, wide in widths.items():
+                assert width is not None
+                grouping = Grouping(base=base, width=width)
+                groups = sides.compare(slices(wide, grouping, hashed=False), grouping)
+                narrow = segments(*groups, grouping, max(one.high for one in wide))
+                pending += [segment for segment in narrow if segment.differs]
+        return [*parts, *slices(small, Grouping(), hashed=False)]
+
+    def _buckets(self, segment: Segment, grouping: Grouping) -> list[Slice]:
+        """Divide the keys that begin with one number by their hash."""
+        whole = Slice(ranges=((segment.low, segment.high),))
+        source, target = self._sides.compare([whole], grouping)
+        groups = [g for g in source.keys() | target.keys() if source.get(g) != target.get(g)]
+        return [
+            structs.replace(whole, grouping=grouping, groups=tuple(groups[at : at + MOST_GROUPS]))
+            for at in range(0, len(groups), MOST_GROUPS)
+        ]
+
+    def _proven(self, target: list[KeyVersion], found: DifferingKeys) -> IntervalDifferences:
+        """Look again for keys that the source seems to lack, and leave out what cannot be held."""
+        gone = {one.key for one in found.gone}
+        again = differing_keys(
+            [row for row in target if row.key in gone], self._sides.look_up(sorted(gone, key=repr))
+        )
+        kinds = (
+            [*found.missing, *again.missing],
+            [*found.stale, *again.stale],
+            [*found.duplicate, *again.duplicate],
+        )
+        kept, quarantined = supported_keys(
+            self._extraction, self._plan, self._sides, [k for kind in kinds for k in kind]
+        )
+        missing, stale, duplicate = ([key for key in kind if key in kept] for kind in kinds)
+        return IntervalDifferences(
+            through=None,
+            deleted=again.gone,
+            missing=missing,
+            stale=stale,
+            duplicate=duplicate,
+            quarantined=quarantined,
+        )

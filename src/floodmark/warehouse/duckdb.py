@@ -11,6 +11,7 @@ import duckdb
 import pyarrow as pa
 
 from floodmark.errors import BusyError, FloodmarkError
+from floodmark.model.fingerprint import DIGEST_DIGITS, UNIX_EPOCH, SqlNumber
 from floodmark.model.load import TargetTable
 from floodmark.model.manifest import Column
 from floodmark.storage.objects import ObjectStore
@@ -47,6 +48,7 @@ class DuckdbTarget(SqlTarget):
     """A DuckDB file. One process at a time may write to it, or several may read."""
 
     version = "'DuckDB ' || version()"
+    divide = "//"
 
     def __init__(
         self, path: str, objects: ObjectStore, *, local_root: str | None, read_only: bool = False
@@ -95,6 +97,19 @@ class DuckdbTarget(SqlTarget):
 
     def _literal(self, value: str, held: str) -> str:
         return f"unhex('{value}')" if held == "BLOB" else super()._literal(value, held)
+
+    def _wide(self, name: str) -> SqlNumber:
+        return SqlNumber(f"CAST({name} AS HUGEINT)", "CAST({} AS BIGINT)")
+
+    def _moment(self, name: str, held: str) -> str:
+        value = f"CAST({name} AS TIMESTAMP)" if held == "date" else name
+        return f"(epoch_us({value}) + {UNIX_EPOCH})"
+
+    def _digest(self, text: str) -> str:
+        return f"CAST('0x' || left(sha256({text}), {DIGEST_DIGITS}) AS BIGINT)"
+
+    def _hexadecimal(self, name: str) -> str:
+        return f"lower(hex({name}))"
 
     def _stage(self, table: TargetTable, paths: Sequence[str]) -> int:
         for name in (STAGING, NEWEST):

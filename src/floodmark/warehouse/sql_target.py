@@ -24,6 +24,7 @@ from floodmark.model.timestamps import as_utc
 from floodmark.model.verification import Extent
 from floodmark.warehouse.conversion import held_as, held_name
 from floodmark.warehouse.deletes import DeletingBackend
+from floodmark.warehouse.fingerprints import FingerprintingBackend
 from floodmark.warehouse.ledger import LedgerTable
 from floodmark.warehouse.range_predicates import within
 from floodmark.warehouse.sql_dialect import (
@@ -43,7 +44,7 @@ TRIES = 5
 Result = TypeVar("Result")
 
 
-class SqlTarget(LedgerTable, DeletingBackend):
+class SqlTarget(LedgerTable, DeletingBackend, FingerprintingBackend):
     """A target that speaks SQL: defines the steps of a load; the backend implements them."""
 
     pause = staticmethod(time.sleep)

@@ -3,14 +3,16 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from msgspec import Struct
 
 from floodmark.errors import FloodmarkError
 from floodmark.model.encryption import Encryption
+from floodmark.model.fingerprint import Hashing, NumberKind
 from floodmark.model.load import LedgerEntry, LoadBatch, RenamedManifest, TargetTable
 from floodmark.model.notice import Report
+from floodmark.model.reconciliation import Fingerprint, Grouping, Slice
 from floodmark.model.verification import Extent
 
 if TYPE_CHECKING:
@@ -52,6 +54,25 @@ class TargetFacts(Struct, frozen=True, kw_only=True):
     version: str
     now: datetime
     remarks: tuple[tuple[str, str], ...] = ()
+
+
+class ComparedTable(Struct, frozen=True, kw_only=True):
+    """A table whose keys and versions are compared: how its columns become numbers.
+
+    Rows count if they are within all extents of one of the tuples. Rows in which `deleted_at` is
+    not NULL do not exist.
+    """
+
+    table: TargetTable
+    key: tuple[NumberKind, ...]
+    version: NumberKind | None
+    hashing: Hashing
+    extents: tuple[tuple[Extent, ...], ...]
+    deleted_at: str | None = None
+
+
+KeyRow = tuple[Any, ...]
+"""Values of the key columns, the number of the version, and whether the row counts."""
 
 
 class Target(ABC):
@@ -141,6 +162,23 @@ class Target(ABC):
 
         A batch holds each value exactly, in its own type or as text that casts to it.
         """
+
+    @abstractmethod
+    def key_bounds(self, compared: ComparedTable) -> tuple[int, int] | None:
+        """Return the least and greatest leading number of a table; None if it is empty."""
+
+    @abstractmethod
+    def fingerprints(
+        self, compared: ComparedTable, part: Slice, grouping: Grouping
+    ) -> dict[int, Fingerprint]:
+        """Return the fingerprint of each group of a slice's rows that count.
+
+        UsageError if a column has a type in the target that cannot be compared.
+        """
+
+    @abstractmethod
+    def keys(self, compared: ComparedTable, part: Slice) -> list[KeyRow]:
+        """Read keys and versions of all rows of a slice."""
 
     @abstractmethod
     def unsupported_values(self, table: TargetTable) -> "Sequence[UnsupportedValue]":

@@ -121,6 +121,8 @@ def _in_postgres(tokens: Tokens) -> Tokens:
             result.append("jsonb_pretty")
         elif token == "TO_VARBYTE":
             result.append("decode")
+        elif token == "MICROSECOND" and tokens[max(0, place - 2) : place] == ("DATEDIFF", "("):
+            result.append("'microsecond'")
         elif token == "LEN":
             result.append("length")
         elif token == "VARCHAR" and before in ("AS", "::"):

@@ -16,6 +16,7 @@ from floodmark.config.models import PostgresConnection, TableSettings
 from floodmark.config.tls_errors import tls_failure
 from floodmark.errors import FloodmarkError
 from floodmark.model.encryption import Encryption
+from floodmark.model.fingerprint import DAY, DIGEST_DIGITS
 from floodmark.model.load import LoadBatch, LoadChunk, TargetTable
 from floodmark.model.manifest import Column
 from floodmark.warehouse.conversion import held_as
@@ -79,6 +80,8 @@ _EXISTS = (
 
 class PostgresTarget(SqlTarget):
     """A schema of a PostgreSQL database; created when first needed."""
+
+    fence = " OFFSET 0"
 
     def __init__(
         self,
@@ -154,6 +157,21 @@ class PostgresTarget(SqlTarget):
 
     def _literal(self, value: str, held: str) -> str:
         return f"decode('{value}', 'hex')" if held == "bytea" else super()._literal(value, held)
+
+    def _moment(self, name: str, held: str) -> str:
+        day, time = f"CAST({name} AS date)", f"CAST({name} AS time)"
+        days = f"CAST({day} - DATE '0001-01-01 BC' AS bigint) * {DAY}"
+        # In a double, the seconds of a day have enough digits for microseconds; those of an epoch
+        # would not.
+        rest = f"CAST(date_part('epoch', {time}) * 1000000 AS bigint)"
+        return f"({days})" if held == "date" else f"({days} + {rest})"
+
+    def _digest(self, text: str) -> str:
+        digits = f"left(encode(sha256(convert_to({text}, 'UTF8')), 'hex'), {DIGEST_DIGITS})"
+        return f"CAST(CAST('x' || {digits} AS bit({4 * DIGEST_DIGITS})) AS bigint)"
+
+    def _hexadecimal(self, name: str) -> str:
+        return f"encode({name}, 'hex')"
 
     def _staged_as(self, table: TargetTable) -> TargetTable:
         """Stage JSON as text where the target's column is text."""

@@ -18,6 +18,7 @@ from floodmark.config.models import (
 )
 from floodmark.errors import ConfigError, FloodmarkError, StorageError
 from floodmark.model.encryption import Encryption
+from floodmark.model.fingerprint import DIGEST_DIGITS, UNIX_EPOCH
 from floodmark.model.lake_layout import LOADS
 from floodmark.model.load import LoadBatch, LoadChunk, TargetTable
 from floodmark.model.manifest import Column
@@ -125,6 +126,16 @@ class RedshiftTarget(LockingTarget, RedshiftTables, RedshiftReading):
         if held.startswith("VARBYTE"):
             return f"TO_VARBYTE({literal(value)}, 'hex')"
         return super()._literal(value, held)
+
+    def _moment(self, name: str, held: str) -> str:  # noqa: ARG002
+        start = "CAST('1970-01-01' AS TIMESTAMP)"
+        return f"(DATEDIFF(microsecond, {start}, CAST({name} AS TIMESTAMP)) + {UNIX_EPOCH})"
+
+    def _digest(self, text: str) -> str:
+        return f"STRTOL(LEFT(SHA2({text}, 256), {DIGEST_DIGITS}), 16)"
+
+    def _hexadecimal(self, name: str) -> str:
+        return f"LOWER(FROM_VARBYTE({name}, 'hex'))"
 
     def _differs(self, name: str, literal: str, held: str) -> str:
         return "TRUE" if held == SUPER else super()._differs(name, literal, held)

@@ -1,0 +1,196 @@
+"""Compute fingerprints in the source, and read keys with their versions.
+
+Every statement carries the server's guard. No expression can exceed 64 bits: an overflow would look
+like another server.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from floodmark.model.fingerprint import (
+    DAY,
+    DIGEST_DIGITS,
+    Hashing,
+    NumberKind,
+    RowNumbers,
+    SqlNumber,
+    moment,
+)
+from floodmark.model.reconciliation import Fingerprint, Grouping, Key, Slice
+from floodmark.model.schema import PRIMARY, SourceColumn, SourceTable
+from floodmark.model.timestamps import plain
+from floodmark.mysql.connection import MysqlSession, query
+from floodmark.mysql.predicates import key_columns, keys_predicate, relation
+from floodmark.mysql.types import quote_name
+
+Row = tuple[Any, ...]
+
+
+class SourceSide(Struct, frozen=True, kw_only=True):
+    """The source's side of a comparison.
+
+    `counted` is the condition for rows within the synced ranges, `guard` that of the server.
+    """
+
+    table: SourceTable
+    key: tuple[NumberKind, ...]
+    version: tuple[SourceColumn, NumberKind] | None
+    hashing: Hashing
+    counted: str
+    guard: str
+
+    @property
+    def numbers(self) -> RowNumbers:
+        """SQL for the numbers of a row."""
+        columns = zip(key_columns(self.table), self.key, strict=True)
+        return RowNumbers(
+            key=tuple(_number(column, kind) for column, kind in columns),
+            version=_number(*self.version) if self.version else None,
+        )
+
+    def bounds(self, session: MysqlSession) -> tuple[int, int] | None:
+        """Return the least and greatest leading number, by index; None if the table is empty."""
+        column, kind = key_columns(self.table)[0], self.key[0]
+        ends = (f"{end}({quote_name(column.name)})" for end in ("MIN", "MAX"))
+        found = query(
+            session, self._select(", ".join(_number(column, kind, end).value for end in ends))
+        )
+        low, high = found[0]
+        # A zero date has no number.
+        return None if high is None else (0 if low is None else int(low), int(high))
+
+    def version_bounds(self, session: MysqlSession) -> tuple[int, int] | None:
+        """Return the least and greatest version; None if no row counts."""
+        assert self.version is not None
+        column, kind = self.version
+        ends = (f"{end}({quote_name(column.name)})" for end in ("MIN", "MAX"))
+        what = ", ".join(_number(column, kind, end).value for end in ends)
+        low, high = query(session, self._select(what, [self.counted]))[0]
+        return None if low is None or high is None else (int(low), int(high))
+
+    def versions_between(self, low: int, high: int) -> str:
+        """Return the condition for rows with such a version."""
+        assert self.version is not None
+        return _range(*self.version, "", low, high)
+
+    def fingerprints(
+        self,
+        session: MysqlSession,
+        part: Slice,
+        grouping: Grouping,
+        *,
+        index: str | None = None,
+        also: str = "TRUE",
+    ) -> dict[int, Fingerprint]:
+        """Return the fingerprint of each group of rows that count; `also` is another condition."""
+        what = f"{self._group(grouping)} AS g, {self.hashing.sums(self.numbers)}"
+        where = [self.counted, *self._within(part), also]
+        rows = query(session, self._select(what, where, index) + " GROUP BY g ORDER BY NULL")
+        return {int(g): Fingerprint(int(n), int(a), int(b)) for g, n, a, b in rows}
+
+    def read(self, session: MysqlSession, part: Slice, *, index: str | None = None) -> list[Row]:
+        """Read key, version and whether the row counts, of all rows of a slice."""
+        return query(session, self._select(self._row, self._within(part), index))
+
+    def look_up(self, session: MysqlSession, keys: Sequence[Key]) -> list[Row]:
+        """Read the same of the rows with these keys."""
+        return query(session, self._select(self._row, [keys_predicate(self.table, keys)]))
+
+    @property
+    def _leading(self) -> str:
+        return self.numbers.key[0].value
+
+    @property
+    def _row(self) -> str:
+        columns = zip(key_columns(self.table), self.key, strict=True)
+        key = (_selected(column, kind) for column, kind in columns)
+        version = self.numbers.version.value if self.numbers.version else "NULL"
+        return f"{', '.join(key)}, {version}, ({self.counted})"
+
+    def _within(self, part: Slice) -> list[str]:
+        column, kind = key_columns(self.table)[0], self.key[0]
+        ranges = " OR ".join(_range(column, kind, self._leading, *r) for r in part.ranges)
+        conditions = [ranges] if ranges else []
+        if part.grouping:
+            groups = ", ".join(map(str, part.groups))
+            conditions.append(f"{self._group(part.grouping)} IN ({groups})")
+        return conditions
+
+    def _group(self, grouping: Grouping) -> str:
+        if grouping.modulus:
+            return self.hashing.bucket(self.numbers, grouping.modulus)
+        return f"({self._leading} - ({grouping.base})) DIV {grouping.width}"
+
+    def _select(self, what: str, where: Sequence[str] = (), index: str | None = None) -> str:
+        conditions = " AND ".join(f"({condition})" for condition in (*where, self.guard))
+        return f"SELECT {what} FROM {relation(self.table, index)} WHERE {conditions}"  # noqa: S608
+
+
+def covering_index(side: SourceSide) -> str | None:
+    """Return an index that leads with the version and contains the key; None if there is none.
+
+    It is read faster than the rows, which are wider. In InnoDB, every index contains the primary
+    key.
+    """
+    table, version = side.table, side.version
+    if version is None:
+        return None
+    kept = set(table.primary_key) if (table.engine, table.key_index) == ("InnoDB", PRIMARY) else ()
+    found = [
+        index
+        for index in table.indexes
+        if index.columns[0] == version[0].name and set(table.primary_key) <= {*index.columns, *kept}
+    ]
+    return min(found, key=lambda index: len(index.columns)).name if found else None
+
+
+def _number(column: SourceColumn, kind: NumberKind, value: str = "") -> SqlNumber:
+    name = value or quote_name(column.name)
+    match kind:
+        case "integer" if column.data_type == "bit":
+            return SqlNumber(f"CAST({name} AS UNSIGNED)")
+        case "integer" if column.data_type == "decimal":
+            return SqlNumber(f"CAST({name} AS SIGNED)")
+        case "integer":
+            return SqlNumber(name)
+        case "moment" if column.data_type == "date":
+            return SqlNumber(f"(TO_DAYS({name}) * {DAY})")
+        case "moment":
+            fraction = f" + MICROSECOND({name})" if column.fraction else ""
+            return SqlNumber(f"(TO_SECONDS({name}) * 1000000{fraction})")
+    digits = f"LEFT(SHA2({_text(column, kind)}, 256), {DIGEST_DIGITS})"
+    return SqlNumber(f"CAST(CONV({digits}, 16, 10) AS SIGNED)")
+
+
+def _text(column: SourceColumn, kind: NumberKind) -> str:
+    """Return SQL for the text that is hashed."""
+    name = quote_name(column.name)
+    if kind == "binary":
+        return f"LOWER(HEX({name}))"
+    if kind == "decimal":  # without ZEROFILL, and without zeros at the end
+        plain = f"CONCAT({name} + 0)"
+        zeros = f"TRIM(TRAILING '.' FROM TRIM(TRAILING '0' FROM {plain}))"
+        return zeros if column.scale else plain
+    if column.collation:
+        return f"CONVERT({name} USING utf8mb4)"
+    return f"CONCAT({name})"
+
+
+def _selected(column: SourceColumn, kind: NumberKind) -> str:
+    """Return SQL for a key column's value: an integer, a number, or text."""
+    return _number(column, kind).value if kind in ("integer", "moment") else _text(column, kind)
+
+
+def _range(column: SourceColumn, kind: NumberKind, leading: str, low: int, high: int) -> str:
+    """Select a range of leading numbers, so that an index serves it where that is possible."""
+    name = quote_name(column.name)
+    if kind == "integer":
+        return f"{name} BETWEEN {low} AND {high}"
+    if kind == "moment" and column.data_type == "date":
+        days = (moment(-(-low // DAY) * DAY), moment(high))
+        return "{} BETWEEN '{}' AND '{}'".format(name, *(day.date().isoformat() for day in days))
+    if kind == "moment":
+        return f"{name} BETWEEN '{plain(moment(low))}' AND '{plain(moment(high))}'"
+    return f"{leading} BETWEEN {low} AND {high}"

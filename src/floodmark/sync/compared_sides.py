@@ -1,0 +1,298 @@
+"""The two sides of a comparison: both databases are asked at the same time.
+
+The target has one session, as it divides the work by itself. MySQL runs a statement on one core, so
+a large first pass is spread over a few sessions.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import partial
+from typing import Any, TypeVar
+
+from msgspec import Struct
+
+from floodmark.errors import UsageError
+from floodmark.model.cursor import Cursor
+from floodmark.model.extraction import Window
+from floodmark.model.fingerprint import (
+    LARGEST_DIGEST,
+    Hashing,
+    NumberKind,
+    moment,
+    number_kind,
+)
+from floodmark.model.load import TargetTable
+from floodmark.model.manifest import Column
+from floodmark.model.reconciliation import ALL_ROWS, Fingerprint, Grouping, Key, Slice, Version
+from floodmark.model.schema import SourceColumn, SourceTable
+from floodmark.model.timestamps import plain
+from floodmark.model.verification import SyncedRange
+from floodmark.mysql.fingerprints import SourceSide, covering_index
+from floodmark.mysql.predicates import cursor_predicate, key_columns
+from floodmark.planning.cursor import version_column
+from floodmark.planning.differing_keys import KeyVersion
+from floodmark.planning.verify_ranges import target_extents
+from floodmark.sync.plan import TablePlan
+from floodmark.sync.source import Source
+from floodmark.warehouse.target import ComparedTable, Target
+
+Groups = dict[int, Fingerprint]
+Result = TypeVar("Result")
+
+SESSIONS = 4
+"""Sessions with the source that a first pass is spread over."""
+_ROWS_A_SESSION = 250_000
+_KEYS_AT_ONCE = 500
+
+
+class Shape(Struct, frozen=True, kw_only=True):
+    """How key and version of a table become numbers."""
+
+    key: tuple[NumberKind, ...]
+    version: tuple[SourceColumn, NumberKind] | None
+
+    @property
+    def leading(self) -> NumberKind:
+        """How the first column of the key becomes a number."""
+        return self.key[0]
+
+    @property
+    def hashed(self) -> bool:
+        """Whether no index serves a range of the leading number."""
+        return self.leading not in ("integer", "moment")
+
+
+def compared_shape(table: SourceTable, cursor: Cursor) -> Shape:
+    """Return how a table's rows become numbers; UsageError if they cannot be compared."""
+    if not table.primary_key:
+        raise UsageError(
+            f"{table.name} has no primary key, so its rows cannot be identified in the target",
+            hint="add a primary key, or a unique key over NOT NULL columns",
+        )
+    if cursor.kind == "none":
+        raise UsageError(
+            f"{table.name} has no cursor: every sync reads it in full, deletes included"
+        )
+    kinds = []
+    for column in key_columns(table):
+        kind = number_kind(column)
+        if kind is None:
+            raise UsageError(
+                f"{table.name}: {column.name} is part of the primary key and {column.column_type},"
+                " which databases do not print alike, so keys cannot be compared inside them"
+            )
+        kinds.append(kind)
+    return Shape(key=tuple(kinds), version=_version(table, cursor))
+
+
+def _version(table: SourceTable, cursor: Cursor) -> tuple[SourceColumn, NumberKind] | None:
+    name = version_column(table, cursor)
+    column = table.column(name) if name else None
+    kind = number_kind(column) if column else None
+    return (column, kind) if column and kind in ("integer", "moment") else None
+
+
+class ComparedSides:
+    """Source and target of one table, and how to read both."""
+
+    def __init__(
+        self,
+        source: Source,
+        target: Target,
+        closing: ExitStack,
+        plan: TablePlan,
+        shape: Shape,
+        *,
+        target_name: str,
+        ranges: Sequence[SyncedRange],
+        hashing: Hashing,
+        deleted_at: str | None,
+        check: Callable[[], None],
+    ) -> None:
+        table, cursor = plan.source, plan.choice.cursor
+        self.shape = shape
+        self.target = target
+        self.rows = table.estimated_rows
+        self._server = source
+        self._check = check
+        self._plan = plan
+        synced = (f"({cursor_predicate(table, cursor, r.start, r.end)})" for r in ranges)
+        self._source = SourceSide(
+            table=table,
+            key=shape.key,
+            version=shape.version,
+            hashing=hashing,
+            counted=" OR ".join(synced) or "FALSE",
+            guard=source.server.guard,
+        )
+        self._compared = ComparedTable(
+            table=TargetTable(
+                name=target_name,
+                columns=tuple(Column(c.name, c.type, c.nullable, c.arrow) for c in plan.columns),
+                primary_key=table.primary_key,
+                version=shape.version[0].name if shape.version else None,
+            ),
+            key=shape.key,
+            version=shape.version[1] if shape.version else None,
+            hashing=hashing,
+            extents=tuple(target_extents(table, cursor, _window(r)) for r in ranges),
+            deleted_at=deleted_at,
+        )
+        self._of_source = closing.enter_context(ThreadPoolExecutor(SESSIONS))
+        self._of_target = closing.enter_context(ThreadPoolExecutor(1))
+        closing.callback(self._of_source.shutdown, wait=False, cancel_futures=True)
+
+    @property
+    def has_covering_index(self) -> bool:
+        """Whether the source reads an index instead of all rows."""
+        return covering_index(self._source) is not None
+
+    @property
+    def table(self) -> TargetTable:
+        """The target's table."""
+        return self._compared.table
+
+    def bounds(self) -> tuple[int, int] | None:
+        """Return the least and greatest leading number of both sides; None if both are empty."""
+        if self.shape.hashed:
+            return 0, LARGEST_DIGEST
+        there = self._of_target.submit(self.target.key_bounds, self._compared)
+        here = self._ask(self._source.bounds)
+        found = [ends for ends in (here.result(), there.result()) if ends]
+        lows, highs = zip(*found, strict=True) if found else ((), ())
+        return (min(lows), max(highs)) if found else None
+
+    def scan(self, grouping: Grouping) -> tuple[Groups, Groups]:
+        """Return the fingerprints of all rows of both sides, by group."""
+        there = self._of_target.submit(self.target.fingerprints, self._compared, ALL_ROWS, grouping)
+        index = covering_index(self._source)
+        pieces = self._pieces(index)
+        here = [
+            self._ask(
+                partial(self._source.fingerprints, index=index, also=also), ALL_ROWS, grouping
+            )
+            for also in pieces
+        ]
+        return _total(here), there.result()
+
+    def compare(self, parts: Sequence[Slice], grouping: Grouping) -> tuple[Groups, Groups]:
+        """Return the fingerprints of these slices, by group."""
+        self._check()
+        there = [
+            self._of_target.submit(self.target.fingerprints, self._compared, part, grouping)
+            for part in parts
+        ]
+        read = partial(self._source.fingerprints, index=self._key_index)
+        here = [self._ask(read, part, grouping) for part in parts]
+        return _total(here), _total(there)
+
+    def read_target(self, parts: Sequence[Slice]) -> list[KeyVersion]:
+        """Read the rows of the target."""
+        self._check()
+        rows = (row for part in parts for row in self.target.keys(self._compared, part))
+        return list(self._rows(rows))
+
+    def read_source(self, parts: Sequence[Slice]) -> list[KeyVersion]:
+        """Read the rows of the source."""
+        read = partial(self._source.read, index=self._key_index)
+        answers = [self._ask(read, part) for part in parts]
+        return list(self._rows(row for answer in answers for row in answer.result()))
+
+    def look_up(self, keys: Sequence[Key]) -> list[KeyVersion]:
+        """Read the rows of the source with these keys."""
+        answers = [
+            self._ask(self._source.look_up, keys[at : at + _KEYS_AT_ONCE])
+            for at in range(0, len(keys), _KEYS_AT_ONCE)
+        ]
+        return list(self._rows(row for answer in answers for row in answer.result()))
+
+    def key_of(self, values: Sequence[Any]) -> Key:
+        """Return the key of a row that was read in full."""
+        parts = zip(key_columns(self._plan.source), self.shape.key, values, strict=True)
+        return tuple(_plain_value(*part) for part in parts)
+
+    @property
+    def _key_index(self) -> str | None:
+        table = self._plan.source
+        return table.key_index if table.has_ordered_key and not self.shape.hashed else None
+
+    def _ask(self, read: Callable[..., Result], *arguments: Any) -> "Future[Result]":
+        """Ask the source in a session and a thread of its own."""
+
+        def asked() -> Result:
+            with self._server.session() as session:
+                return read(session, *arguments)
+
+        return self._of_source.submit(asked)
+
+    def _pieces(self, index: str | None) -> list[str]:
+        """Return conditions that divide all rows evenly by version, if the index leads with it."""
+        number = min(SESSIONS, self.rows // _ROWS_A_SESSION)
+        if index is None or number < 2 or self.shape.version is None:
+            return ["TRUE"]
+        bounds = self._ask(self._source.version_bounds).result()
+        if bounds is None:
+            return ["TRUE"]
+        low, high = bounds
+        size = -(-(high - low + 1) // number)
+        edges = [(low + size * n, min(low + size * (n + 1) - 1, high)) for n in range(number)]
+        return [self._source.versions_between(*edge) for edge in edges if edge[0] <= edge[1]]
+
+    def _rows(self, rows: Iterable[tuple[Any, ...]]) -> Iterable[KeyVersion]:
+        """Return rows with the same values for the same keys, whichever side they are from."""
+        columns = key_columns(self._plan.source)
+        for *values, version, counts in rows:
+            if None not in values:  # a zero date: the target cannot hold such a key
+                parts = zip(columns, self.shape.key, values, strict=True)
+                key = tuple(key_value(*part) for part in parts)
+                yield KeyVersion(key, self._version(version), bool(counts))
+
+    def _version(self, number: Any) -> Version:
+        if number is None or self.shape.version is None:
+            return None
+        return moment(int(number)) if self.shape.version[1] == "moment" else int(number)
+
+
+def key_value(column: SourceColumn, kind: NumberKind, value: Any) -> int | str:
+    """Return a key column's value as `keys_predicate` takes it, from what a side sent."""
+    match kind:
+        case "integer":
+            return int(value)
+        case "moment" if column.data_type == "date":
+            return moment(int(value)).date().isoformat()
+        case "moment":
+            return plain(moment(int(value)))
+        case "binary":
+            return f"0x{value}"
+    return str(value)
+
+
+def _plain_value(column: SourceColumn, kind: NumberKind, value: Any) -> int | str:
+    """Return a value of an Arrow column in the same form as `key_value`."""
+    match kind:
+        case "integer":
+            return int(value)
+        case "moment" if column.data_type == "date":
+            return str(value.isoformat())
+        case "moment":
+            return plain(value)
+        case "binary":
+            return f"0x{value.hex()}"
+        case "decimal":
+            text = str(value) if isinstance(value, str) else format(value, "f")
+            return text.rstrip("0").rstrip(".") if "." in text else text
+    return str(value)
+
+
+def _total(answers: Iterable["Future[Groups]"]) -> Groups:
+    """Add up fingerprints that several statements found."""
+    groups: Groups = {}
+    for answer in answers:
+        for group, found in answer.result().items():
+            groups[group] = groups[group] + found if group in groups else found
+    return groups
+
+
+def _window(synced: SyncedRange) -> Window:
+    return Window(part=0, start=synced.start, end=synced.end, predicate="")

@@ -1,0 +1,207 @@
+"""Compute fingerprints in the target, and read keys with their versions.
+
+The arithmetic is the same everywhere (see `floodmark.model.fingerprint`); how a column becomes a
+number differs, and is all that a target must add.
+"""
+
+from typing import final
+
+from msgspec import Struct
+
+from floodmark.errors import UsageError
+from floodmark.model.fingerprint import Hashing, NumberKind, RowNumbers, SqlNumber
+from floodmark.model.reconciliation import ALL_ROWS, Fingerprint, Grouping, Slice
+from floodmark.warehouse.conversion import ConvertingBackend, held_as
+from floodmark.warehouse.range_predicates import within
+from floodmark.warehouse.sql_dialect import quote
+from floodmark.warehouse.target import ComparedTable, KeyRow
+
+_INTEGERS = ("smallint", "integer", "bigint")
+_WIDE = ("decimal", "numeric")
+_TEXTS = ("text", "varchar", "character varying")
+_BINARIES = ("bytea", "blob", "varbyte")
+
+
+class FingerprintingBackend(ConvertingBackend):
+    """Fingerprints rows inside the database."""
+
+    divide = "/"
+    """Operator that divides integers."""
+
+    fence = ""
+    """Clause at the end of a subquery that has its expressions computed once for each row."""
+
+    def _moment(self, name: str, held: str) -> str:
+        """Return SQL for the microseconds since the year 0 of a time or date in UTC."""
+        raise NotImplementedError
+
+    def _digest(self, text: str) -> str:
+        """Return SQL for the number of a text: the first digits of its SHA-256."""
+        raise NotImplementedError
+
+    def _hexadecimal(self, name: str) -> str:
+        """Return SQL for a binary value in lower-case hexadecimal digits."""
+        raise NotImplementedError
+
+    def _wide(self, name: str) -> SqlNumber:
+        """Return SQL for an integer in a decimal column."""
+        return SqlNumber(name, "CAST({} AS BIGINT)")
+
+    @final
+    def key_bounds(self, compared: ComparedTable) -> tuple[int, int] | None:
+        """Return the least and greatest leading number."""
+        low, high = self._query(self._statements(compared).bounds)[0]
+        return None if low is None else (int(low), int(high))
+
+    @final
+    def fingerprints(
+        self, compared: ComparedTable, part: Slice, grouping: Grouping
+    ) -> dict[int, Fingerprint]:
+        """Return the fingerprint of each group."""
+        rows = self._query(self._statements(compared).fingerprints(part, grouping))
+        return {int(g): Fingerprint(int(n), int(a), int(b)) for g, n, a, b in rows}
+
+    @final
+    def keys(self, compared: ComparedTable, part: Slice) -> list[KeyRow]:
+        """Read keys and versions."""
+        return self._query(self._statements(compared).keys(part))
+
+    def _statements(self, compared: ComparedTable) -> "_Statements":
+        named = self._named(compared.table)
+        found = self._columns_of(named.name)
+        table = held_as(named, found)
+        pairs = zip(compared.table.columns, table.columns, strict=True)
+        kept = {column.name: quote(held.name) for column, held in pairs}
+        kinds = list(zip(table.primary_key, compared.key, strict=True))
+        numbers = tuple(self._number_of(table.name, name, kind, found) for name, kind in kinds)
+        version = None
+        if table.version is not None and compared.version is not None:
+            version = self._number_of(table.name, table.version, compared.version, found)
+        texts = (self._text_of(quote(name), kind, found.get(name, "")) for name, kind in kinds)
+        ranges = (f"({within(extents, kept.__getitem__)})" for extents in compared.extents)
+        name, kind = kinds[0]
+        ends = (self._number(f"{end}({quote(name)})", kind, found[name]) for end in ("MIN", "MAX"))
+        marks = [c for c in found if c.lower() == (compared.deleted_at or "").lower()]
+        is_number = kind == "integer" and found[name].lower() != "boolean"
+        return _Statements(
+            relation=self._name(table.name),
+            numbers=RowNumbers(key=numbers, version=version),
+            row=tuple(text or number.value for text, number in zip(texts, numbers, strict=True)),
+            ends=tuple(end.value for end in ends if end),
+            # A bare column, so that an index or a sort key serves the range.
+            leading=quote(name) if is_number else numbers[0].value,
+            counted=f"({' OR '.join(ranges) or 'FALSE'})",
+            alive=tuple(f"{quote(mark)} IS NULL" for mark in marks),
+            hashing=compared.hashing,
+            divide=self.divide,
+            fence="" if set(compared.key) <= {"integer", "moment"} else self.fence,
+        )
+
+    def _number_of(
+        self, table: str, name: str, kind: NumberKind, found: dict[str, str]
+    ) -> SqlNumber:
+        held = found.get(name, "missing")
+        number = self._number(quote(name), kind, held)
+        if number is None:
+            raise UsageError(
+                f"{table}.{name} is {held} in the target, so its values cannot be compared with"
+                " the source's inside the databases",
+                hint="give it the type that a first load creates",
+            )
+        return number
+
+    def _number(self, name: str, kind: NumberKind, held: str) -> SqlNumber | None:
+        """Return SQL for a column's number; None if the target's type does not allow it."""
+        held = held.lower()
+        if kind == "moment":
+            moments = held.startswith(("timestamp", "date"))
+            return SqlNumber(self._moment(name, held)) if moments else None
+        if kind != "integer":
+            text = self._text_of(name, kind, held)
+            return SqlNumber(self._digest(text)) if text else None
+        if held == "boolean":
+            return SqlNumber(f"CAST(CASE WHEN {name} THEN 1 WHEN NOT {name} THEN 0 END AS BIGINT)")
+        if held.startswith(_WIDE) and held.endswith(",0)"):
+            return self._wide(name)
+        return SqlNumber(f"CAST({name} AS BIGINT)") if held in _INTEGERS else None
+
+    def _text_of(self, name: str, kind: NumberKind, held: str) -> str | None:
+        """Return SQL for the text of a value that both sides hash; None if it is a number."""
+        held = held.lower()
+        if kind == "decimal" and held.startswith((*_WIDE, *_TEXTS)):
+            text = f"CAST({name} AS VARCHAR(80))"
+            trimmed = f"RTRIM(RTRIM({text}, '0'), '.')"
+            return f"CASE WHEN POSITION('.' IN {text}) > 0 THEN {trimmed} ELSE {text} END"
+        if kind == "text" and held.startswith(_TEXTS):
+            return name
+        if kind == "binary" and held.startswith(_BINARIES):
+            return self._hexadecimal(name)
+        return None
+
+
+class _Statements(Struct, frozen=True, kw_only=True):
+    """The statements of one comparison, made of SQL for a table's columns."""
+
+    relation: str
+    numbers: RowNumbers
+    row: tuple[str, ...]
+    ends: tuple[str, ...]
+    leading: str
+    counted: str
+    alive: tuple[str, ...]
+    hashing: Hashing
+    divide: str
+    fence: str
+
+    @property
+    def bounds(self) -> str:
+        """Select the least and greatest leading number."""
+        return f"SELECT {', '.join(self.ends)} FROM {self._where(ALL_ROWS)}"  # noqa: S608
+
+    def keys(self, part: Slice) -> str:
+        """Select key, version, and whether a row counts."""
+        version = self.numbers.version.value if self.numbers.version else "NULL"
+        counts = f"CASE WHEN {self.counted} THEN 1 ELSE 0 END"
+        columns = ", ".join((*self.row, version, counts))
+        return f"SELECT {columns} FROM {self._where(part)}"  # noqa: S608
+
+    def fingerprints(self, part: Slice, grouping: Grouping) -> str:
+        """Select the fingerprints of groups."""
+        numbers, source = self.numbers, self._where(part, self.counted)
+        if self.fence:
+            numbers, source = self._fenced(source)
+        group = self._group(numbers, grouping)
+        return f"SELECT {group} AS g, {self.hashing.sums(numbers)} FROM {source} GROUP BY 1"  # noqa: S608
+
+    def _where(self, part: Slice, *conditions: str) -> str:
+        """Return the FROM clause of a slice."""
+        ranges = " OR ".join(
+            f"{self.leading} BETWEEN {low} AND {high}" for low, high in part.ranges
+        )
+        wanted = [*self.alive, *conditions, *([f"({ranges})"] if ranges else [])]
+        if part.grouping:
+            groups = ", ".join(map(str, part.groups))
+            wanted.append(f"{self._group(self.numbers, part.grouping)} IN ({groups})")
+        return f"{self.relation} WHERE {' AND '.join(wanted) or 'TRUE'}"
+
+    def _group(self, numbers: RowNumbers, grouping: Grouping) -> str:
+        if grouping.modulus:
+            return self.hashing.bucket(numbers, grouping.modulus)
+        leading = numbers.key[0]
+        above = f"({leading.value} - ({grouping.base}))"
+        if leading.cast == "{}":
+            return f"{above} {self.divide} {grouping.width}"
+        # The quotient of decimals must not be rounded.
+        even = f"({above} - {above} % {grouping.width})"
+        return leading.cast.format(f"{even} {self.divide} {grouping.width}")
+
+    def _fenced(self, source: str) -> tuple[RowNumbers, str]:
+        """Return the numbers as columns of a subquery, which computes each of them once."""
+        key, version = self.numbers.key, self.numbers.version
+        columns = [f"{number.value} AS n{place}" for place, number in enumerate(key)]
+        columns += [f"{version.value} AS v"] if version else []
+        named = RowNumbers(
+            key=tuple(SqlNumber(f"n{place}", number.cast) for place, number in enumerate(key)),
+            version=SqlNumber("v", version.cast) if version else None,
+        )
+        return named, f"(SELECT {', '.join(columns)} FROM {source}{self.fence}) AS numbered"  # noqa: S608
