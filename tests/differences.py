@@ -8,6 +8,7 @@ from floodmark.api.context import RunContext
 from floodmark.api.verification import verification_of
 from floodmark.config.loading import load_config
 from floodmark.model.reconciliation import IntervalDifferences
+from floodmark.planning.verify_ranges import synced_ranges
 from floodmark.sync import verify
 from floodmark.sync.find_differences import find_differences
 from floodmark.sync.verify import Verification
@@ -37,7 +38,7 @@ def _intervals(
         plan, *_ = verify._plan(how, session, table, run.table_settings(table), watermark)
     chunks = verify._loaded_chunks(run.store, table, watermark, since)
     loaded = verify._loaded_position(run.store, table, watermark)
-    ranges = verify.synced_ranges(chunks, position, loaded)
+    ranges = synced_ranges(chunks, position, loaded)
     return find_differences(
         how.extraction, how.open_target, how.target_name, plan, ranges, **options
     )

@@ -2,14 +2,16 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from differences import differences
-from pipelines import Pipeline, ask_once, numbers
-from warehouses import Warehouse, name_target, new_duckdb, new_warehouse
+from floodmark.config.models import DuckdbConnection
+from floodmark.embedded.mariadb import PrivateMariaDB
+from floodmark.sync.compared_sides import ComparedSides
+from pipelines import Pipeline, ask, numbers, session
+from warehouses import Warehouse, name_target, new_warehouse
 
 New = Callable[..., Pipeline]
 
@@ -27,8 +29,9 @@ class World:
 
     def source(self, *statements: str) -> None:
         """Change the source, with old times: all of them are in the synced range."""
-        for statement in statements:
-            ask_once(self.it, statement, sql_mode="")
+        with session(self.it) as connection:
+            for statement in ("SET sql_mode = ''", *statements):
+                ask(connection, statement)
 
     def target(self, *statements: str) -> None:
         """Change the target behind our back."""
@@ -48,8 +51,26 @@ class World:
 Make = Callable[..., World]
 
 
+def empty(
+    tables: dict[str, str],
+    kind: str,
+    pipeline: New,
+    request: pytest.FixtureRequest,
+    settings: str = "",
+) -> World:
+    """Make a pipeline that loads a kind of target."""
+    lake = "ministack" if kind == "redshift" else "local"
+    it = pipeline(tables, settings=settings, lake=lake)
+    if kind == "duckdb":
+        path = str(it.folder / "warehouse.duckdb")
+        return World(it, Warehouse(DuckdbConnection(path=path), it.lake))
+    warehouse = replace(new_warehouse(kind, request, it.folder / "other"), lake=it.lake)
+    name_target(it.config, warehouse.connection)
+    return World(it, warehouse)
+
+
 @pytest.fixture
-def world(pipeline: New, request: pytest.FixtureRequest, tmp_path: Path) -> Make:
+def world(pipeline: New, request: pytest.FixtureRequest) -> Make:
     """Makes a synced table in a kind of target: its columns, and rows to fill it with."""
 
     def make(
@@ -59,19 +80,7 @@ def world(pipeline: New, request: pytest.FixtureRequest, tmp_path: Path) -> Make
         cursor: str = CURSOR,
         settings: str = "",
     ) -> World:
-        it = pipeline(
-            {"t": cursor}, settings=settings, lake="ministack" if kind == "redshift" else "local"
-        )
-        if kind == "duckdb":
-            warehouse = new_duckdb(it.folder, it.lake)
-            warehouse = replace(
-                warehouse,
-                connection=type(warehouse.connection)(path=str(it.folder / "warehouse.duckdb")),
-            )
-        else:
-            warehouse = replace(new_warehouse(kind, request, tmp_path / "other"), lake=it.lake)
-            name_target(it.config, warehouse.connection)
-        made = World(it, warehouse)
+        made = empty({"t": cursor}, kind, pipeline, request, settings)
         made.source(f"CREATE TABLE t ({columns})", *fill)
         made.sync()
         return made
@@ -106,3 +115,113 @@ def test_every_kind_of_difference(world: Make, kind: str) -> None:
         "missing": [10, 20, 4000, 5000],
         "stale": [1000, 2000],
     }
+
+
+# Keys of each type, extremes among them.
+KEYS = {
+    "tiny": ("TINYINT", "-128, 0, 127"),
+    "small": ("SMALLINT UNSIGNED", "0, 65535"),
+    "padded": ("INT(8) UNSIGNED ZEROFILL", "0, 7, 4294967295"),
+    "big": ("BIGINT", "-9223372036854775808, -1, 0, 1, 9223372036854775807"),
+    "huge": ("BIGINT UNSIGNED", "0, 1, 9223372036854775808, 18446744073709551615"),
+    "whole": ("DECIMAL(18,0)", "-999999999999999999, 0, 999999999999999999"),
+    "digits": ("DECIMAL(30,0)", "-999999999999999999999999999999, 0, 100"),
+    "money": ("DECIMAL(10,4)", "-0.5, 0, 1.5, 100, 999999.9999"),
+    "filled": ("DECIMAL(10,2) ZEROFILL", "0, 1.5, 100"),
+    "exact": (
+        "DECIMAL(65,30)",
+        "0, 1.5, -12345678901234567890123456789012345.000000000000000000001",
+    ),
+    "year": ("YEAR", "1901, 2155"),
+    "bit": ("BIT(1)", "0"),
+    "bits": ("BIT(64)", "0, 18446744073709551615"),
+    "day": ("DATE", "'0001-01-01', '1969-12-31', '2024-02-29', '9999-12-31'"),
+    "moment": ("DATETIME", "'0001-01-01', '2025-06-01 12:34:56', '9999-12-31 23:59:59'"),
+    "micros": (
+        "DATETIME(6)",
+        "'1000-01-01', '2025-06-01 00:00:00.000001', '9999-12-31 23:59:59.999999'",
+    ),
+    "instant": ("TIMESTAMP(3)", "'1970-01-01 00:00:01', '2038-01-19 03:14:07.999'"),
+    "duration": ("TIME(6)", "'-838:59:59', '00:00:00.000001', '838:59:59'"),
+    "fixed": ("CHAR(10)", "'', 'a', 'b ', 'é🎈'"),
+    "word": (
+        "VARCHAR(40) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
+        "'', 'a', 'A', 'é🎈', 'it''s', 'b'",
+    ),
+    "blanks": ("VARCHAR(40) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin", "'a', ' b', 'c '"),
+    "western": ("VARCHAR(20) CHARACTER SET latin1", "'é', 'ü'"),
+    "choice": ("ENUM('x', 'é')", "'x', 'é'"),
+    "options": ("SET('x', 'y')", "'', 'x,y'"),
+    "raw": ("BINARY(4)", "X'00', X'FF00'"),
+    "bytes": ("VARBINARY(20)", "X'', X'00FF', X'6162'"),
+}
+MARIADB_KEYS = {
+    "uuid": ("UUID", "'00000000-0000-0000-0000-000000000001', UUID()"),
+    "address": ("INET6", "'::1', '10.0.0.1'"),
+}
+
+
+# Types whose ranges an index serves, and some that are hashed.
+LEADING = ("big", "huge", "bit", "day", "micros", "word")
+
+
+def tables_of(keys: dict[str, tuple[str, str]], count: int) -> dict[str, tuple[str, list[str]]]:
+    """Return tables that have all these types in their keys: columns, and some rows."""
+    names = list(keys)
+    found = {}
+    for number in range(count):
+        these = names[number::count]
+        columns = ", ".join(f"`{name}` {keys[name][0]}" for name in these)
+        values = [keys[name][1].split(", ") for name in these]
+        rows = [", ".join(v[row % len(v)] for v in values) for row in range(5)]
+        found[f"t{number}"] = (
+            f"{columns}, PRIMARY KEY ({', '.join(map('`{}`'.format, these))})",
+            rows,
+        )
+    return found
+
+
+def check_tables(made: World, tables: dict[str, tuple[str, list[str]]], patch: Any) -> None:
+    """Fill tables and compare them, before and after rows differ."""
+    for name, (columns, rows) in tables.items():
+        filled = (f"INSERT INTO {name} VALUES ({values}, '2025-06-01')" for values in rows)
+        made.source(f"CREATE TABLE {name} ({columns}, update_at DATETIME NOT NULL)", *filled)
+    made.sync()
+    with patch.context() as patched:
+        # Equal rows have equal fingerprints: no keys are read.
+        patched.delattr(ComparedSides, "read_target")
+        assert {name: differences(made.it, name) for name in tables} == {t: {} for t in tables}
+    for name, (_, rows) in tables.items():
+        made.source(
+            f"DELETE FROM {name} LIMIT 1", f"UPDATE {name} SET update_at = '2025-05-31' LIMIT 1"
+        )
+        found = differences(made.it, name)
+        stale = {"stale": 1} if len(rows) > 1 else {}
+        assert {kind: len(keys) for kind, keys in found.items()} == {"deleted": 1, **stale}, name
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_keys_of_every_type(
+    pipeline: New,
+    request: pytest.FixtureRequest,
+    server: PrivateMariaDB,
+    kind: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    keys = KEYS | (MARIADB_KEYS if type(server) is PrivateMariaDB else {})
+    tables = tables_of(keys, 2)
+    made = empty(dict.fromkeys(tables, "{cursor: update_at}"), kind, pipeline, request)
+    check_tables(made, tables, monkeypatch)
+
+
+@pytest.mark.enough_on("mysql")
+@pytest.mark.parametrize("kind", KINDS)
+def test_leading_columns_of_every_type(
+    pipeline: New, request: pytest.FixtureRequest, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = {
+        f"t_{name}": (f"id {KEYS[name][0]} PRIMARY KEY", KEYS[name][1].split(", "))
+        for name in LEADING
+    }
+    made = empty(dict.fromkeys(tables, "{cursor: update_at}"), kind, pipeline, request)
+    check_tables(made, tables, monkeypatch)

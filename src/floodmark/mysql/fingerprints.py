@@ -45,8 +45,11 @@ class SourceSide(Struct, frozen=True, kw_only=True):
     def numbers(self) -> RowNumbers:
         """SQL for the numbers of a row."""
         columns = zip(key_columns(self.table), self.key, strict=True)
+        key = tuple(_number(column, kind) for column, kind in columns)
+        if len(key) > 1:  # unsigned numbers cannot be added to negative ones
+            key = tuple(SqlNumber(number.value, "CAST({} AS SIGNED)") for number in key)
         return RowNumbers(
-            key=tuple(_number(column, kind) for column, kind in columns),
+            key=key,
             version=_number(*self.version) if self.version else None,
         )
 

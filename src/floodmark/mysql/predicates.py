@@ -76,6 +76,8 @@ def literal(column: SourceColumn, value: Value) -> str:
             return str(int(value))
         case "decimal":
             return format(Decimal(value), "f")
+        case _ if column.data_type == "bit":
+            return str(int(value))
         case kind if kind == "binary" or column.data_type.endswith("blob"):
             return f"X'{bytes.fromhex(str(value).removeprefix('0x')).hex()}'"
         case _:

@@ -30,6 +30,7 @@ _FEW_ROWS = 32
 _MANY_ROWS = 2_048
 _MOST_BUCKETS = 4_096
 _BITS = 4  # a width is divided by 16, 256, 4096 …, so that there are few different widths at once
+_LARGEST_SPAN = 2**62
 _NOTHING = Fingerprint()
 
 
@@ -56,7 +57,8 @@ class Segment(Struct, frozen=True, kw_only=True):
 def intervals(low: int, high: int, rows: int, most_rows: int) -> list[tuple[int, int]]:
     """Divide a range of leading numbers into even intervals of at most so many rows, about."""
     number = max(1, -(-rows // most_rows))
-    size = -(-(high - low + 1) // number)
+    # The distance of a key from the first of its interval must fit into a BIGINT.
+    size = min(-(-(high - low + 1) // number), _LARGEST_SPAN)
     return [(first, min(first + size - 1, high)) for first in range(low, high + 1, size)]
 
 

@@ -24,7 +24,7 @@ from floodmark.model.fingerprint import (
 )
 from floodmark.model.load import TargetTable
 from floodmark.model.manifest import Column
-from floodmark.model.reconciliation import ALL_ROWS, Fingerprint, Grouping, Key, Slice, Version
+from floodmark.model.reconciliation import Fingerprint, Grouping, Key, Slice, Version
 from floodmark.model.schema import SourceColumn, SourceTable
 from floodmark.model.timestamps import plain
 from floodmark.model.verification import SyncedRange
@@ -163,16 +163,14 @@ class ComparedSides:
         lows, highs = zip(*found, strict=True) if found else ((), ())
         return (min(lows), max(highs)) if found else None
 
-    def scan(self, grouping: Grouping) -> tuple[Groups, Groups]:
-        """Return the fingerprints of all rows of both sides, by group."""
-        there = self._of_target.submit(self.target.fingerprints, self._compared, ALL_ROWS, grouping)
+    def scan(self, part: Slice, grouping: Grouping) -> tuple[Groups, Groups]:
+        """Return the fingerprints of a whole table, by group."""
+        self._check()
+        there = self._of_target.submit(self.target.fingerprints, self._compared, part, grouping)
         index = covering_index(self._source)
-        pieces = self._pieces(index)
         here = [
-            self._ask(
-                partial(self._source.fingerprints, index=index, also=also), ALL_ROWS, grouping
-            )
-            for also in pieces
+            self._ask(partial(self._source.fingerprints, index=index, also=also), part, grouping)
+            for also in self._pieces(index)
         ]
         return _total(here), there.result()
 

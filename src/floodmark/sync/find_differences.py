@@ -17,6 +17,7 @@ from msgspec import structs
 from floodmark.errors import UsageError
 from floodmark.model.fingerprint import Hashing
 from floodmark.model.reconciliation import (
+    ALL_ROWS,
     Grouping,
     IntervalDifferences,
     KeyLimits,
@@ -41,7 +42,7 @@ from floodmark.planning.segments import (
 from floodmark.sync.compared_sides import ComparedSides, compared_shape
 from floodmark.sync.extract import Extraction
 from floodmark.sync.plan import TablePlan
-from floodmark.sync.supported_keys import supported_keys
+from floodmark.sync.supported_keys import unsupported_keys
 from floodmark.warehouse.target import Target
 
 NO_LIMITS = KeyLimits()
@@ -135,7 +136,9 @@ class _Finding:
         """Compare one interval, and yield batches of segments."""
         sides = self._sides
         grouping = first_grouping(*interval, rows, hashed=self._hashed)
-        groups = sides.scan(grouping) if whole else sides.compare(self._part(interval), grouping)
+        # Rows that are inserted outside of the interval meanwhile must have no group.
+        part = ALL_ROWS if whole and self._hashed else Slice(ranges=(interval,))
+        groups = sides.scan(part, grouping) if whole else sides.compare([part], grouping)
         found = list(batches(segments(*groups, grouping, interval[1])))
         for number, batch in enumerate(found, 1):
             reached = interval[1] if number == len(found) else batch[-1].high
@@ -147,9 +150,6 @@ class _Finding:
                 source_rows=sum(segment.source.rows for segment in batch),
                 target_rows=sum(segment.target.rows for segment in batch),
             )
-
-    def _part(self, interval: tuple[int, int]) -> list[Slice]:
-        return [Slice(ranges=(interval,))]
 
     def _examine(self, differing: Sequence[Segment], grouping: Grouping) -> IntervalDifferences:
         """Find the keys that differ in these segments."""
@@ -203,20 +203,17 @@ class _Finding:
         again = differing_keys(
             [row for row in target if row.key in gone], self._sides.look_up(sorted(gone, key=repr))
         )
-        kinds = (
-            [*found.missing, *again.missing],
-            [*found.stale, *again.stale],
-            [*found.duplicate, *again.duplicate],
+        rows = unsupported_keys(
+            self._extraction,
+            self._plan,
+            self._sides,
+            [*found.missing, *found.stale, *found.duplicate, *again.stale, *again.duplicate],
         )
-        kept, quarantined = supported_keys(
-            self._extraction, self._plan, self._sides, [k for kind in kinds for k in kind]
-        )
-        missing, stale, duplicate = ([key for key in kind if key in kept] for kind in kinds)
         return IntervalDifferences(
             through=None,
             deleted=again.gone,
-            missing=missing,
-            stale=stale,
-            duplicate=duplicate,
-            quarantined=quarantined,
+            missing=[key for key in found.missing if key not in rows],
+            stale=[key for key in (*found.stale, *again.stale) if key not in rows],
+            duplicate=[key for key in (*found.duplicate, *again.duplicate) if key not in rows],
+            quarantined=len(rows),
         )

@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 _KEYS_AT_ONCE = 500
 
 
-def supported_keys(
+def unsupported_keys(
     extraction: Extraction, plan: TablePlan, sides: ComparedSides, keys: Sequence[Key]
-) -> tuple[set[Key], int]:
-    """Return the keys whose rows the target can hold, and how many it cannot.
+) -> set[Key]:
+    """Return the keys whose rows the target cannot hold, or has in no synced range.
 
-    A row that has gone meanwhile is neither. The rows are read in full, as an extraction would.
+    The rows are read in full, as an extraction would.
     """
     if not keys:
-        return set(), 0
+        return set()
     from floodmark.worker.compare_window import RowFilter
     from floodmark.worker.conversion import Conversion
     from floodmark.worker.mysql_reader import read_batches
@@ -36,27 +36,21 @@ def supported_keys(
     source, cursor = plan.source, plan.choice.cursor
     job = extraction_job(extraction, plan, source.name, 0)
     job = structs.replace(job, relation=relation(source), order="")
-    aside: list[int] = []
-    conversion = Conversion(
-        job.columns,
-        "quarantine" if job.zero_dates == "quarantine" else "null",
-        lambda _, columns: aside.append(len(columns)),
-    )
+    reading = Conversion(job.columns, "null")
+    loading = Conversion(job.columns, "quarantine" if job.zero_dates == "quarantine" else "null")
     supported = RowFilter(sides.target.unsupported_values(sides.table))
-    kept: set[Key] = set()
+    found: set[Key] = set()
     for at in range(0, len(keys), _KEYS_AT_ONCE):
-        window = Window(
-            part=0,
-            start=START,
-            end=START,
-            predicate=keys_predicate(source, keys[at : at + _KEYS_AT_ONCE]),
-            streamed=True,
-        )
-        for batch in map(conversion.convert, read_batches(job, window)):
-            known: pa.RecordBatch = batch
+        predicate = keys_predicate(source, keys[at : at + _KEYS_AT_ONCE])
+        window = Window(part=0, start=START, end=START, predicate=predicate, streamed=True)
+        for batch in read_batches(job, window):
+            kept = supported.filter(loading.convert(batch))
             if cursor.timestamp:  # in the target, a row without a time is in no range
-                known = batch.filter(batch.column(cursor.timestamp).is_valid())
-            fitting = supported.filter(known)
-            columns = [fitting.column(name).to_pylist() for name in source.primary_key]
-            kept.update(sides.key_of(values) for values in zip(*columns, strict=True))
-    return kept, sum(aside) + supported.rows
+                kept = kept.filter(kept.column(cursor.timestamp).is_valid())
+            found |= _keys(sides, plan, reading.convert(batch)) - _keys(sides, plan, kept)
+    return found
+
+
+def _keys(sides: ComparedSides, plan: TablePlan, batch: "pa.RecordBatch") -> set[Key]:
+    columns = (batch.column(name).to_pylist() for name in plan.source.primary_key)
+    return {sides.key_of(values) for values in zip(*columns, strict=True) if None not in values}

@@ -80,16 +80,20 @@ class FingerprintingBackend(ConvertingBackend):
         texts = (self._text_of(quote(name), kind, found.get(name, "")) for name, kind in kinds)
         ranges = (f"({within(extents, kept.__getitem__)})" for extents in compared.extents)
         name, kind = kinds[0]
-        ends = (self._number(f"{end}({quote(name)})", kind, found[name]) for end in ("MIN", "MAX"))
         marks = [c for c in found if c.lower() == (compared.deleted_at or "").lower()]
-        is_number = kind == "integer" and found[name].lower() != "boolean"
+        is_bare = kind in ("integer", "moment") and found[name].lower() != "boolean"
         return _Statements(
             relation=self._name(table.name),
             numbers=RowNumbers(key=numbers, version=version),
             row=tuple(text or number.value for text, number in zip(texts, numbers, strict=True)),
-            ends=tuple(end.value for end in ends if end),
-            # A bare column, so that an index or a sort key serves the range.
-            leading=quote(name) if is_number else numbers[0].value,
+            # Of a bare column, which an index or a sort key serves.
+            ends=tuple(
+                self._number_of(table.name, name, kind, found, end).value
+                if is_bare
+                else end.format(numbers[0].value)
+                for end in ("MIN({})", "MAX({})")
+            ),
+            leading=quote(name) if is_bare and kind == "integer" else numbers[0].value,
             counted=f"({' OR '.join(ranges) or 'FALSE'})",
             alive=tuple(f"{quote(mark)} IS NULL" for mark in marks),
             hashing=compared.hashing,
@@ -98,10 +102,10 @@ class FingerprintingBackend(ConvertingBackend):
         )
 
     def _number_of(
-        self, table: str, name: str, kind: NumberKind, found: dict[str, str]
+        self, table: str, name: str, kind: NumberKind, found: dict[str, str], value: str = "{}"
     ) -> SqlNumber:
         held = found.get(name, "missing")
-        number = self._number(quote(name), kind, held)
+        number = self._number(value.format(quote(name)), kind, held)
         if number is None:
             raise UsageError(
                 f"{table}.{name} is {held} in the target, so its values cannot be compared with"
