@@ -38,7 +38,7 @@ from msgspec import Struct
 
 from floodmark.model.reconciliation import Fingerprint
 from floodmark.model.schema import SourceColumn
-from floodmark.model.timestamps import FIRST_MOMENT, as_utc
+from floodmark.model.timestamps import FIRST_MOMENT, LAST_MOMENT, as_utc
 
 NumberKind = Literal["integer", "moment", "decimal", "text", "binary"]
 """How a column becomes a number."""
@@ -86,6 +86,10 @@ def moment(number: int) -> datetime:
 def moment_number(value: datetime) -> int:
     """Return the number of a time."""
     return (as_utc(value) - FIRST_MOMENT) // timedelta(microseconds=1) + 366 * DAY
+
+
+FIRST_NUMBER, LAST_NUMBER = moment_number(FIRST_MOMENT), moment_number(LAST_MOMENT)
+"""Numbers of the first and last time."""
 
 
 def digest_number(text: bytes) -> int:

@@ -62,21 +62,24 @@ class KeyLimits(Struct, frozen=True):
 class Grouping(Struct, frozen=True, kw_only=True):
     """How rows are grouped: by ranges of the leading number, so wide, that begin at `base`.
 
-    With a `modulus`, by the hash of the whole key.
+    With `by_version`, by ranges of the version. With a `modulus`, by the hash of the whole key.
     """
 
     base: int = 0
     width: int = 1
     modulus: int = 0
+    by_version: bool = False
 
 
 class Slice(Struct, frozen=True, kw_only=True):
     """Rows whose leading number is in one of these ranges, inclusive; all rows without a range.
 
-    With a `grouping`, only rows of these `groups`.
+    With `versions`, only rows whose version is in one of these ranges, inclusive. With a
+    `grouping`, only rows of these `groups`.
     """
 
     ranges: tuple[tuple[int, int], ...] = ()
+    versions: tuple[tuple[int, int], ...] = ()
     grouping: Grouping | None = None
     groups: tuple[int, ...] = ()
 

@@ -73,23 +73,20 @@ class SourceSide(Struct, frozen=True, kw_only=True):
         low, high = query(session, self._select(what, [self.counted]))[0]
         return None if low is None or high is None else (int(low), int(high))
 
-    def versions_between(self, low: int, high: int) -> str:
-        """Return the condition for rows with such a version."""
-        assert self.version is not None
-        return _range(*self.version, "", low, high)
+    def fingerprint(
+        self, session: MysqlSession, part: Slice, *, index: str | None = None
+    ) -> Fingerprint:
+        """Return the fingerprint of all rows of a slice that count; faster than that of groups."""
+        where = [self.counted, *self._within(part)]
+        found = query(session, self._select(self.hashing.sums(self.numbers), where, index))
+        return Fingerprint(*(int(value or 0) for value in found[0]))
 
     def fingerprints(
-        self,
-        session: MysqlSession,
-        part: Slice,
-        grouping: Grouping,
-        *,
-        index: str | None = None,
-        also: str = "TRUE",
+        self, session: MysqlSession, part: Slice, grouping: Grouping, *, index: str | None = None
     ) -> dict[int, Fingerprint]:
-        """Return the fingerprint of each group of rows that count; `also` is another condition."""
+        """Return the fingerprint of each group of a slice's rows that count."""
         what = f"{self._group(grouping)} AS g, {self.hashing.sums(self.numbers)}"
-        where = [self.counted, *self._within(part), also]
+        where = [self.counted, *self._within(part)]
         rows = query(session, self._select(what, where, index) + " GROUP BY g ORDER BY NULL")
         return {int(g): Fingerprint(int(n), int(a), int(b)) for g, n, a, b in rows}
 
@@ -116,6 +113,8 @@ class SourceSide(Struct, frozen=True, kw_only=True):
         column, kind = key_columns(self.table)[0], self.key[0]
         ranges = " OR ".join(_range(column, kind, self._leading, *r) for r in part.ranges)
         conditions = [ranges] if ranges else []
+        if part.versions and self.version:
+            conditions.append(" OR ".join(_range(*self.version, "", *r) for r in part.versions))
         if part.grouping:
             groups = ", ".join(map(str, part.groups))
             conditions.append(f"{self._group(part.grouping)} IN ({groups})")
@@ -138,7 +137,7 @@ def covering_index(side: SourceSide) -> str | None:
     key.
     """
     table, version = side.table, side.version
-    if version is None:
+    if version is None or version[1] != "moment":
         return None
     kept = set(table.primary_key) if (table.engine, table.key_index) == ("InnoDB", PRIMARY) else ()
     found = [

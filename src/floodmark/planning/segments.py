@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
+from floodmark.model.fingerprint import FIRST_NUMBER, LAST_NUMBER
 from floodmark.model.reconciliation import Fingerprint, Grouping, Slice
 
 INTERVAL_ROWS = 4_000_000
@@ -23,14 +24,14 @@ MOST_RANGES = 200
 MOST_GROUPS = 5_000
 """Groups listed in one statement."""
 
-_SEGMENT_ROWS = 256
+_SEGMENT_ROWS = 128
 _HASHED_SEGMENT_ROWS = 64
 _MOST_SEGMENTS = 65_536
 _FEW_ROWS = 32
 _MANY_ROWS = 2_048
 _MOST_BUCKETS = 4_096
-_BITS = 4  # a width is divided by 16, 256, 4096 …, so that there are few different widths at once
 _LARGEST_SPAN = 2**62
+_VERSION_GROUPS = 16
 _NOTHING = Fingerprint()
 
 
@@ -54,6 +55,36 @@ class Segment(Struct, frozen=True, kw_only=True):
         return max(self.source.rows, self.target.rows)
 
 
+class VersionComparison(Struct, frozen=True):
+    """The ranges of versions that differ, and how many rows are in those that do not."""
+
+    differing: tuple[tuple[int, int], ...]
+    equal_rows: int
+
+
+def version_grouping(low: int, high: int) -> Grouping:
+    """Return how to group rows by version, in a few groups that begin at the year 0."""
+    return Grouping(width=_power_of_two((high - low) // _VERSION_GROUPS + 1), by_version=True)
+
+
+def version_range(grouping: Grouping, group: int) -> tuple[int, int]:
+    """Return the versions of a group, inclusive, within the calendar."""
+    low = group * grouping.width
+    return max(low, FIRST_NUMBER), min(low + grouping.width - 1, LAST_NUMBER)
+
+
+def compare_groups(
+    source: Mapping[int, Fingerprint], target: Mapping[int, Fingerprint], grouping: Grouping
+) -> VersionComparison:
+    """Return which ranges of versions differ."""
+    every = sorted(source.keys() | target.keys())
+    differing = {group for group in every if source.get(group) != target.get(group)}
+    return VersionComparison(
+        tuple(version_range(grouping, group) for group in every if group in differing),
+        sum(source[group].rows for group in every if group not in differing),
+    )
+
+
 def intervals(low: int, high: int, rows: int, most_rows: int) -> list[tuple[int, int]]:
     """Divide a range of leading numbers into even intervals of at most so many rows, about."""
     number = max(1, -(-rows // most_rows))
@@ -66,7 +97,7 @@ def first_grouping(low: int, high: int, rows: int, *, hashed: bool) -> Grouping:
     """Return the segments of the first pass over an interval of about so many rows."""
     segments = rows // (_HASHED_SEGMENT_ROWS if hashed else _SEGMENT_ROWS)
     number = min(max(1, segments), _MOST_SEGMENTS)
-    return Grouping(base=low, width=_power_of_two((high - low + number) // number))
+    return Grouping(base=low, width=_power_of_two((high - low + number) // number // 2 + 1))
 
 
 def segments(
@@ -116,8 +147,7 @@ def next_width(segment: Segment) -> int | None:
     rows, fewer = segment.rows, min(segment.source.rows, segment.target.rows)
     if rows <= _FEW_ROWS or segment.width == 1 or (fewer < rows // 2 and rows <= _MANY_ROWS):
         return None
-    wanted = (rows // (_FEW_ROWS // 2)).bit_length() - 1
-    bits = -(-wanted // _BITS) * _BITS
+    bits = (rows // (_FEW_ROWS // 2)).bit_length() - 1
     return max(1, segment.width >> bits)
 
 

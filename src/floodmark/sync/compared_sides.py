@@ -1,7 +1,7 @@
 """The two sides of a comparison: both databases are asked at the same time.
 
 The target has one session, as it divides the work by itself. MySQL runs a statement on one core, so
-a large first pass is spread over a few sessions.
+several statements are spread over a few sessions.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from floodmark.errors import UsageError
 from floodmark.model.cursor import Cursor
@@ -24,7 +24,14 @@ from floodmark.model.fingerprint import (
 )
 from floodmark.model.load import TargetTable
 from floodmark.model.manifest import Column
-from floodmark.model.reconciliation import Fingerprint, Grouping, Key, Slice, Version
+from floodmark.model.reconciliation import (
+    ALL_ROWS,
+    Fingerprint,
+    Grouping,
+    Key,
+    Slice,
+    Version,
+)
 from floodmark.model.schema import SourceColumn, SourceTable
 from floodmark.model.timestamps import plain
 from floodmark.model.verification import SyncedRange
@@ -32,6 +39,12 @@ from floodmark.mysql.fingerprints import SourceSide, covering_index
 from floodmark.mysql.predicates import cursor_predicate, key_columns
 from floodmark.planning.cursor import version_column
 from floodmark.planning.differing_keys import KeyVersion
+from floodmark.planning.segments import (
+    VersionComparison,
+    compare_groups,
+    version_grouping,
+    version_range,
+)
 from floodmark.planning.verify_ranges import target_extents
 from floodmark.sync.plan import TablePlan
 from floodmark.sync.source import Source
@@ -41,8 +54,8 @@ Groups = dict[int, Fingerprint]
 Result = TypeVar("Result")
 
 SESSIONS = 4
-"""Sessions with the source that a first pass is spread over."""
-_ROWS_A_SESSION = 250_000
+"""Sessions with the source at the same time."""
+_MANY_ROWS = 100_000
 _KEYS_AT_ONCE = 500
 
 
@@ -163,15 +176,37 @@ class ComparedSides:
         lows, highs = zip(*found, strict=True) if found else ((), ())
         return (min(lows), max(highs)) if found else None
 
+    def compare_versions(self) -> VersionComparison | None:
+        """Compare all rows by ranges of the version; None if no index makes that fast.
+
+        The source needs no groups for it: it reads the ranges one after another from an index that
+        is much smaller than the table.
+        """
+        index = covering_index(self._source)
+        if index is None or self.rows < _MANY_ROWS:
+            return None
+        self._check()
+        bounds = self._ask(self._source.version_bounds).result()
+        if bounds is None:
+            return None
+        grouping = version_grouping(*bounds)
+        there = self._of_target.submit(self.target.fingerprints, self._compared, ALL_ROWS, grouping)
+        read = partial(self._source.fingerprint, index=index)
+        groups = range(bounds[0] // grouping.width, bounds[1] // grouping.width + 1)
+        asked = {
+            group: self._ask(read, Slice(versions=(version_range(grouping, group),)))
+            for group in groups
+        }
+        here = {group: found for group, one in asked.items() if (found := one.result()).rows}
+        return compare_groups(here, there.result(), grouping)
+
     def scan(self, part: Slice, grouping: Grouping) -> tuple[Groups, Groups]:
         """Return the fingerprints of a whole table, by group."""
         self._check()
         there = self._of_target.submit(self.target.fingerprints, self._compared, part, grouping)
-        index = covering_index(self._source)
-        here = [
-            self._ask(partial(self._source.fingerprints, index=index, also=also), part, grouping)
-            for also in self._pieces(index)
-        ]
+        read = partial(self._source.fingerprints, index=covering_index(self._source))
+        pieces = [structs.replace(part, versions=(each,)) for each in part.versions] or [part]
+        here = [self._ask(read, piece, grouping) for piece in pieces]
         return _total(here), there.result()
 
     def compare(self, parts: Sequence[Slice], grouping: Grouping) -> tuple[Groups, Groups]:
@@ -223,19 +258,6 @@ class ComparedSides:
                 return read(session, *arguments)
 
         return self._of_source.submit(asked)
-
-    def _pieces(self, index: str | None) -> list[str]:
-        """Return conditions that divide all rows evenly by version, if the index leads with it."""
-        number = min(SESSIONS, self.rows // _ROWS_A_SESSION)
-        if index is None or number < 2 or self.shape.version is None:
-            return ["TRUE"]
-        bounds = self._ask(self._source.version_bounds).result()
-        if bounds is None:
-            return ["TRUE"]
-        low, high = bounds
-        size = -(-(high - low + 1) // number)
-        edges = [(low + size * n, min(low + size * (n + 1) - 1, high)) for n in range(number)]
-        return [self._source.versions_between(*edge) for edge in edges if edge[0] <= edge[1]]
 
     def _rows(self, rows: Iterable[tuple[Any, ...]]) -> Iterable[KeyVersion]:
         """Return rows with the same values for the same keys, whichever side they are from."""

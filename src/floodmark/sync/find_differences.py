@@ -17,7 +17,6 @@ from msgspec import structs
 from floodmark.errors import UsageError
 from floodmark.model.fingerprint import Hashing
 from floodmark.model.reconciliation import (
-    ALL_ROWS,
     Grouping,
     IntervalDifferences,
     KeyLimits,
@@ -135,21 +134,35 @@ class _Finding:
     ) -> Iterator[IntervalDifferences]:
         """Compare one interval, and yield batches of segments."""
         sides = self._sides
+        versions = sides.compare_versions() if whole else None
+        equal = versions.equal_rows if versions else 0
+        if versions and not versions.differing:
+            through = self._place(interval[1], last)
+            yield IntervalDifferences(through=through, source_rows=equal, target_rows=equal)
+            return
         grouping = first_grouping(*interval, rows, hashed=self._hashed)
         # Rows that are inserted outside of the interval meanwhile must have no group.
-        part = ALL_ROWS if whole and self._hashed else Slice(ranges=(interval,))
+        part = Slice(
+            ranges=() if whole and self._hashed else (interval,),
+            versions=versions.differing if versions else (),
+        )
         groups = sides.scan(part, grouping) if whole else sides.compare([part], grouping)
         found = list(batches(segments(*groups, grouping, interval[1])))
         for number, batch in enumerate(found, 1):
-            reached = interval[1] if number == len(found) else batch[-1].high
-            place = Place(self._plan.source.primary_key, reached, self._hashed)
+            is_last = number == len(found)
+            rows = equal if is_last else 0
             differing = [segment for segment in batch if segment.differs]
             yield structs.replace(
                 self._examine(differing, grouping),
-                through=None if reached == last else place,
-                source_rows=sum(segment.source.rows for segment in batch),
-                target_rows=sum(segment.target.rows for segment in batch),
+                through=self._place(interval[1] if is_last else batch[-1].high, last),
+                source_rows=rows + sum(segment.source.rows for segment in batch),
+                target_rows=rows + sum(segment.target.rows for segment in batch),
             )
+
+    def _place(self, reached: int, last: int) -> Place | None:
+        return (
+            None if reached == last else Place(self._plan.source.primary_key, reached, self._hashed)
+        )
 
     def _examine(self, differing: Sequence[Segment], grouping: Grouping) -> IntervalDifferences:
         """Find the keys that differ in these segments."""

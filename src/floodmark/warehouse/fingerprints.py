@@ -9,8 +9,9 @@ from typing import final
 from msgspec import Struct
 
 from floodmark.errors import UsageError
-from floodmark.model.fingerprint import Hashing, NumberKind, RowNumbers, SqlNumber
+from floodmark.model.fingerprint import Hashing, NumberKind, RowNumbers, SqlNumber, moment
 from floodmark.model.reconciliation import ALL_ROWS, Fingerprint, Grouping, Slice
+from floodmark.model.timestamps import plain
 from floodmark.warehouse.conversion import ConvertingBackend, held_as
 from floodmark.warehouse.range_predicates import within
 from floodmark.warehouse.sql_dialect import quote
@@ -94,6 +95,7 @@ class FingerprintingBackend(ConvertingBackend):
                 for end in ("MIN({})", "MAX({})")
             ),
             leading=quote(name) if is_bare and kind == "integer" else numbers[0].value,
+            version=(quote(table.version), compared.version or "integer"),
             counted=f"({' OR '.join(ranges) or 'FALSE'})",
             alive=tuple(f"{quote(mark)} IS NULL" for mark in marks),
             hashing=compared.hashing,
@@ -151,6 +153,7 @@ class _Statements(Struct, frozen=True, kw_only=True):
     row: tuple[str, ...]
     ends: tuple[str, ...]
     leading: str
+    version: tuple[str, NumberKind]
     counted: str
     alive: tuple[str, ...]
     hashing: Hashing
@@ -183,6 +186,9 @@ class _Statements(Struct, frozen=True, kw_only=True):
             f"{self.leading} BETWEEN {low} AND {high}" for low, high in part.ranges
         )
         wanted = [*self.alive, *conditions, *([f"({ranges})"] if ranges else [])]
+        if part.versions:
+            versions = (_between(*self.version, *ends) for ends in part.versions)
+            wanted.append(f"({' OR '.join(versions)})")
         if part.grouping:
             groups = ", ".join(map(str, part.groups))
             wanted.append(f"{self._group(self.numbers, part.grouping)} IN ({groups})")
@@ -191,7 +197,8 @@ class _Statements(Struct, frozen=True, kw_only=True):
     def _group(self, numbers: RowNumbers, grouping: Grouping) -> str:
         if grouping.modulus:
             return self.hashing.bucket(numbers, grouping.modulus)
-        leading = numbers.key[0]
+        leading = numbers.version if grouping.by_version else numbers.key[0]
+        assert leading is not None
         above = f"({leading.value} - ({grouping.base}))"
         if leading.cast == "{}":
             return f"{above} {self.divide} {grouping.width}"
@@ -209,3 +216,8 @@ class _Statements(Struct, frozen=True, kw_only=True):
             version=SqlNumber("v", version.cast) if version else None,
         )
         return named, f"(SELECT {', '.join(columns)} FROM {source}{self.fence}) AS numbered"  # noqa: S608
+
+
+def _between(name: str, kind: NumberKind, low: int, high: int) -> str:
+    ends = (plain(moment(low)), plain(moment(high))) if kind == "moment" else ()
+    return "{} BETWEEN {} AND {}".format(name, *(map("'{}'".format, ends) if ends else (low, high)))
