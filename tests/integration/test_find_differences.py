@@ -2,13 +2,22 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import count
+from threading import Event, Thread
 from typing import Any
 
 import pytest
 
-from differences import differences
+from differences import comparing, differences, together
 from floodmark.config.models import DuckdbConnection
 from floodmark.embedded.mariadb import PrivateMariaDB
+from floodmark.errors import UsageError
+from floodmark.model.fingerprint import moment_number
+from floodmark.model.reconciliation import KeyLimits, Place
+from floodmark.mysql import connection
+from floodmark.mysql import fingerprints as mysql_fingerprints
+from floodmark.planning.segments import batches
+from floodmark.sync import compared_sides, find_differences
 from floodmark.sync.compared_sides import ComparedSides
 from pipelines import Pipeline, ask, numbers, session
 from warehouses import Warehouse, name_target, new_warehouse
@@ -97,7 +106,11 @@ def rows(first: int, last: int) -> str:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_of_difference(world: Make, kind: str) -> None:
+@pytest.mark.parametrize("many", [0, 100_000], ids=["versions-first", "keys-first"])
+def test_every_kind_of_difference(
+    world: Make, kind: str, many: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compared_sides, "_MANY_ROWS", many)
     made = world(OF_CHANGES, rows(1, 3000), kind=kind)
     assert made.found() == {}
     made.source(
@@ -225,3 +238,245 @@ def test_leading_columns_of_every_type(
     }
     made = empty(dict.fromkeys(tables, "{cursor: update_at}"), kind, pipeline, request)
     check_tables(made, tables, monkeypatch)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_databases_compute_the_reference(
+    world: Make, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = "'0001-01-01', '1969-12-31 23:59:59.999999', '2025-06-01 12:34:56.123456'"
+    keys = "-9223372036854775808, -1, 9223372036854775807"
+    made = world(
+        "id BIGINT PRIMARY KEY, update_at DATETIME(6) NOT NULL",
+        *(
+            f"INSERT INTO t VALUES ({key}, {moment})"
+            for key, moment in zip(keys.split(", "), times.split(", "), strict=True)
+        ),
+        kind=kind,
+        cursor="{cursor: update_at}",
+        settings="default_start: all",
+    )
+    answers: list[Any] = []
+    real = ComparedSides.compare
+
+    def compare(self: ComparedSides, *arguments: Any) -> Any:
+        found = real(self, *arguments)
+        answers.append((self._compared.hashing, found))
+        return found
+
+    monkeypatch.setattr(ComparedSides, "compare", compare)
+    made.found()
+    hashing = answers[0][0]
+    with session(made.it) as connection:
+        held = [((key,), moment_number(at)) for key, at in ask(connection, "SELECT * FROM t")]
+    expected = hashing.fingerprint(held)
+    for side in (0, 1):
+        parts = [one for _, found in answers for one in found[side].values()]
+        assert sum(parts, start=type(expected)()) == expected
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_empty_side(world: Make, kind: str) -> None:
+    made = world(OF_CHANGES, rows(1, 500), kind=kind)
+    made.target("DELETE FROM {schema}.t")
+    assert made.found() == {"missing": list(range(1, 501))}
+    made.source("TRUNCATE t")
+    assert made.found() == {}
+    made.target("INSERT INTO {schema}.t VALUES (5, 1, '2025-06-01 00:00:05')")
+    assert made.found() == {"deleted": [5]}
+
+
+def test_a_truncated_and_refilled_table(world: Make) -> None:
+    made = world(OF_CHANGES, rows(1, 300))
+    made.source(
+        "TRUNCATE t",
+        "INSERT INTO t SELECT seq, 0, IF(seq % 2, '2025-06-01', '2030-01-01')"
+        f" FROM {numbers(1, 200)}",
+    )
+    assert made.found() == {
+        "deleted": list(range(201, 301)),
+        "stale": list(range(1, 200, 2)),
+    }
+
+
+@pytest.mark.enough_on("mysql")
+def test_intervals_are_small_and_can_be_continued(
+    world: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(find_differences, "batches", lambda found: batches(found, 300))
+    made = world(OF_CHANGES, rows(1, 2000))
+    made.source("UPDATE t SET update_at = '2025-06-01'")
+    with comparing(made.it) as intervals:
+        every = list(intervals)
+    assert together(every) == {"stale": list(range(1, 2001))}
+    assert sum(one.source_rows for one in every) == 2000
+    assert len(every) > 5
+    assert all(len(one.stale) <= 300 for one in every)
+    with comparing(made.it) as intervals:
+        first = next(intervals)
+    with comparing(made.it, start=first.through) as intervals:
+        assert together([first, *intervals]) == {"stale": list(range(1, 2001))}
+    elsewhere = Place(("other",), 1900)
+    assert made.found(start=elsewhere) == {"stale": list(range(1, 2001))}
+    assert made.found(limits=KeyLimits(10, 20)) == {"stale": list(range(10, 21))}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_many_rows_under_one_leading_value(world: Make, kind: str) -> None:
+    made = world(
+        "shop INT UNSIGNED, id BIGINT, v INT, update_at DATETIME NOT NULL, PRIMARY KEY (shop, id)",
+        "INSERT INTO t SELECT seq % 2, seq - 5, 1, '2025-06-01' + INTERVAL seq SECOND"
+        f" FROM {numbers(1, 6000)}",
+        kind=kind,
+        cursor="{cursor: update_at}",
+    )
+    assert made.found() == {}
+    made.source(
+        "DELETE FROM t WHERE id = 700", "UPDATE t SET update_at = '2025-06-01' WHERE id = -2"
+    )
+    assert made.found() == {"deleted": [(1, 700)], "stale": [(1, -2)]}
+
+
+def test_a_cursor_inside_the_primary_key(world: Make) -> None:
+    made = world(
+        "update_at DATETIME(3), id INT, PRIMARY KEY (update_at, id)",
+        f"INSERT INTO t SELECT '2025-06-01' + INTERVAL seq SECOND, seq FROM {numbers(1, 500)}",
+    )
+    made.source("UPDATE t SET update_at = '2025-06-01 00:00:01.5' WHERE id = 100")
+    assert made.found() == {
+        "deleted": [("2025-06-01 00:01:40", 100)],
+        "missing": [("2025-06-01 00:00:01.500000", 100)],
+    }
+
+
+@pytest.mark.enough_on("mariadb")
+def test_soft_deleted_and_duplicate_rows(world: Make) -> None:
+    made = world(OF_CHANGES, rows(1, 100))
+    made.source("DELETE FROM t WHERE id IN (1, 2)")
+    made.target(
+        "ALTER TABLE t ADD COLUMN _deleted_at TIMESTAMP",
+        "UPDATE t SET _deleted_at = now() WHERE id IN (1, 50)",
+        "INSERT INTO t SELECT * FROM t WHERE id IN (2, 60)",
+    )
+    assert made.found(deleted_at="_deleted_at") == {
+        "deleted": [2],
+        "missing": [50],
+        "duplicate": [60],
+    }
+    with comparing(made.it, deleted_at="_deleted_at") as intervals:
+        (found,) = [key for one in intervals for key in one.deleted]
+    assert moment_number(found.version) % 60_000_000 == 2_000_000
+
+
+def test_without_times_only_keys_are_compared(world: Make) -> None:
+    made = world("id INT PRIMARY KEY, v INT", cursor="{cursor: id}")
+    made.source(f"INSERT INTO t SELECT seq, seq FROM {numbers(1, 500)}")
+    made.sync()
+    made.source("DELETE FROM t WHERE id = 7", "UPDATE t SET v = 0", "INSERT INTO t VALUES (-1, 1)")
+    made.source("INSERT INTO t VALUES (600, 1)")  # yet to be synced
+    made.target("DELETE FROM t WHERE id = 9")
+    assert made.found() == {"deleted": [7], "missing": [-1, 9]}
+
+
+@pytest.mark.enough_on("mariadb")
+def test_rows_that_cannot_be_in_the_target(world: Make) -> None:
+    made = world(
+        "id INT PRIMARY KEY, day DATE, note VARCHAR(9), update_at DATETIME, KEY (update_at)",
+        kind="postgres",
+        settings="extraction: {zero_dates: quarantine, cursor_time_zone: UTC}\n"
+        "default_start: '2025-01-01'",
+    )
+    made.source(
+        "INSERT INTO t VALUES (1, '2025-01-01', 'a', '2025-06-01'), (2, NULL, '', '2024-01-01'),"
+        " (3, NULL, '', NULL), (4, NULL, '', '0000-00-00'), (5, '0000-00-00', '', '2025-06-01'),"
+        " (6, NULL, 'a\\0', '2025-06-01'), (7, NULL, '', '2025-06-02')",
+        "SET sql_mode = 'ALLOW_INVALID_DATES'",
+        "INSERT INTO t VALUES (8, NULL, '', '2025-02-31')",
+    )
+    made.sync()
+    made.source("INSERT INTO t VALUES (9, NULL, '', '2025-06-01')")
+    with comparing(made.it) as intervals:
+        found = list(intervals)
+    assert together(found) == {"missing": [9]}
+    assert sum(one.quarantined for one in found) == 3
+
+
+def test_rows_that_change_meanwhile(world: Make) -> None:
+    made = world(OF_CHANGES, rows(1, 1500))
+    made.source("DELETE FROM t WHERE id % 300 = 0")
+    over = Event()
+
+    def write() -> None:
+        with session(made.it) as connection:
+            for number in count():
+                if over.is_set():
+                    return
+                key = number * 7 % 1500 + 1
+                ask(
+                    connection, f"UPDATE t SET update_at = '2030-01-01', v = v + 1 WHERE id = {key}"
+                )
+                ask(connection, f"INSERT IGNORE INTO t VALUES ({-number}, 1, '2030-01-01')")
+
+    writer = Thread(target=write)
+    writer.start()
+    try:
+        for _ in range(3):
+            assert made.found() == {"deleted": [300, 600, 900, 1200, 1500]}
+    finally:
+        over.set()
+        writer.join()
+
+
+def test_a_key_that_the_source_compares_as_equal(world: Make) -> None:
+    made = world(
+        "id VARCHAR(9) COLLATE utf8mb4_general_ci PRIMARY KEY, update_at DATETIME NOT NULL",
+        "INSERT INTO t VALUES ('Ab', '2025-06-01'), ('x', '2025-06-01')",
+        cursor="{cursor: update_at}",
+    )
+    made.source("UPDATE t SET id = 'aB' WHERE id = 'ab'")
+    assert made.found() == {"deleted": ["Ab"], "missing": ["aB"]}
+
+
+@pytest.mark.enough_on("mysql")
+def test_every_statement_proves_its_server(world: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = world(OF_CHANGES, rows(1, 300))
+    made.source("DELETE FROM t WHERE id = 5")
+    asked: list[str] = []
+    real = connection.query
+
+    def query(session: Any, sql: str) -> Any:
+        asked.append(sql)
+        return real(session, sql)
+
+    monkeypatch.setattr(mysql_fingerprints, "query", query)
+    assert made.found() == {"deleted": [5]}
+    assert asked
+    assert all("~0 + (CAST(CONCAT(@@" in sql for sql in asked)
+
+
+@pytest.mark.enough_on("mysql")
+@pytest.mark.parametrize(
+    ("columns", "cursor", "reason"),
+    [
+        ("id DOUBLE PRIMARY KEY, update_at DATETIME NOT NULL", "update_at", "double"),
+        ("id INT, update_at DATETIME NOT NULL", "update_at", "no primary key"),
+        ("id INT PRIMARY KEY, v INT", "none", "no cursor"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(
+    world: Make, columns: str, cursor: str, reason: str
+) -> None:
+    made = world(columns, cursor=f"{{cursor: {cursor}}}")
+    second = "'2025-06-01'" if "update_at" in columns else "1"
+    made.source(f"INSERT INTO t VALUES (1, {second})")
+    made.sync()
+    with pytest.raises(UsageError, match=reason):
+        made.found()
+
+
+@pytest.mark.enough_on("mysql")
+def test_a_key_of_another_type_in_the_target_is_refused(world: Make) -> None:
+    made = world(OF_CHANGES, rows(1, 3))
+    made.target("ALTER TABLE t ALTER id TYPE DOUBLE")
+    with pytest.raises(UsageError, match=r"t\.id is DOUBLE in the target"):
+        made.found()
