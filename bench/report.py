@@ -35,6 +35,7 @@ def report(results: dict[str, Any]) -> str:
         ("stage 1", "Stage 1: the whole wide table from MySQL to files"),
         ("first load", "First load: the whole wide table into an empty warehouse"),
         ("changes", "Later syncs into PostgreSQL, with merge"),
+        ("reconcile", "Reconciliation with PostgreSQL, by key and version"),
     ):
         if name in results:
             parts += [f"### {title}", costs(results[name])]

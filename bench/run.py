@@ -26,6 +26,7 @@ import tables
 from everyday import measure_commits, measure_listing, measure_watermark
 from meter import Cost
 from place import PEERS, Place, open_place
+from reconcile import measure_reconcile
 
 ROWS = int(os.environ.get("FLOODMARK_BENCH_ROWS", "2000000"))
 ROUNDS = int(os.environ.get("FLOODMARK_BENCH_ROUNDS", "3"))
@@ -46,6 +47,7 @@ def main() -> None:
         "stage 1": stage_one,
         "first load": first_load,
         "changes": changes,
+        "reconcile": lambda place: measure_reconcile(place, ROWS, interleaved),
         "narrow": narrow,
         "memory": memory,
         "start": start,

@@ -1,7 +1,7 @@
 """Leave out rows of the source that the target cannot hold: they are in quarantine."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
 from msgspec import structs
 
@@ -13,9 +13,6 @@ from floodmark.sync.compared_sides import ComparedSides
 from floodmark.sync.extract import Extraction
 from floodmark.sync.extraction_job import extraction_job
 from floodmark.sync.plan import TablePlan
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _KEYS_AT_ONCE = 500
 
@@ -51,6 +48,6 @@ def unsupported_keys(
     return found
 
 
-def _keys(sides: ComparedSides, plan: TablePlan, batch: "pa.RecordBatch") -> set[Key]:
+def _keys(sides: ComparedSides, plan: TablePlan, batch: Any) -> set[Key]:
     columns = (batch.column(name).to_pylist() for name in plan.source.primary_key)
     return {sides.key_of(values) for values in zip(*columns, strict=True) if None not in values}
