@@ -19,8 +19,8 @@ has and -1 for each row that only the target has.
    prime factors above 2^30, of which there are 5*10^7 to choose from: 6*10^-8, unless N is zero.
 3. N is a polynomial in a and b. It is zero for at most 2 of 2^29 values, unless the rows on both
    sides agree in number, in the sum of x, in the sum of y, and in the sum of x*y.
-4. Two keys or versions have the same remainder by p, q or s only if that prime divides their
-   difference: at most two of 2.6*10^7 primes.
+4. If the sums of all keys differ, those of x are equal only if p divides the difference: at most
+   three of 2.6*10^7 primes. The same holds for versions, y and q.
 
 So one sum misses a difference with a chance below 2*10^-7, and both together below 10^-13. A single
 row that was added, deleted, moved to another key or given another version never satisfies 3. Rows
