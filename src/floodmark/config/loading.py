@@ -26,9 +26,11 @@ from floodmark.config.models import (
     too_long,
 )
 from floodmark.config.reading import parse_yaml
+from floodmark.config.reconcile import check_reconcile, policy_of
 from floodmark.config.strict import build
 from floodmark.config.tls import located
 from floodmark.errors import ConfigError, UsageError
+from floodmark.model.reconcile_policy import Policy
 from floodmark.model.table import TableName, split_name, valid_scope
 from floodmark.model.timestamps import utc_now
 
@@ -69,6 +71,10 @@ class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def pipeline_of(self, table: TableName) -> Pipeline:
         """Return the pipeline of a table."""
         return self.settings.pipelines[self.tables[table][0]]
+
+    def reconcile_policy(self, table: TableName) -> Policy:
+        """Return how a table is reconciled with its source."""
+        return policy_of(self.pipeline_of(table).reconcile, self.tables[table][1].reconcile)
 
     def warehouse_of(self, table: TableName) -> Connection:
         """Return the target connection of a table; ConfigError if it cannot be used here."""
@@ -320,6 +326,7 @@ def _tables(settings: Config) -> dict[TableName, tuple[str, TableSettings]]:
             if isinstance(settings.connections[connection], MysqlConnection) != is_source:
                 kind = "a mysql connection" if is_source else "a warehouse"
                 raise ConfigError(f"pipelines.{name}.{key}: {connection!r} is not {kind}")
+        check_reconcile(f"pipelines.{name}", pipeline.reconcile)
         for text, table_settings in pipeline.tables.items():
             table = _table_name(pipeline.source, text, f"pipelines.{name}.tables")
             if table in tables:
@@ -329,6 +336,7 @@ def _tables(settings: Config) -> dict[TableName, tuple[str, TableSettings]]:
                 )
             _refuse_repeated_columns(table, table_settings)
             _check_distribution(table, table_settings)
+            check_reconcile(str(table), table_settings.reconcile)
             if table_settings.grant and isinstance(
                 settings.connections[pipeline.target], DuckdbConnection
             ):

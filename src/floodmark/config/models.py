@@ -10,6 +10,7 @@ from msgspec import Meta, Struct, structs
 from floodmark.config.secret import Secret
 from floodmark.errors import ConfigError
 from floodmark.model.extraction import ColumnChoices, NullCursors, ZeroDates
+from floodmark.model.reconcile_policy import Deletes
 from floodmark.model.run import Strategy
 
 Rows = Annotated[int, Meta(ge=1, le=1_000_000_000_000)]
@@ -21,6 +22,7 @@ Tries = Annotated[int, Meta(ge=1, le=100)]
 Seconds = Annotated[float, Meta(gt=0, le=86400)]
 Text = Annotated[str, Meta(min_length=1)]
 Column = Annotated[str, Meta(min_length=1)]
+Share = Annotated[str, Meta(pattern=r"^(100|[0-9]{1,2}(\.[0-9]{1,3})?)%$")]
 Encoding = Literal[
     "raw", "az64", "bytedict", "delta", "delta32k", "lzo", "mostly8", "mostly16", "mostly32",
     "runlength", "text255", "text32k", "zstd",
@@ -301,6 +303,36 @@ def too_long(connection: Connection, name: str) -> bool:
     return most is not None and len(name.encode()) > most
 
 
+class BudgetSettings(Struct, frozen=True, kw_only=True):
+    """The most that one run spends on reconciling a table; the next run continues there."""
+
+    seconds: Seconds | None = None
+    """Seconds of comparing; the interval of the key that is being compared is finished."""
+    segments: Rows | None = None
+    """Intervals of the key to compare."""
+
+
+class ReconcileSettings(Struct, frozen=True, kw_only=True):
+    """How a table is reconciled with its source; a key of a table overrides the pipeline's."""
+
+    every: Text | None = None
+    """Reconcile with the first sync after this time (`12h`, `1d`, `1w`); `never` to override a
+    pipeline. By default only when asked."""
+    deletes: Deletes | None = None
+    """Rows that were deleted in the source: `hard` removes them from the target, `soft` marks them,
+    `report` only reports them, with exit code 5. By default `report`: nothing is removed unless you
+    ask for it."""
+    deleted_at: Column | None = None
+    """With `soft`: the column that is set when a row is found deleted, and NULL again if it comes
+    back; `_deleted_at` by default."""
+    max_deletes: Share | Count | None = None
+    """Most rows to delete in a pass: a number, or a share of the table (`5%`). With more, the table
+    stops and nothing is changed. By default `10%` of the table or 1,000 rows, whichever is more,
+    and none if the source has no rows left."""
+    budget: BudgetSettings | None = None
+    """The most that one run spends, see below; by default there is no limit."""
+
+
 class TableSettings(Struct, frozen=True, kw_only=True):
     """How one table is read and loaded; defaults come from its schema."""
 
@@ -330,6 +362,8 @@ class TableSettings(Struct, frozen=True, kw_only=True):
     grant: GrantSettings | None = None
     """Privileges to grant on the new table, instead of those of the connection: `{select: [analyst,
     "group bi"]}`, or `{}` for none."""
+    reconcile: ReconcileSettings = ReconcileSettings()
+    """How to find and apply deletes, and to repair rows; see below."""
 
     @property
     def sort_columns(self) -> tuple[str, ...]:
@@ -368,6 +402,8 @@ class Pipeline(Struct, frozen=True, kw_only=True):
     behind_hours: Annotated[float, Meta(gt=0, le=8760)] | None = None
     """`status` reports a table as behind if its data is older than this. By default after three
     intervals of `sync --every`, and after 24 hours without."""
+    reconcile: ReconcileSettings = ReconcileSettings()
+    """How to find and apply deletes, and to repair rows; tables can override each key."""
 
 
 class RetrySettings(Struct, frozen=True, kw_only=True):

@@ -2,7 +2,8 @@
 
 Stage 1 changes only by manifests: `record` turns a change into the next manifest of a table, and
 `checkpoint` applies that manifest to the watermark. Stage 2 advances only by `loaded`, and goes
-back only by `unloaded`, if the target itself did. Verification changes by `verified` and `differs`.
+back only by `unloaded`, if the target itself did. Verification changes by `verified` and `differs`,
+reconciliation by the functions of `reconciled_state`.
 A failure of a stage changes its status and error, never a position.
 """
 
@@ -15,6 +16,7 @@ from floodmark.model.history import RowsBefore
 from floodmark.model.log_state import LogState, ManifestId, Metadata, MysqlState, Status
 from floodmark.model.manifest import Change, Chunk, Import, Loaded, Manifest, Reset, Restore, Set
 from floodmark.model.position import START, Position
+from floodmark.model.reconciled_state import ReconciledState, after_change
 from floodmark.model.watermark import RedshiftState, VerifiedState, Watermark
 
 
@@ -94,6 +96,11 @@ def after(watermark: Watermark, manifest: Manifest) -> Watermark:
         metadata=log_state.metadata,
         redshift_state=_load_state(watermark.redshift_state, manifest),
         verified_state=_verified_state(watermark, manifest),
+        reconciled_state=after_change(
+            watermark.reconciled_state,
+            manifest.change,
+            new_load_epoch=log_state.load_epoch != watermark.redshift_state.load_epoch,
+        ),
     )
 
 
@@ -316,7 +323,7 @@ def unloaded(
 ) -> Watermark:
     """Set the load state back after a loss in the target: its ledger now ends at `through`.
 
-    Nothing stays verified: it is not the target that was compared.
+    Nothing stays verified or reconciled: it is not the target that was compared.
     """
     state = structs.replace(
         watermark.redshift_state,
@@ -329,7 +336,12 @@ def unloaded(
         loaded_sequence=through.sequence,
         error=None,
     )
-    return structs.replace(watermark, redshift_state=state, verified_state=VerifiedState())
+    return structs.replace(
+        watermark,
+        redshift_state=state,
+        verified_state=VerifiedState(),
+        reconciled_state=ReconciledState(),
+    )
 
 
 # Verification

@@ -22,6 +22,7 @@ from floodmark.model.log_state import (
     Status,
 )
 from floodmark.model.position import Identity, Position
+from floodmark.model.reconciled_state import ReconciledState, reconciled_not_after
 from floodmark.model.run import Strategy
 from floodmark.model.table import TableName
 
@@ -117,6 +118,8 @@ class Watermark(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Stage 2, see below, whichever warehouse the target is."""
     verified_state: VerifiedState = VerifiedState()
     """How far source and target are verified to be equal, see below."""
+    reconciled_state: ReconciledState = ReconciledState()
+    """When source and target were last reconciled, see below."""
     backup_strategy: Strategy = "sequential"
     """How the last chunk was read: `sequential`, `inter-table`, `intra-table`; or `manual_cli`
     if an operator has set the position since."""
@@ -242,6 +245,7 @@ def check_plausible(watermark: Watermark, *, name: str, now: datetime) -> None:
         ("last_extraction_time", watermark.mysql_state.last_extraction_time),
         ("last_load_time", watermark.redshift_state.last_load_time),
         ("last_verified_time", watermark.verified_state.last_verified_time),
+        ("last_finished", watermark.reconciled_state.last_finished),
     ):
         if moment is not None and in_future(moment, now):
             raise CorruptDocument(f"{name} is in the future: {key} is {moment.isoformat()}")
@@ -292,6 +296,7 @@ def not_after(watermark: Watermark, now: datetime) -> Watermark:
         verified_state=structs.replace(
             compared, last_verified_time=_earlier(compared.last_verified_time, now)
         ),
+        reconciled_state=reconciled_not_after(watermark.reconciled_state, now),
     )
 
 

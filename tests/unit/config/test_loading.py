@@ -4,7 +4,7 @@ import pickle
 import re
 import traceback
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import msgspec
@@ -24,6 +24,7 @@ from floodmark.config.models import (
 )
 from floodmark.config.secret import Secret
 from floodmark.errors import ConfigError, ExitCode
+from floodmark.model.reconcile_policy import Policy
 from floodmark.model.table import TableName
 
 # Section 7 of the specification, to the letter.
@@ -893,3 +894,50 @@ def test_anything_is_loaded_or_refused(load: Load, content: dict[str, object]) -
     except ConfigError:
         return
     assert config.lake.url
+
+
+# Reconciliation
+
+
+def reconciling(pipeline: str, table: str) -> str:
+    return (
+        "lake: ./lake\nconnections:\n  A: {type: mysql, user: u}\n"
+        "  w: {type: duckdb, path: ./w.duckdb}\npipelines:\n  p:\n    source: A\n    target: w\n"
+        f"    reconcile: {pipeline}\n    tables:\n      s.t: {{reconcile: {table}}}\n"
+    )
+
+
+def test_each_reconcile_key_of_a_table_overrides_that_of_its_pipeline(load: Load) -> None:
+    def policy(pipeline: str, table: str) -> Policy:
+        return load(reconciling(pipeline, table)).reconcile_policy(TableName("A", "s", "t"))
+
+    assert policy("{}", "{}") == Policy()
+    assert Policy().deletes == "report"
+    whole = "{every: 1d, deletes: soft, deleted_at: gone, max_deletes: 5%, budget: {seconds: 9}}"
+    day = timedelta(days=1)
+    expected = Policy(every=day, deletes="soft", deleted_at="gone", max_deletes="5%", seconds=9)
+    assert policy(whole, "{}") == policy("{}", whole) == expected
+    table = "{every: never, deletes: hard, max_deletes: 0, budget: {segments: 3}}"
+    assert policy(whole, table) == Policy(
+        deletes="hard", deleted_at="gone", max_deletes=0, segments=3
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ("{every: soon}", "reconcile.every: 'soon' is not a duration"),
+        ("{every: 0d}", "reconcile.every: '0d' is not a duration"),
+        ("{deletes: all}", "reconcile.deletes: Invalid enum value 'all'"),
+        ("{max_deletes: -1}", "reconcile.max_deletes"),
+        ("{max_deletes: 101%}", "reconcile.max_deletes"),
+        ("{max_deletes: many}", "reconcile.max_deletes"),
+        ("{budget: 5m}", "reconcile.budget"),
+        ("{budget: {rows: 5}}", "reconcile.budget: unknown key 'rows'"),
+        ("{delete: hard}", "reconcile: unknown key 'delete'"),
+        ("hard", "reconcile: expected keys and values"),
+    ],
+)
+def test_reconcile_settings_are_strict(refused: Refused, settings: str, said: str) -> None:
+    assert said in refused(reconciling(settings, "{}")).message
+    assert said in refused(reconciling("{}", settings)).message
