@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from floodmark.model.manifest import Manifest
     from floodmark.model.notice import Notice
     from floodmark.model.position import Position
+    from floodmark.model.reconcile_result import ReconcileResult
     from floodmark.model.run_record import RunRecord
     from floodmark.model.table import TableName
     from floodmark.model.watermark import Watermark
@@ -66,6 +67,7 @@ _LAZY = {
     "Progress": "floodmark.sync.extract",
     "Project": "floodmark.api.project",
     "PruneResult": "floodmark.api.watermarks",
+    "ReconcileResult": "floodmark.model.reconcile_result",
     "Recovery": "floodmark.api.watermarks",
     "RunRecord": "floodmark.model.run_record",
     "SyncResult": "floodmark.api.results",
@@ -106,6 +108,7 @@ __all__ = [
     "Progress",
     "Project",
     "PruneResult",
+    "ReconcileResult",
     "Recovery",
     "RunRecord",
     "StateError",

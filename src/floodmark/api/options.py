@@ -10,6 +10,7 @@ from floodmark.api.adoption import adoption_of
 from floodmark.api.arguments import Names, as_list, as_stages, expect, expect_flags
 from floodmark.api.callbacks import OnProgress
 from floodmark.api.context import RunContext
+from floodmark.api.reconciling import ReconcileOptions
 from floodmark.api.recording import Recording
 from floodmark.api.syncing import Syncing
 from floodmark.config.models import SparkSettings
@@ -23,7 +24,7 @@ _STRATEGIES = ("sequential", "inter-table", "intra-table")
 
 
 class SyncOptions(Struct, frozen=True, kw_only=True):
-    """The arguments of a sync; without a stage it only compares."""
+    """The arguments of a sync; without a stage it only compares or reconciles."""
 
     tables: Names = None
     pipelines: Names = None
@@ -31,6 +32,7 @@ class SyncOptions(Struct, frozen=True, kw_only=True):
     strategy: Strategy = "intra-table"
     limit: int | None = None
     verify: Verify | None = None
+    reconcile: ReconcileOptions | None = None
     adopt: bool = False
     adopt_from: str | None = None
     every: timedelta | None = None
@@ -38,7 +40,9 @@ class SyncOptions(Struct, frozen=True, kw_only=True):
     @property
     def first_stage(self) -> WorkStage:
         """The stage that a table begins with."""
-        return "extract" if "extract" in self.stages else "load" if self.stages else "verify"
+        if self.stages:
+            return "extract" if "extract" in self.stages else "load"
+        return "verify" if self.verify else "reconcile"
 
     @property
     def given(self) -> dict[str, Any]:
@@ -51,6 +55,8 @@ class SyncOptions(Struct, frozen=True, kw_only=True):
             "strategy": self.strategy if self.strategy != "intra-table" else None,
             "limit": self.limit,
             "verify": self.verify,
+            "reconcile": True if self.reconcile and stages else None,
+            **(self.reconcile.given if self.reconcile else {}),
             "adopt": self.adopt or None,
             "adopt_from": self.adopt_from,
         }
@@ -65,7 +71,7 @@ class SyncOptions(Struct, frozen=True, kw_only=True):
         expect_flags(adopt=self.adopt)
         expect("adopt_from", self.adopt_from, str, optional=True)
         expect("every", self.every, timedelta, optional=True)
-        if not stages and not self.verify:
+        if not stages and not self.verify and self.reconcile is None:
             raise UsageError("no stage given", hint="pass 'extract', 'load' or both")
         if self.strategy not in _STRATEGIES:
             raise UsageError(
@@ -80,6 +86,10 @@ class SyncOptions(Struct, frozen=True, kw_only=True):
             raise UsageError(f"verify must be 'new' or 'all', not {self.verify!r}")
         if self.verify and stages == ("extract",):
             raise UsageError("verify compares loaded rows, and the extract stage loads nothing")
+        if self.reconcile is not None:
+            self.reconcile.check()
+            if stages and set(stages) != {"extract", "load"}:
+                raise UsageError("reconcile follows both stages, or none")
         if (self.adopt or self.adopt_from) and stages != ("load",):
             raise UsageError("adopt applies to the load stage only", hint="pass stages=['load']")
 
@@ -100,19 +110,21 @@ def compose(
         raise UsageError("adopt_from takes exactly one table", hint="name one table")
     stages, verify = as_stages(options.stages), options.verify
     extract, load = "extract" in stages, "load" in stages
+    compares = verify or options.reconcile is not None
     return Syncing(
         run=run,
         engine=engine,
         spark=spark,
         tables=tables,
         # An unusable connection raises here, before any work starts.
-        sources={t: run.mysql(t.scope) for t in tables} if extract or verify else {},
-        targets={t: run.target(t) for t in tables} if load or verify else {},
+        sources={t: run.mysql(t.scope) for t in tables} if extract or compares else {},
+        targets={t: run.target(t) for t in tables} if load or compares else {},
         strategy=options.strategy,
         limit=options.limit,
         extract=extract,
         load=load,
         verify=verify,
+        reconcile=options.reconcile,
         adoption=adoption_of(run, options.adopt_from) if adopt else None,
         owners={t: run.mysql(t.scope) for t in tables} if adopt else {},
         every_seconds=options.every.total_seconds() if options.every else None,

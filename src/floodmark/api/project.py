@@ -27,6 +27,8 @@ from floodmark.model.table import TableName
 from floodmark.storage.opening import open_lake
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from floodmark.api.callbacks import OnResult
     from floodmark.api.lake import Lake
     from floodmark.api.planning import TablePlan
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from floodmark.api.watermarks import Watermarks
     from floodmark.checks.check import Check
     from floodmark.config.models import SparkSettings
+    from floodmark.model.reconcile_policy import Deletes
     from floodmark.model.run_record import RunRecord
     from floodmark.sync.spark_engine import SparkEngine
 
@@ -83,8 +86,8 @@ def open_project(
 class Project:
     """The tables of a configuration. Use it as a context manager, or call close().
 
-    Every call reads the current state. Only one sync, verify or validate runs at a time; all other
-    methods may be called from any thread at any time.
+    Every call reads the current state. Only one sync, verify, reconcile or validate runs at a time;
+    all other methods may be called from any thread at any time.
     """
 
     def __init__(
@@ -137,6 +140,7 @@ class Project:
         strategy: Strategy = "intra-table",
         limit: int | None = None,
         verify: Verify | None = None,
+        reconcile: bool = False,
         adopt: bool = False,
         adopt_from: str | None = None,
         every: timedelta | None = None,
@@ -149,6 +153,7 @@ class Project:
                             or many windows of one table in parallel (intra-table)
         limit               at most this many rows per table in the extract stage
         verify              compare source and target afterwards: "new" rows, or "all"
+        reconcile           reconcile all tables afterwards, and not only those that are due
         adopt, adopt_from   load Parquet files of older systems, from a folder in the lake
         every               the interval, if you call this again and again: a table counts as behind
                             after three of them, and only rounds in which something happens leave a
@@ -157,11 +162,14 @@ class Project:
         A failed table does not raise: the result has its error, and committed chunks stay. Ctrl-C
         stops the run, releases all leases, and is raised again.
         """
+        from floodmark.api.reconciling import ReconcileOptions
+
         options = {
             "stages": stages,
             "strategy": strategy,
             "limit": limit,
             "verify": verify,
+            "reconcile": ReconcileOptions() if reconcile else None,
             "adopt": adopt,
             "adopt_from": adopt_from,
             "every": every,
@@ -200,6 +208,44 @@ class Project:
         """
         expect_flags(everything=everything)
         return self._synced("verify", tables, pipelines, verify="all" if everything else "new")
+
+    def reconcile(
+        self,
+        tables: Names = None,
+        pipelines: Names = None,
+        *,
+        deletes: "Deletes | None" = None,
+        allow_deletes: int | None = None,
+        start: "datetime | int | str | None" = None,
+        end: "datetime | int | str | None" = None,
+        seconds: float | None = None,
+        segments: int | None = None,
+        dry_run: bool = False,
+        strategy: Strategy = "intra-table",
+    ) -> "SyncResult":
+        """Make the target equal to the source: find deleted, missing, stale and duplicate rows.
+
+        deletes             what happens to deleted rows: "hard", "soft", or only a "report"
+        allow_deletes       how many rows may be deleted, if that is more than `max_deletes`
+        start, end          compare only rows with these values of the cursor, inclusive
+        seconds, segments   the most to spend on a table; the next call continues there
+        dry_run             only find and report
+
+        Extracts nothing new. Without an option, the configuration decides. The result of a table
+        has its `reconciliation`, with all keys that differed.
+        """
+        from floodmark.api.reconciling import ReconcileOptions
+
+        options = ReconcileOptions(
+            deletes=deletes,
+            allow_deletes=allow_deletes,
+            start=start,
+            end=end,
+            seconds=seconds,
+            segments=segments,
+            dry_run=dry_run,
+        )
+        return self._synced("reconcile", tables, pipelines, strategy=strategy, reconcile=options)
 
     def validate(
         self,

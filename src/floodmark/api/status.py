@@ -135,6 +135,7 @@ def _status(run: RunContext, seen: Overview, now: datetime) -> TableStatus:
         read_fresh=read_fresh,
         rows_today=_rows_today(watermark, now),
         verified=watermark.verified_state.last_verified_time if watermark else None,
+        reconciled=watermark.reconciled_state.last_finished if watermark else None,
         failures=tuple(sorted(lease.failures, key=lambda f: f.at)) if lease else (),
         warnings=lease.warnings if lease else (),
         running=running,
@@ -181,6 +182,10 @@ def _judge(
     if watermark is not None and watermark.verified_state.status == "failed":
         compared = watermark.verified_state
         return "differs", compared.error, compared.last_verified_time
+    if watermark is not None and watermark.reconciled_state.left:
+        compared = watermark.reconciled_state
+        rows = counted(compared.left, "row")
+        return "differs", f"{rows} deleted in the source", compared.last_run_time
     if lease is not None and lease.held_by:
         return "held back", lease.held_by, lease.held_since
     if watermark is not None:

@@ -13,19 +13,22 @@ from floodmark.api.adoption import adopt_table, warn_of_adoptable_files
 from floodmark.api.callbacks import traceback_notice
 from floodmark.api.context import RunContext
 from floodmark.api.loading import loading_of
+from floodmark.api.reconciling import ReconcileOptions, is_due, reconciliation_of
 from floodmark.api.recording import Recording
 from floodmark.api.verification import verification_of
 from floodmark.config.logins import LOGINS
 from floodmark.config.models import Connection, MysqlConnection, SparkSettings
 from floodmark.model.history import StartedBy
 from floodmark.model.position import Position
-from floodmark.model.run import Strategy
+from floodmark.model.run import Strategy, WorkStage
 from floodmark.model.table import TableName
 from floodmark.mysql.connection import Sessions
 from floodmark.spark.user_settings import other_machines
 from floodmark.sync.adopt import Adoption
 from floodmark.sync.extract import Extraction, Progress, extract_table
 from floodmark.sync.load import Loading, check_target, load_after
+from floodmark.sync.notices import HELD_BACK
+from floodmark.sync.reconcile import reconcile_after
 from floodmark.sync.result import TableResult
 from floodmark.sync.run_tables import run_tables
 from floodmark.sync.source import Source, Sources
@@ -40,7 +43,8 @@ class Syncing(Struct, frozen=True, kw_only=True):
     """A sync and its options.
 
     `sources` has the tables to read, `targets` those to load, `owners` those whose older files are
-    adopted. `progress` is called from other threads.
+    adopted. `reconcile` is set to reconcile the tables even if they are not due. `progress` is
+    called from other threads.
     """
 
     run: RunContext
@@ -54,6 +58,7 @@ class Syncing(Struct, frozen=True, kw_only=True):
     extract: bool = True
     load: bool = True
     verify: Literal["new", "all"] | None = None
+    reconcile: ReconcileOptions | None = None
     adoption: Adoption | None = None
     owners: Mapping[TableName, MysqlConnection] = {}
     every_seconds: float | None = None
@@ -77,7 +82,7 @@ class Syncing(Struct, frozen=True, kw_only=True):
         with self.open_tunnels() as tunnels, Sources(tunnels, sessions.connect) as sources:
             results = each(
                 lambda table: self._sync_table(table, sources, tunnels, start),
-                stage="extract" if self.extract else "load" if self.load else "verify",
+                stage=self._first_stage,
                 finished=self._synced,
             )
             if self.verify:
@@ -89,6 +94,12 @@ class Syncing(Struct, frozen=True, kw_only=True):
                     finished=lambda *end: None if done[end[0]].failed else self._compared(*end),
                 )
         return results
+
+    @property
+    def _first_stage(self) -> WorkStage:
+        if self.extract or self.load:
+            return "extract" if self.extract else "load"
+        return "reconcile" if self.reconcile else "verify"
 
     def _synced(self, table: TableName, result: TableResult, began: datetime) -> None:
         """Record a table that is done: it is not to be compared, or failed before."""
@@ -106,7 +117,7 @@ class Syncing(Struct, frozen=True, kw_only=True):
         tunnels: Tunnels,
         start: tuple[Position, StartedBy],
     ) -> TableResult:
-        """Extract or adopt, then load."""
+        """Extract or adopt, then load, then reconcile if that is asked for or due."""
         result = TableResult(table_name=str(table))
         if self.extract:
             with sources.of(self.sources[table]) as source:
@@ -119,7 +130,18 @@ class Syncing(Struct, frozen=True, kw_only=True):
             warn_of_adoptable_files(self.run, table)
         if self.load:
             result = load_after(result, self.loading(table, tunnels), table)
+        if not result.failed and result.status != HELD_BACK and self._reconciles(table):
+            with sources.of(self.sources[table]) as source:
+                extraction = self._extraction(table, source, start, tunnels)
+                loading = self.loading(table, tunnels)
+                how = reconciliation_of(self.run, table, extraction, loading, self.reconcile)
+                result = reconcile_after(result, how, table, self.run.table_settings(table))
         return result
+
+    def _reconciles(self, table: TableName) -> bool:
+        """Whether to reconcile a table; by its schedule only after a whole sync."""
+        whole = self.extract and self.load and self.limit is None
+        return self.reconcile is not None or (whole and is_due(self.run, table))
 
     def _compare(self, table: TableName, result: TableResult, tunnels: Tunnels) -> TableResult:
         if result.failed:
@@ -132,7 +154,8 @@ class Syncing(Struct, frozen=True, kw_only=True):
 
     def loading(self, table: TableName, tunnels: Tunnels) -> Loading:
         """Return how to load a table."""
-        return loading_of(self.run, table, tunnels, self.engine, load_only=not self.extract)
+        load_only = self.load and not self.extract
+        return loading_of(self.run, table, tunnels, self.engine, load_only=load_only)
 
     @contextmanager
     def open_tunnels(self) -> Iterator[Tunnels]:

@@ -41,6 +41,10 @@ class Program(LazyGroup):
         ),
         "status": ("floodmark.cli.status:status", "Show how every table is doing, worst first."),
         "runs": ("floodmark.cli.runs:runs", "List the recorded runs, or show one."),
+        "reconcile": (
+            "floodmark.cli.reconcile:reconcile",
+            "Make the warehouse equal to the source, deletes included.",
+        ),
         "watermark": ("floodmark.cli.watermark:watermark", "Inspect and change watermarks."),
         "s3clean": ("floodmark.cli.s3clean:s3clean", "List and remove data files in the lake."),
         "init": ("floodmark.cli.init:init", "Write a commented configuration file."),

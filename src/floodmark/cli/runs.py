@@ -19,6 +19,7 @@ _COLORS = {
     "interrupted": "yellow",
 }
 _FLAGS = {"tables": "-t", "pipelines": "-p", "verify": "--verify-data"}
+_FLAGS |= {"start": "--from", "end": "--to", "seconds": "--budget", "segments": "--budget"}
 _RUNS = [
     Column(title="ID"),
     Column(title="STARTED", spare=5),

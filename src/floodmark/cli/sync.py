@@ -57,6 +57,11 @@ MOST_DIGITS = 18
     type=click.Choice(["new", "all"]),
     help="Compare source and target: rows not verified yet, or with =all every row.",
 )
+@click.option(
+    "--reconcile",
+    is_flag=True,
+    help="Also reconcile the tables: find deleted and differing rows, and repair the target.",
+)
 @click.option("--adopt", is_flag=True, help="Also load Parquet files written by older systems.")
 @click.option("--adopt-from", metavar="FOLDER", help="Folder in the lake with the files to adopt.")
 @click.option(
@@ -87,6 +92,7 @@ def sync(
     *,
     backup_only: bool,
     load_only: bool,
+    reconcile: bool,
     adopt: bool,
     dry_run: bool,
     quiet: bool,
@@ -99,6 +105,12 @@ def sync(
     if verify and (backup_only or dry_run):
         other = "--backup-only" if backup_only else "--dry-run"
         raise UsageError(f"--verify-data compares loaded rows, and {other} loads nothing")
+    if reconcile and (backup_only or load_only or dry_run or limit_text is not None):
+        raise UsageError(
+            "--reconcile follows a whole sync, and cannot be combined with --backup-only,"
+            " --redshift-only, --limit or --dry-run",
+            hint="'floodmark reconcile --dry-run' shows what it would do",
+        )
     adopt = adopt or adopt_from is not None
     if adopt and not load_only:
         raise UsageError("--adopt applies to stage 2 only", hint="add --redshift-only")
@@ -128,7 +140,9 @@ def sync(
 
     def run() -> SyncResult:
         with app.progress.running():
-            return app.project.sync(names, pipelines, verify=verify, every=every, **options)
+            return app.project.sync(
+                names, pipelines, verify=verify, reconcile=reconcile, every=every, **options
+            )
 
     app.log.quiet = quiet
 

@@ -78,6 +78,9 @@ def _report_round(app: App, done: Round, next_at: datetime, known: set[str]) -> 
             app.report(notice)
     errors = Errors()
     for result in done.tables:
+        if (found := result.reconciliation) and not result.failed:
+            message = f"{result.table_name}: {found}"
+            app.report(Notice("info", message, "reconciled", result.table_name))
         if result.failed and (errors.add(result) or app.log.as_json):
             app.report(failure_of(result))
     for reason, names in errors.repeated() if not app.log.as_json else ():

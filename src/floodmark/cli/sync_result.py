@@ -127,6 +127,8 @@ def show_result(result: TableResult) -> str:
         parts.append("nothing to load")
     if (verified := result.verification) and not result.failed:
         parts.append(show_agreement(verified))
+    if (reconciled := result.reconciliation) and not result.failed:
+        parts.append(str(reconciled))
     if result.quarantined_rows:
         parts.append(f"{counted(result.quarantined_rows, 'row')} quarantined")
     if result.failed:

@@ -10,7 +10,7 @@ equal rows; see `floodmark.model.fingerprint` for the chance that they do not.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 
 from msgspec import structs
 
@@ -49,7 +49,7 @@ NO_LIMITS = KeyLimits()
 
 def find_differences(
     extraction: Extraction,
-    open_target: Callable[[], Target],
+    open_target: Callable[[], AbstractContextManager[Target]],
     target_name: str,
     plan: TablePlan,
     ranges: Sequence[SyncedRange],

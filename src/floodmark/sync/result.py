@@ -8,6 +8,7 @@ from msgspec import Struct, structs
 from floodmark.errors import FloodmarkError
 from floodmark.model.history import RowCount, RowsBefore
 from floodmark.model.position import Position
+from floodmark.model.reconcile_result import ReconcileResult
 from floodmark.model.run import WorkStage
 from floodmark.model.verification import VerificationResult
 
@@ -45,6 +46,7 @@ class TableResult(Struct, frozen=True, kw_only=True):
     before_start: RowsBefore | None = None
     future_rows: RowCount = RowCount()
     verification: VerificationResult | None = None
+    reconciliation: ReconcileResult | None = None
     held_back: str | None = None
     fresh: datetime | None = None
     stage: WorkStage | None = None

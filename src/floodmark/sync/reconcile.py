@@ -1,0 +1,318 @@
+"""Reconcile one table: make the target equal to the source, deletes included.
+
+    load → lease → checks of the source → find differences → guard → read rows → commit → load
+
+| step                         | a crash right after it leaves                                  |
+| ---------------------------- | -------------------------------------------------------------- |
+| load what is pending         | what any load leaves                                           |
+| find differences             | nothing                                                        |
+| write rows and deleted keys  | files that no manifest lists                                   |
+| record the start of the pass | that time                                                      |
+| commit the manifest          | the manifest, pending: the next sync or reconciliation loads   |
+|                              | it. The pass repeats this part, and finds nothing any more     |
+| load                         | the same, already loaded                                       |
+| record the place             | done                                                           |
+
+The manifest counts what it deletes and repairs, so that nothing counts twice. It starts and ends at
+the table's position, which does not move. Rows that change while this runs are not lost: what is
+beyond the position is left to the next sync, and a deleted key is applied only to the version that
+was seen, so a row that came back meanwhile survives.
+"""
+
+import time
+from collections.abc import Callable
+
+from msgspec import Struct, structs
+
+from floodmark.config.models import TableSettings
+from floodmark.errors import DifferenceFound, ExitCode, FloodmarkError, UsageError
+from floodmark.model.reconcile_policy import Policy
+from floodmark.model.reconcile_result import ReconcileResult, merged
+from floodmark.model.reconciled_state import (
+    ReconciledState,
+    advanced,
+    begun,
+    finished,
+    skipped,
+    stopped,
+)
+from floodmark.model.reconciliation import IntervalDifferences, Place
+from floodmark.model.table import TableName
+from floodmark.model.verification import SyncedRange
+from floodmark.model.watermark import Watermark
+from floodmark.planning.reconcile_ranges import CursorRange, clipped
+from floodmark.state.lease import Lease
+from floodmark.sync.extract import Extraction
+from floodmark.sync.find_differences import find_differences
+from floodmark.sync.load import Loading, load_table
+from floodmark.sync.machine_clock import check_against_source
+from floodmark.sync.plan import TablePlan
+from floodmark.sync.reconcile_checks import (
+    HeldBack,
+    check_source,
+    refuse_column,
+    refuse_without_key,
+    why_skipped,
+)
+from floodmark.sync.reconcile_commit import chunk_of, write_files
+from floodmark.sync.reconcile_plan import comparable, loaded_ranges, plan_reading, target_table
+from floodmark.sync.result import TableResult
+
+MOST_SHOWN = 10
+_MOST_FOUND = 500_000  # keys in memory; the next run continues
+_KEYS_ALONE = (
+    "its cursor has no time, so that rows are compared by their key alone: deleted and missing rows"
+    " are found, changed ones are not"
+)
+
+
+class Reconciliation(Struct, frozen=True, kw_only=True):
+    """How to reconcile a table in this run.
+
+    `allowed` is how many deletes the operator allows, if that is more than the policy does. With
+    `dry_run` nothing is changed. A `scheduled` run only notes that a table cannot be compared.
+    """
+
+    extraction: Extraction
+    loading: Loading
+    policy: Policy
+    within: CursorRange = CursorRange()
+    allowed: int = 0
+    dry_run: bool = False
+    scheduled: bool = False
+
+
+def reconcile_after(
+    synced: TableResult, reconciliation: Reconciliation, table: TableName, settings: TableSettings
+) -> TableResult:
+    """Reconcile a table after its load; a failure keeps the result so far."""
+    try:
+        found = _Run(reconciliation, table, settings).run()
+    except FloodmarkError as error:
+        return synced.with_failure(error, "reconcile")
+    if isinstance(found, HeldBack):
+        return structs.replace(synced, status="held_back", held_back=found.reason, hint=found.hint)
+    warnings = (*synced.warnings, *found.remarks)
+    result = structs.replace(synced, reconciliation=found, warnings=warnings)
+    if not found.left and not (found.dry_run and found.differences):
+        return result
+    return structs.replace(
+        result,
+        status="differs",
+        error=f"source and target differ: {found.summary}",
+        hint=_how_to_apply(table, found),
+        exit_code=ExitCode.DIFFERENCE,
+    )
+
+
+def _how_to_apply(table: TableName, found: ReconcileResult) -> str:
+    if found.dry_run:
+        return f"'floodmark reconcile -t {table}' repairs the target"
+    return (
+        f"'floodmark reconcile -t {table} --deletes hard' removes them from the target, '--deletes"
+        " soft' marks them; 'reconcile: {deletes: hard}' in the configuration does so every time"
+    )
+
+
+class _Run:
+    """One run over one table."""
+
+    def __init__(
+        self, reconciliation: Reconciliation, table: TableName, settings: TableSettings
+    ) -> None:
+        self._with = reconciliation
+        self._extraction = reconciliation.extraction
+        self._loading = reconciliation.loading
+        self._store = reconciliation.extraction.store
+        self._policy = reconciliation.policy
+        self._whole = reconciliation.within.is_whole
+        self._table = table
+        self._settings = settings
+        self._began = time.monotonic()
+        self._since = self._store.now()
+
+    def run(self) -> ReconcileResult | HeldBack:
+        """Reconcile the table; by a schedule, only note that it cannot be compared."""
+        try:
+            return self._reconcile()
+        except UsageError as error:
+            if not self._with.scheduled:
+                raise
+            return self._skipped(error.message)
+
+    def _reconcile(self) -> ReconcileResult | HeldBack:
+        """Find differences, repair them, and record how far the pass is."""
+        if not self._with.dry_run:
+            load_table(self._loading, self._table)
+        with self._store.lease(self._table, "reconcile") as lease:
+            watermark = self._store.get(self._table)
+            if watermark is None:
+                return ReconcileResult(skipped="nothing is loaded yet")
+            watermark.refuse_moved()
+            plan = self._plan(watermark)
+            if not isinstance(plan, TablePlan):
+                return plan
+            ranges = loaded_ranges(self._store, self._table, watermark, plan)
+            if not ranges:
+                return self._skipped("nothing is loaded yet")
+            state = begun(watermark.reconciled_state, self._since, plan.source.primary_key)
+            marked = watermark.mysql_state.deleted_at
+            found, place = self._find(lease, plan, ranges, state, marked)
+            if self._with.dry_run:
+                return self._timed(found)
+            self._guard(plan, state, found)
+            found = self._commit(lease, plan, watermark, found)
+        if found.manifest:
+            load_table(self._loading, self._table)
+        if self._whole:
+            self._record(plan, found, place)
+        return self._timed(found)
+
+    def _skipped(self, reason: str) -> ReconcileResult:
+        if self._with.scheduled:
+            now = self._store.now()
+            self._update(lambda state: skipped(state, reason, now))
+        return self._timed(ReconcileResult(skipped=reason))
+
+    def _timed(self, found: ReconcileResult) -> ReconcileResult:
+        return structs.replace(found, seconds=round(time.monotonic() - self._began, 3))
+
+    def _plan(self, watermark: Watermark) -> TablePlan | HeldBack | ReconcileResult:
+        """Plan how to read the table, and check that the source shows what was loaded from it."""
+        extraction = self._extraction
+        with extraction.source.session() as session:
+            check_against_source(session, self._store.now)
+            plan = plan_reading(extraction, session, self._table, self._settings, watermark)
+            if (reason := why_skipped(plan, watermark.position)) is not None:
+                return self._skipped(reason)
+            refuse_without_key(plan.source)
+            if self._policy.deletes == "soft":
+                marked = watermark.mysql_state.deleted_at
+                refuse_column(extraction, plan.source, self._policy.deleted_at, marked)
+            held = check_source(extraction, session, watermark, plan)
+        return held or comparable(plan, self._loading)
+
+    def _find(
+        self,
+        lease: Lease,
+        plan: TablePlan,
+        ranges: list[SyncedRange],
+        state: ReconciledState,
+        marked: str | None,
+    ) -> tuple[ReconcileResult, Place | None]:
+        """Compare within the budget; return what differs, and the place where the rest begins."""
+        found: list[IntervalDifferences] = []
+        for interval in find_differences(
+            self._extraction,
+            self._loading.open_target,
+            self._loading.target_name,
+            plan,
+            clipped(ranges, self._with.within, plan.choice.cursor),
+            start=state.place if self._whole else None,
+            deleted_at=marked,
+            check=lambda: self._check(lease),
+        ):
+            found.append(interval)
+            if interval.through is not None and self._is_spent(found):
+                break
+        place = found[-1].through if found else None
+        result = structs.replace(
+            merged(plan.source.primary_key, found),
+            deletes=self._policy.deletes,
+            dry_run=self._with.dry_run,
+            complete=self._whole and place is None,
+            pass_started=state.pass_started if self._whole else None,
+            remarks=() if plan.choice.cursor.timestamp else (_KEYS_ALONE,),
+        )
+        return result, place
+
+    def _check(self, lease: Lease) -> None:
+        self._loading.check()
+        lease.check()
+
+    def _is_spent(self, found: list[IntervalDifferences]) -> bool:
+        policy = self._policy
+        late = policy.seconds is not None and time.monotonic() - self._began >= policy.seconds
+        many = policy.segments is not None and len(found) >= policy.segments
+        return late or many or sum(one.count for one in found) >= _MOST_FOUND
+
+    def _guard(self, plan: TablePlan, state: ReconciledState, found: ReconcileResult) -> None:
+        """Raise DifferenceFound if the pass would delete more rows than allowed."""
+        if self._policy.deletes == "report" or not found.deleted:
+            return
+        before = state.deleted if self._whole else 0
+        rows = found.target_rows
+        if not found.complete or before or state.place is not None:
+            with self._loading.open_target() as target:
+                rows = target.count(target_table(plan, self._loading)) or 0
+        compared = found.source_rows + (state.rows if self._whole else 0)
+        most = self._policy.most_deletes(target_rows=rows, source_rows=compared)
+        total = before + len(found.deleted)
+        if total <= max(most, self._with.allowed):
+            return
+        sample = "; ".join(
+            ", ".join(f"{name} = {value}" for name, value in key.items())
+            for _, key in found.sample(MOST_SHOWN)
+        )
+        error = (
+            f"{total:,} of {rows:,} rows would be deleted, and 'max_deletes' allows {most:,};"
+            f" nothing was changed. The first keys: {sample}"
+        )
+        now = self._store.now()
+        self._update(lambda state: stopped(state, error, now))
+        raise DifferenceFound(
+            f"{self._table}: {error}",
+            hint="check that this is the right server, and that the table was not emptied by"
+            f" mistake; then 'floodmark reconcile -t {self._table} --deletes"
+            f" {self._policy.deletes} --allow-deletes {total}' deletes them",
+        )
+
+    def _commit(
+        self, lease: Lease, plan: TablePlan, watermark: Watermark, found: ReconcileResult
+    ) -> ReconcileResult:
+        """Write the rows to repair and the deleted keys, and commit both in one manifest."""
+        left = len(found.deleted) if self._policy.deletes == "report" else 0
+        found = structs.replace(found, left=left)
+        if found.differences == left:
+            return found
+        written = write_files(self._extraction, plan, self._table, watermark, found)
+        self._check(lease)
+        if self._whole:
+            self._update(lambda state: begun(state, self._since, plan.source.primary_key))
+        saved = self._store.commit(
+            self._table,
+            lambda current: chunk_of(
+                self._extraction,
+                plan,
+                watermark,
+                current,
+                found,
+                written,
+                self._policy,
+                self._began,
+            ),
+        )
+        return structs.replace(
+            found,
+            repaired=written.repaired,
+            removed=written.deleted,
+            manifest=saved.mysql_state.last_manifest,
+        )
+
+    def _record(self, plan: TablePlan, found: ReconcileResult, place: Place | None) -> None:
+        """Record how far the pass is, once everything found so far is loaded."""
+        rows, left, now = found.source_rows, found.left, self._store.now()
+
+        def change(state: ReconciledState) -> ReconciledState:
+            state = begun(state, self._since, plan.source.primary_key)
+            if place is None:
+                return finished(state, rows=rows, left=left, now=now)
+            return advanced(state, place=place, rows=rows, left=left, now=now)
+
+        self._update(change)
+
+    def _update(self, change: Callable[[ReconciledState], ReconciledState]) -> None:
+        self._store.update(
+            self._table,
+            lambda w: structs.replace(w, reconciled_state=change(w.reconciled_state)),
+        )

@@ -1,0 +1,102 @@
+"""Plan the reconciliation of a table: how to read it, and which of its rows to compare."""
+
+from msgspec import structs
+
+from floodmark.config.models import TableSettings
+from floodmark.errors import DifferenceFound
+from floodmark.model.extraction import Route
+from floodmark.model.load import TargetTable
+from floodmark.model.log_state import ManifestId
+from floodmark.model.manifest import Chunk
+from floodmark.model.position import START, Position
+from floodmark.model.table import TableName
+from floodmark.model.verification import SyncedRange
+from floodmark.model.watermark import Watermark
+from floodmark.mysql.connection import MysqlSession
+from floodmark.planning.verify_ranges import can_split_by_key, synced_ranges
+from floodmark.state.watermark_store import WatermarkStore
+from floodmark.sync.extract import Extraction
+from floodmark.sync.load import Loading
+from floodmark.sync.log_facts import known_of
+from floodmark.sync.plan import TablePlan, lake_columns, plan_table
+
+
+def plan_reading(
+    extraction: Extraction,
+    session: MysqlSession,
+    table: TableName,
+    settings: TableSettings,
+    watermark: Watermark,
+) -> TablePlan:
+    """Plan as an extraction does: cursor, columns, and how far the source can be trusted."""
+    return plan_table(
+        extraction.source,
+        session,
+        table,
+        settings,
+        extraction.settings,
+        position=watermark.position,
+        known=known_of(extraction.store.log, table, watermark),
+        default_start=extraction.default_start,
+        limit=None,
+    )
+
+
+def comparable(plan: TablePlan, loading: Loading) -> TablePlan:
+    """Leave out columns that the target does not have yet: the next sync adds them."""
+    table = plan.source.name
+    shape = target_table(plan, loading)
+    with loading.open_target() as target:
+        held = target.columns_held(shape)
+    if not held:
+        raise DifferenceFound(
+            f"the target has no table {shape.name}, but {table} was loaded",
+            hint=f"'floodmark watermark reset -t {table} --load-only', then sync, loads it again",
+        )
+    by_key = plan.choice.index is None and can_split_by_key(plan.source)
+    return structs.replace(
+        plan,
+        columns=tuple(column for column in plan.columns if column.name in held),
+        route=Route(
+            by="key" if by_key else "cursor",
+            index=plan.source.key_index if by_key else plan.choice.index,
+            chunked=not by_key,
+            why="",
+        ),
+    )
+
+
+def target_table(plan: TablePlan, loading: Loading) -> TargetTable:
+    """Describe the table in the target."""
+    return TargetTable(
+        name=loading.target_name,
+        columns=lake_columns(plan.source, plan.columns),
+        primary_key=plan.source.primary_key,
+        version=None,
+    )
+
+
+def loaded_ranges(
+    store: WatermarkStore, table: TableName, watermark: Watermark, plan: TablePlan
+) -> list[SyncedRange]:
+    """Return the ranges of positions that are loaded; only their rows are compared."""
+    first = ManifestId(watermark.redshift_state.eligible_from_epoch, 0)
+    chunks = store.log.chunks(table, after=first, through=watermark.loaded_head)
+    names = plan.choice.cursor.columns
+    read = [chunk for chunk in chunks if _same_cursor(chunk, names)]
+    return synced_ranges(read, START, _loaded_position(store, table, watermark))
+
+
+def _loaded_position(store: WatermarkStore, table: TableName, watermark: Watermark) -> Position:
+    loaded = watermark.loaded_head
+    if loaded == watermark.head:
+        return watermark.position.base
+    return store.log.read(table, loaded).standing.mysql_state.position.base
+
+
+def _same_cursor(chunk: Chunk, names: tuple[str, ...]) -> bool:
+    """Whether a chunk was read by this cursor; older versions recorded only the time column."""
+    if chunk.cursor is None:
+        return chunk.version in names
+    read_by = tuple(column.name for column in chunk.cursor)
+    return bool(read_by) and names[: len(read_by)] == read_by

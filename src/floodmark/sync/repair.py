@@ -1,0 +1,74 @@
+"""Read the rows of given keys from the source into the lake.
+
+A few are read in this process, by the code of the workers: starting Spark would take longer. A row
+that has changed since the comparison is read as it is now, even beyond the table's position. The
+next sync reads it again with the same version, or a newer one, and replaces it.
+"""
+
+from collections.abc import Sequence
+from threading import Lock
+
+from msgspec import structs
+
+from floodmark.errors import FloodmarkError
+from floodmark.model.extraction import Receipt, Window
+from floodmark.model.position import START
+from floodmark.model.reconciliation import Key
+from floodmark.model.table import TableName
+from floodmark.mysql.predicates import keys_predicate, relation
+from floodmark.sync.extract import Extraction
+from floodmark.sync.extraction_job import extraction_job
+from floodmark.sync.plan import TablePlan
+
+MOST_IN_PROCESS = 1_000
+_WINDOW_KEYS = 1_000
+
+_one_reader = Lock()  # the reader sets environment variables while it connects
+
+
+def read_rows(
+    extraction: Extraction, plan: TablePlan, table: TableName, sequence: int, keys: Sequence[Key]
+) -> list[Receipt]:
+    """Write the current rows of these keys to the lake; rows that are gone are left out."""
+    if not keys:
+        return []
+    job = structs.replace(
+        extraction_job(extraction, plan, table, sequence), relation=relation(plan.source), order=""
+    )
+    windows = [
+        Window(
+            part=part,
+            start=START,
+            end=START,
+            predicate=keys_predicate(plan.source, keys[first : first + _WINDOW_KEYS]),
+        )
+        for part, first in enumerate(range(0, len(keys), _WINDOW_KEYS))
+    ]
+    if len(keys) > MOST_IN_PROCESS:
+        extraction.prepare()
+        receipts = extraction.engine.extract(job, windows, lambda _done: None)
+    else:
+        from floodmark.worker.extract_window import run_window
+
+        with _one_reader:
+            outcome = run_window(job, windows[0], attempt_id=0, failures=job.tries)
+        if outcome.receipt is None:
+            refusal = outcome.refusal
+            assert refusal is not None
+            raise FloodmarkError(f"{table}: {refusal.message}", hint=refusal.hint)
+        receipts = [outcome.receipt]
+    _check(table, windows, receipts, len(keys))
+    return receipts
+
+
+def _check(
+    table: TableName, windows: Sequence[Window], receipts: Sequence[Receipt], keys: int
+) -> None:
+    """Raise FloodmarkError unless each window has one receipt, and no key has two rows."""
+    if [receipt.part for receipt in receipts] != [window.part for window in windows]:
+        raise FloodmarkError(f"{table}: the receipts do not match the rows to repair")
+    files = [file for receipt in receipts for file in (*receipt.files, *receipt.quarantine)]
+    if len({file.path for file in files}) != len(files):
+        raise FloodmarkError(f"{table}: two tasks reported the same file")
+    if (rows := sum(file.rows for file in files)) > keys:
+        raise FloodmarkError(f"{table}: read {rows:,} rows for {keys:,} keys")
