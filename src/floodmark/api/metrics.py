@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from floodmark.api.context import RunContext
 from floodmark.api.prometheus import Metrics
 from floodmark.model import lake_layout
+from floodmark.model.reconciled_state import ReconciledState
 from floodmark.model.table import TableName
 from floodmark.state.lease import read_lease
 
@@ -32,6 +33,7 @@ def measure_tables(run: RunContext, tables: Sequence[TableName], metrics: Metric
         metrics.set("floodmark_files_total", extracted.s3_file_count, table=name)
         metrics.set("floodmark_file_bytes_total", extracted.s3_bytes, table=name)
         metrics.set("floodmark_quarantined_rows_total", loaded.quarantined_rows, table=name)
+        _measure_reconciliation(metrics, name, watermark.reconciled_state)
         in_step = lease.in_step_at if lease else None
         behind = watermark.loaded_head < watermark.head
         fresh = (("extract", in_step), ("load", loaded.last_load_time if behind else in_step))
@@ -39,3 +41,12 @@ def measure_tables(run: RunContext, tables: Sequence[TableName], metrics: Metric
             if moment is not None:
                 family, seconds = "floodmark_fresh_timestamp_seconds", moment.timestamp()
                 metrics.set(family, seconds, table=name, stage=stage)
+
+
+def _measure_reconciliation(metrics: Metrics, table: str, state: ReconciledState) -> None:
+    if state.last_finished is not None:
+        seconds = state.last_finished.timestamp()
+        metrics.set("floodmark_reconciled_timestamp_seconds", seconds, table=table)
+    metrics.set("floodmark_reconciled_deletes_total", state.total_deleted, table=table)
+    metrics.set("floodmark_reconciled_repairs_total", state.total_repaired, table=table)
+    metrics.set("floodmark_differences", state.left, table=table)

@@ -15,6 +15,10 @@ FAMILIES = {
     "floodmark_file_bytes_total": ("counter", "Bytes of data files in the lake."),
     "floodmark_quarantined_rows_total": ("counter", "Rows that the target cannot hold."),
     "floodmark_work_seconds_total": ("counter", "Time that a stage was running."),
+    "floodmark_reconciled_timestamp_seconds": ("gauge", "End of the last full reconciliation."),
+    "floodmark_reconciled_deletes_total": ("counter", "Rows deleted by reconciliations."),
+    "floodmark_reconciled_repairs_total": ("counter", "Rows repaired by reconciliations."),
+    "floodmark_differences": ("gauge", "Rows known to be deleted in the source and not here."),
     "floodmark_recoveries_total": ("counter", "Damaged or lost watermarks that were repaired."),
     "floodmark_conflicts_total": (
         "counter",

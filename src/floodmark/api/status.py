@@ -23,7 +23,7 @@ from floodmark.api.arguments import Names, as_list
 from floodmark.api.context import RunContext
 from floodmark.errors import UsageError
 from floodmark.model.failure import Failure
-from floodmark.model.formatting import span
+from floodmark.model.formatting import counted, span
 from floodmark.model.table import TableName
 from floodmark.model.timestamps import FIRST_MOMENT
 from floodmark.model.watermark import Watermark

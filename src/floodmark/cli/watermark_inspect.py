@@ -15,6 +15,7 @@ from floodmark.cli.terminal import table as table_of
 from floodmark.cli.watermark_text import (
     show_absence,
     show_change,
+    show_reconciled,
     show_state,
     show_status,
     show_watermark,
@@ -32,6 +33,7 @@ _LIST = [
     Column(title="ROWS READ", right=True, spare=2),
     Column(title="LOAD", spare=5),
     Column(title="ROWS LOADED", right=True, spare=6),
+    Column(title="RECONCILED", spare=3),
 ]
 _LEFT_OUT = (
     "Rows left out are older than the start of their table; 'floodmark watermark get -t TABLE'"
@@ -109,7 +111,7 @@ def list_all(app: App) -> None:
         name, watermark = names[seen.table], seen.watermark
         if watermark is None:
             absence = show_absence(seen.lease, seen.problem, now)
-            rows.append([name, seen.problem or "", absence, *[""] * 4])
+            rows.append([name, seen.problem or "", absence, *[""] * 5])
             continue
         extract, load = watermark.mysql_state, watermark.redshift_state
         manual = " (manual)" if watermark.metadata.manual_watermark else ""
@@ -122,6 +124,7 @@ def list_all(app: App) -> None:
                 f"{extract.total_rows:,}",
                 show_status(load.status),
                 f"{load.total_rows:,}",
+                show_reconciled(watermark.reconciled_state, now),
             ]
         )
     print_text(table_of(_LIST, rows) if rows else "no tables")

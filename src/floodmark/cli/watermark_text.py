@@ -7,6 +7,7 @@ from floodmark.cli.terminal import style
 from floodmark.model.formatting import ago, counted, span
 from floodmark.model.manifest import Chunk, Import, Manifest, Reconciled, Reset, Restore, Set
 from floodmark.model.position import show_id
+from floodmark.model.reconciled_state import ReconciledState
 from floodmark.model.table import TableName
 from floodmark.model.timestamps import stamped
 from floodmark.model.watermark import VerifiedState, Watermark
@@ -90,8 +91,41 @@ def show_watermark(
         ]
     if compared.error:
         lines.append(f"      Error: {compared.error}")
+    lines += _reconciled(watermark.reconciled_state, now)
     lines += ["", "   🔜 Next Incremental Backup:", f"      Will start from: {start}"]
     return "\n".join(lines)
+
+
+def show_reconciled(state: ReconciledState, now: datetime) -> str:
+    """Describe when a table was last reconciled in full."""
+    if state.status == "failed":
+        return style("differs" if state.left else "stopped", "red")
+    done = ago(state.last_finished, now) if state.last_finished else "never"
+    return f"{done}, in progress" if state.pass_started else done
+
+
+def _reconciled(state: ReconciledState, now: datetime | None) -> list[str]:
+    if state == ReconciledState():
+        return []
+    found = [(state.deleted, "deleted"), (state.missing, "missing"), (state.stale, "stale")]
+    found += [(state.duplicate, "duplicate"), (state.left, "deleted in the source and left here")]
+    lines = [
+        "",
+        "   🧮 Source and Target Reconciled:",
+        f"      Status: {show_status(state.status)}",
+        f"      Last Full Pass: {_moment(state.last_finished, now)}",
+    ]
+    if state.pass_started:
+        place = "" if state.place is None else ", continues where the last run ended"
+        lines.append(f"      Pass In Progress: since {_moment(state.pass_started, now)}{place}")
+    counts = ", ".join(f"{count:,} {what}" for count, what in found if count)
+    lines.append(f"      Rows Compared: {state.rows:,}; {counts or 'no differences'}")
+    lines.append(
+        f"      In All Passes: {state.total_deleted:,} deleted, {state.total_repaired:,} repaired"
+    )
+    if state.error:
+        lines.append(f"      Error: {state.error}")
+    return lines
 
 
 def show_status(status: str) -> str:
