@@ -21,7 +21,7 @@ STORIES = (
     "init.py",
     "template.py",
 )  # they show commands, and tests of their own run them
-OURS = re.compile(r"floodmark (?:watermark|s3clean|doctor|init|sync) ")
+OURS = re.compile(r"floodmark (?:watermark|s3clean|doctor|init|sync|reconcile) ")
 
 
 class Hint(Struct, frozen=True, order=True):
@@ -97,9 +97,10 @@ def followed() -> tuple[str, ...]:
     )
 
 
+_KNOWN = r"(?:watermark|s3clean|doctor|reconcile)"
 _COMMAND = re.compile(
-    r"'floodmark ((?:watermark|s3clean|doctor) [^']*)'"
-    r"|floodmark ((?:watermark|s3clean|doctor) (?:[^',;]|'[^']*')+?)(?=,|;|$| hint:| error:)"
+    rf"'floodmark ({_KNOWN} [^']*)'"
+    rf"|floodmark ({_KNOWN} (?:[^',;]|'[^']*')+?)(?=,|;|$| hint:| error:)"
 )
 
 

@@ -1,0 +1,192 @@
+"""Writers that do whatever a cursor does not see, and runs that are killed: in the end, equal.
+
+FLOODMARK_STORM_ROUNDS and FLOODMARK_STORM_SEED set how many rounds, and which.
+"""
+
+import os
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from random import Random
+from typing import Any
+from unittest.mock import patch
+
+import pymysql
+import pytest
+
+import processes
+from floodmark.api import project
+from floodmark.config.models import LakeSettings, RetrySettings
+from floodmark.storage.objects import ObjectStore
+from floodmark.storage.opening import open_lake
+from floodmark.warehouse.sql_target import SqlTarget
+from pipelines import Pipeline, ask, ask_once, session
+from processes import Doom, DoomedWrites
+from warehouses import Warehouse, name_target
+
+New = Callable[..., Pipeline]
+
+ROUNDS = int(os.environ.get("FLOODMARK_STORM_ROUNDS", "3"))
+SEED = os.environ.get("FLOODMARK_STORM_SEED", "")
+STEPS = ("_begin", "_stage", "_execute", "_commit")
+STAMP = (
+    "update_at TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6) ON UPDATE CURRENT_TIMESTAMP(6)"
+)
+POLICY = "reconcile: {deletes: hard, max_deletes: 100%}"
+TABLES = {
+    "changes": f"{{cursor: [update_at, id], {POLICY}}}",
+    "codes": f"{{cursor: update_at, {POLICY}}}",
+    "numbers": f"{{cursor: id, {POLICY}}}",
+}
+RUNS = (("sync", "-p", "main"), ("reconcile", "-p", "main"), ("sync", "-p", "main", "--reconcile"))
+
+
+def create(it: Pipeline) -> None:
+    ask_once(
+        it,
+        f"CREATE TABLE changes (id INT PRIMARY KEY, v INT NOT NULL, {STAMP}, KEY (update_at, id))",
+    )
+    ask_once(
+        it,
+        "CREATE TABLE codes (code VARCHAR(30) COLLATE utf8mb4_bin PRIMARY KEY, v INT NOT NULL,"
+        f" {STAMP}, KEY c (update_at))",
+    )
+    ask_once(it, "CREATE TABLE numbers (id INT AUTO_INCREMENT PRIMARY KEY, v INT NOT NULL)")
+
+
+class Writer:
+    """Inserts, updates, deletes, moves keys, replaces, and writes old stamps."""
+
+    def __init__(self, it: Pipeline, random: Random) -> None:
+        self._it = it
+        self._random = random
+        self._value = 0
+        self._stop = threading.Event()
+
+    def write(self, statements: int) -> None:
+        """Run some statements, each of its own."""
+        with session(self._it) as connection:
+            for _ in range(statements):
+                with suppress(pymysql.err.IntegrityError):  # the key is taken
+                    ask(connection, self._statement())
+
+    def keep_writing(self) -> None:
+        """Write until told to stop."""
+        while not self._stop.wait(0.02):
+            self.write(3)
+
+    def stop(self) -> None:
+        """Have the thread end."""
+        self._stop.set()
+
+    def _statement(self) -> str:
+        random, v = self._random, self._value
+        self._value += 1
+        one, other = random.randrange(60), random.randrange(60)
+        if random.random() < 0.2:
+            return random.choice(
+                [
+                    f"INSERT INTO numbers (v) VALUES ({v})",
+                    f"DELETE FROM numbers WHERE id = {one}",
+                    f"REPLACE INTO numbers (id, v) SELECT id, v FROM numbers WHERE id = {other}",
+                ]
+            )
+        table, key, new = random.choice(
+            [("changes", one, other), ("codes", f"'é {one}'", f"'É {other}'")]
+        )
+        column = "id" if table == "changes" else "code"
+        # Never the same stamp twice: two versions of one time cannot be told apart.
+        old = f"'2025-06-01' + INTERVAL {v} MICROSECOND"
+        return random.choice(
+            [
+                f"INSERT INTO {table} ({column}, v) VALUES ({key}, {v})",
+                f"INSERT INTO {table} VALUES ({key}, {v}, {old})",
+                f"UPDATE {table} SET v = {v} WHERE {column} = {key}",
+                f"UPDATE {table} SET v = {v}, update_at = {old} WHERE {column} = {key}",
+                f"DELETE FROM {table} WHERE {column} = {key}",
+                f"UPDATE {table} SET {column} = {new} WHERE {column} = {key}",
+                (
+                    f"UPDATE {table} SET {column} = {new}, update_at = update_at"
+                    f" WHERE {column} = {key}"
+                ),
+                f"REPLACE INTO {table} ({column}, v) VALUES ({key}, {v})",
+                f"REPLACE INTO {table} VALUES ({key}, {v}, {old})",
+            ]
+        )
+
+
+def run_and_die(it: Pipeline, command: tuple[str, ...], step: int, moment: str) -> None:
+    """Runs in a process of its own, and is killed at a step, if it gets that far."""
+    doom = Doom(step, moment)
+
+    def doomed_lake(lake: LakeSettings, retries: RetrySettings) -> ObjectStore:
+        return DoomedWrites(open_lake(lake, retries), doom)
+
+    for kind in SqlTarget.__subclasses__():
+        for name in STEPS:
+            setattr(kind, name, doom.around(getattr(kind, name)))
+    with patch.object(project, "open_lake", doomed_lake):
+        ended = it.call(*command)
+    assert ended.code == 0, ended
+
+
+def equal(it: Pipeline, warehouse: Warehouse) -> bool:
+    """Hold every table against its source, row by row."""
+    for name in TABLES:
+        stamp = "" if name == "numbers" else ", update_at"
+        key = "code" if name == "codes" else "id"
+        select = f"SELECT {key}, v{stamp} FROM {{}}{name}"
+        target = [naive(row) for row in warehouse.query(select.format("{schema}."))]
+        if Counter(target) != Counter(ask_once(it, select.format(""))):
+            return False
+    return True
+
+
+def naive(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A row with its time in UTC, as a session in UTC reads it from the source."""
+    return tuple(v.replace(tzinfo=None) if hasattr(v, "tzinfo") else v for v in row)
+
+
+@pytest.mark.enough_on("mysql")
+def test_a_storm_of_everything_that_a_cursor_does_not_see(
+    pipeline: New, warehouse: Warehouse, request: pytest.FixtureRequest
+) -> None:
+    seed = int(SEED) if SEED else Random().randrange(10**6)
+    print(f"FLOODMARK_STORM_SEED={seed}")
+    random = Random(seed)
+    it = pipeline(TABLES, lake="ministack" if "redshift" in request.node.name else "local")
+    warehouse = replace(warehouse, lake=it.lake)
+    name_target(it.config, warehouse.connection)
+    create(it)
+    writer = Writer(it, random)
+    writer.write(100)
+    events: Counter[str] = Counter()
+    for _ in range(ROUNDS):
+        writer.write(30)
+        beside = Writer(it, Random(random.random()))
+        beside._value = 10**6 * (sum(events.values()) + 1)
+        thread = threading.Thread(target=beside.keep_writing)
+        thread.start()
+        command, moment = random.choice(RUNS), random.choice(["before", "after"])
+        process = processes.start(run_and_die, it, command, random.randrange(4, 150), moment)
+        process.join(120)
+        beside.stop()
+        thread.join()
+        assert process.exitcode in (0, -signal.SIGKILL), command
+        events["killed" if process.exitcode else "survived"] += 1
+    deadline = time.monotonic() + 60
+    while True:
+        ended = it.call("sync", "-p", "main", "--reconcile")
+        assert ended.code == 0, ended
+        if equal(it, warehouse):
+            break
+        assert time.monotonic() < deadline, "they stay different"
+        time.sleep(0.3)  # rows of this second are read in the next one
+    print(dict(events))
+    for name in TABLES:
+        assert it.findings(name).differences == ()
+        assert it.watermark(name).reconciled_state.status == "success"

@@ -1,0 +1,595 @@
+"""`floodmark reconcile`: what a cursor does not see is found, and the target repaired."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from msgspec import structs
+
+import floodmark
+from floodmark.embedded.mariadb import PrivateMariaDB
+from floodmark.model.extraction import Receipt, Window
+from floodmark.model.reconciled_state import ReconciledState
+from floodmark.sync import find_differences
+from floodmark.worker.job import ExtractionJob
+from hints import commands_in
+from pipelines import DirectEngine, Ended, Pipeline, ask_once, numbers, source_of
+from scenarios import open_store
+from warehouses import Warehouse, name_target, new_warehouse, quoted
+
+New = Callable[..., Pipeline]
+
+CURSOR = "{cursor: [update_at, id]}"
+STAMP = "update_at DATETIME NOT NULL DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP"
+ONE_KEY = f"id INT PRIMARY KEY, v INT NOT NULL DEFAULT 0, {STAMP}, KEY by_change (update_at, id)"
+LATER = "'2025-07-01'"
+OLD = "'2025-06-01' + INTERVAL seq DIV 3 SECOND"
+
+
+def create(it: Pipeline, name: str = "t", columns: str = ONE_KEY) -> None:
+    ask_once(it, f"CREATE TABLE {name} ({columns})")
+
+
+def fill(it: Pipeline, first: int, last: int, name: str = "t", values: str = "seq") -> None:
+    """Add rows that changed long ago."""
+    columns = "id, v, update_at" if values == "seq" else "code, id, v, update_at"
+    ask_once(
+        it,
+        f"INSERT INTO {name} ({columns}) SELECT {values}, seq, {OLD} FROM {numbers(first, last)}",
+    )
+
+
+def in_target(it: Pipeline, sql: str) -> list[tuple[Any, ...]]:
+    with duckdb.connect(str(it.folder / "warehouse.duckdb")) as database:
+        return database.execute(sql).fetchall()
+
+
+def reconcile(it: Pipeline, *arguments: str, **options: Any) -> Ended:
+    return it.call("reconcile", "-p", "main", "--json", *arguments, **options)
+
+
+def found(ended: Ended) -> dict[str, Any]:
+    """How many keys of each kind a run found, and what it did about them."""
+    (table,) = ended.value["tables"]
+    said = table["reconciliation"]
+    counts = {name: len(said[name]) for name in ("deleted", "missing", "stale", "duplicate")}
+    done = {name: said[name] for name in ("repaired", "removed", "left")}
+    return {name: count for name, count in (counts | done).items() if count}
+
+
+def state(it: Pipeline, name: str = "t") -> ReconciledState:
+    return it.watermark(name).reconciled_state
+
+
+def check_equal(it: Pipeline, name: str = "t") -> None:
+    """Hold source and target against each other, row by row."""
+    source = ask_once(it, f"SELECT id, v, update_at FROM {name} ORDER BY id, update_at")
+    assert in_target(it, f"SELECT id, v, update_at FROM {name} ORDER BY id, update_at") == source
+
+
+def follow(it: Pipeline, ended: Ended) -> Ended:
+    """Run the first command that a hint names."""
+    command, *_ = commands_in(ended.err)
+    return it.call(*command, "--json")
+
+
+@pytest.fixture
+def synced(pipeline: New) -> Pipeline:
+    """Thirty rows, synced."""
+    it = pipeline({"t": CURSOR})
+    create(it)
+    fill(it, 1, 30)
+    assert it.call("sync", "-p", "main").code == 0
+    return it
+
+
+# What is found
+
+SCENARIOS: dict[str, tuple[str, str, Sequence[str], dict[str, int]]] = {
+    "deleted": (CURSOR, ONE_KEY, ["DELETE FROM {t} WHERE id % 10 = 3"], {"deleted": 3}),
+    "moved": (
+        CURSOR,
+        ONE_KEY,
+        [f"UPDATE {{t}} SET id = id + 100, update_at = {LATER} WHERE id < 3"],
+        {"deleted": 2},
+    ),
+    "moved_unstamped": (
+        CURSOR,
+        ONE_KEY,
+        ["UPDATE {t} SET id = id + 100, update_at = update_at WHERE id < 3"],
+        {"deleted": 2, "missing": 2},
+    ),
+    "replaced": (
+        CURSOR,
+        ONE_KEY,
+        [f"REPLACE INTO {{t}} VALUES (7, -7, '2025-05-01'), (8, -8, {LATER})"],
+        {"stale": 1},
+    ),
+    "in_key": (
+        CURSOR,
+        (
+            f"id INT NOT NULL, v INT NOT NULL DEFAULT 0, {STAMP}, PRIMARY KEY (id, update_at),"
+            " KEY by_change (update_at, id)"
+        ),
+        [f"UPDATE {{t}} SET v = -1, update_at = {LATER} WHERE id IN (5, 6)"],
+        {"deleted": 2},
+    ),
+    "refilled": (
+        CURSOR,
+        ONE_KEY,
+        [
+            "TRUNCATE {t}",
+            (
+                "INSERT INTO {t} (id, v, update_at) SELECT seq, -seq, '2025-05-01' + INTERVAL seq"
+                f" SECOND FROM {numbers(1, 28)}"
+            ),
+        ],
+        {"deleted": 2, "stale": 28},
+    ),
+    "late": (
+        CURSOR,
+        ONE_KEY,
+        ["INSERT INTO {t} (id, v, update_at) VALUES (50, 50, '2025-06-01')"],
+        {"missing": 1},
+    ),
+    "by_id": ("{cursor: id}", ONE_KEY, ["DELETE FROM {t} WHERE id IN (2, 4)"], {"deleted": 2}),
+    "unchanged": (CURSOR, ONE_KEY, [], {}),
+    "only_later": (
+        CURSOR,
+        ONE_KEY,
+        [
+            f"UPDATE {{t}} SET v = -1, update_at = {LATER} WHERE id = 9",
+            f"INSERT INTO {{t}} VALUES (60, 60, {LATER})",
+        ],
+        {},
+    ),
+    "by_text": (
+        "{cursor: update_at}",
+        (
+            f"code VARCHAR(20) COLLATE utf8mb4_bin, id INT NOT NULL, v INT NOT NULL, {STAMP},"
+            " PRIMARY KEY (code, id), KEY by_change (update_at)"
+        ),
+        [
+            "DELETE FROM {t} WHERE id = 11",
+            "INSERT INTO {t} VALUES ('it''s é', 70, 70, '2025-05-05')",
+        ],
+        {"deleted": 1, "missing": 1},
+    ),
+}
+
+
+def test_what_a_cursor_does_not_see_is_found_and_repaired(
+    pipeline: New, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    check_scenarios(pipeline, new_warehouse("duckdb", request, tmp_path), "local")
+
+
+@pytest.mark.enough_on("mysql")
+@pytest.mark.parametrize(("kind", "lake"), [("postgres", "local"), ("redshift", "ministack")])
+def test_what_a_cursor_does_not_see_in_other_targets(
+    pipeline: New, request: pytest.FixtureRequest, tmp_path: Path, kind: str, lake: str
+) -> None:
+    check_scenarios(pipeline, new_warehouse(kind, request, tmp_path / "target"), lake)
+
+
+def check_scenarios(pipeline: New, warehouse: Warehouse, lake: str) -> None:
+    """Sync, do to each table what its scenario says, reconcile, and compare."""
+    it = pipeline({name: cursor for name, (cursor, *_) in SCENARIOS.items()}, lake=lake)
+    warehouse = replace(warehouse, lake=it.lake)
+    name_target(it.config, warehouse.connection)
+    for name, (_, columns, *_) in SCENARIOS.items():
+        create(it, name, columns)
+        fill(it, 1, 30, name, "CONCAT('é', seq % 4), seq" if name == "by_text" else "seq")
+    assert it.call("sync", "-p", "main").code == 0
+    positions = {name: it.watermark(name).position for name in SCENARIOS}
+    for name, (_, _, statements, _) in SCENARIOS.items():
+        for statement in statements:
+            ask_once(it, statement.replace("{t}", name))
+    ended = reconcile(it, "--deletes", "hard")
+    assert ended.code == 0, [table["error"] for table in ended.value["tables"]]
+    for table in ended.value["tables"]:
+        name = table["table_name"].rpartition(".")[2]
+        said, expected = table["reconciliation"], SCENARIOS[name][3]
+        counts = {kind: len(said[kind]) for kind in ("deleted", "missing", "stale", "duplicate")}
+        assert {kind: n for kind, n in counts.items() if n} == expected, name
+        assert said["removed"] == expected.get("deleted", 0), name
+        assert said["complete"], name
+        assert it.watermark(name).position == positions[name]
+        assert state(it, name).status == "success"
+    # The next sync brings what changed later; then nothing differs.
+    assert it.call("sync", "-p", "main").code == 0
+    for name in SCENARIOS:
+        select = f"SELECT id, v, update_at FROM {{}}{name} ORDER BY id, update_at"
+        assert warehouse.query(select.format("{schema}.")) == ask_once(it, select.format("")), name
+    again = reconcile(it, "--deletes", "hard")
+    assert all(not found_in(table) for table in again.value["tables"]), again
+    assert warehouse.query(f"SELECT count(*) FROM {{schema}}.{quoted('late')}") == [(31,)]
+
+
+def found_in(table: Any) -> int:
+    said = table["reconciliation"]
+    return sum(len(said[kind]) for kind in ("deleted", "missing", "stale", "duplicate"))
+
+
+def test_what_somebody_did_to_the_target_is_repaired(synced: Pipeline) -> None:
+    in_target(synced, "DELETE FROM t WHERE id = 3")
+    in_target(synced, "UPDATE t SET update_at = update_at - INTERVAL 1 DAY WHERE id = 4")
+    in_target(synced, "INSERT INTO t SELECT * FROM t WHERE id = 5")
+    in_target(synced, "INSERT INTO t (id, v, update_at) VALUES (99, 0, '2025-06-01')")
+    ended = reconcile(synced, "--deletes", "hard")
+    assert ended.code == 0, ended
+    kinds = {"deleted": 1, "missing": 1, "stale": 1, "duplicate": 1}
+    assert found(ended) == {**kinds, "repaired": 3, "removed": 1}
+    check_equal(synced)
+    said = ended.table["reconciliation"]
+    assert (said["deleted"][0]["key"], said["missing"], said["stale"]) == ([99], [[3]], [[4]])
+    history = synced.call("watermark", "history", "-t", f"{synced.schema}.t").out
+    assert "1 deleted" in history, history
+    text = synced.call("watermark", "get", "-t", f"{synced.schema}.t").out
+    assert "1 deleted, 1 missing, 1 stale, 1 duplicate" in text
+
+
+@pytest.mark.enough_on("mysql")
+def test_more_rows_than_a_few_are_read_by_the_engine(pipeline: New) -> None:
+    used: list[int] = []
+
+    class Counting(DirectEngine):
+        def extract(
+            self, job: ExtractionJob, windows: Sequence[Window], progress: Callable[[int], None]
+        ) -> list[Receipt]:
+            used.append(len(windows))
+            return super().extract(job, windows, progress)
+
+    it = pipeline({"t": CURSOR})
+    create(it)
+    fill(it, 1, 2_100)
+    assert it.call("sync", "-p", "main").code == 0
+    in_target(it, "DELETE FROM t WHERE id <= 1000")
+    assert found(reconcile(it, engine=Counting)) == {"missing": 1_000, "repaired": 1_000}
+    assert used == []
+    in_target(it, "DELETE FROM t WHERE id <= 2001")
+    assert found(reconcile(it, engine=Counting)) == {"missing": 2_001, "repaired": 2_001}
+    assert used == [3]
+    check_equal(it)
+
+
+# What happens to deleted rows
+
+
+@pytest.mark.enough_on("mysql")
+@pytest.mark.follows_hint("--deletes hard' removes them from the target")
+def test_deletes_are_only_reported_unless_asked_for(synced: Pipeline) -> None:
+    ask_once(synced, "DELETE FROM t WHERE id IN (1, 2)")
+    ask_once(synced, "INSERT INTO t VALUES (40, 40, '2025-06-01')")
+    ended = reconcile(synced)
+    assert ended.code == 5
+    assert found(ended) == {"deleted": 2, "missing": 1, "repaired": 1, "left": 2}
+    assert in_target(synced, "SELECT count(*) FROM t") == [(31,)]
+    assert (state(synced).status, state(synced).left) == ("failed", 2)
+    assert state(synced).last_finished is not None
+    text = synced.call("reconcile", "-t", f"{synced.schema}.t")  # as long as they are there
+    assert text.code == 5
+    assert "29 rows compared in" in text.out
+    assert "2 deleted in the source" in text.out
+    assert "deleted: id = 1" in text.out
+    listed = synced.call("watermark", "list").out
+    assert "differs" in listed, listed
+    assert follow(synced, text).code == 0
+    check_equal(synced)
+    assert (state(synced).status, state(synced).left, state(synced).error) == ("success", 0, None)
+
+
+@pytest.mark.enough_on("mysql")
+def test_a_deleted_row_is_marked_until_it_comes_back(pipeline: New) -> None:
+    it = pipeline({"t": "{cursor: [update_at, id], reconcile: {deletes: soft, deleted_at: gone}}"})
+    create(it)
+    fill(it, 1, 10)
+    assert it.call("sync", "-p", "main").code == 0
+    ask_once(it, "DELETE FROM t WHERE id IN (3, 4)")
+    ended = reconcile(it)
+    assert (ended.code, found(ended)) == (0, {"deleted": 2, "removed": 2}), ended
+    marked = "SELECT id FROM t WHERE gone IS NOT NULL ORDER BY id"
+    assert in_target(it, marked) == [(3,), (4,)]
+    assert found(reconcile(it)) == {}  # what is marked is not found again
+    ask_once(it, f"INSERT INTO t VALUES (3, -3, {LATER})")
+    assert it.call("sync", "-p", "main").code == 0
+    assert in_target(it, marked) == [(4,)]
+    ask_once(it, "INSERT INTO t VALUES (4, -4, '2025-06-01')")  # behind the position
+    assert found(reconcile(it)) == {"missing": 1, "repaired": 1}
+    assert in_target(it, marked) == []
+    check_equal(it)
+
+
+@pytest.mark.enough_on("mysql")
+@pytest.mark.follows_hint("under 'reconcile:' again", "set another 'deleted_at' under")
+def test_a_column_that_cannot_mark_deleted_rows_is_refused(pipeline: New) -> None:
+    it = pipeline({"t": "{cursor: [update_at, id], reconcile: {deletes: soft, deleted_at: V}}"})
+    create(it)
+    fill(it, 1, 10)
+    assert it.call("sync", "-p", "main").code == 0
+    ask_once(it, "DELETE FROM t WHERE id = 3")
+    ended = it.call("reconcile", "-p", "main")
+    assert ended.code == 2
+    assert "deleted rows cannot be marked in 'V'" in ended.out
+    config = Path(it.config)
+    config.write_text(config.read_text().replace("deleted_at: V", "deleted_at: gone"))
+    assert it.call("reconcile", "-p", "main").code == 0
+    config.write_text(config.read_text().replace("deleted_at: gone", "deleted_at: other"))
+    ended = it.call("reconcile", "-p", "main")
+    assert ended.code == 2
+    assert "set 'deleted_at: gone' under 'reconcile:' again" in ended.err
+    config.write_text(config.read_text().replace("deleted_at: other", "deleted_at: gone"))
+    assert it.call("reconcile", "-p", "main").code == 0
+
+
+@pytest.mark.enough_on("mysql")
+@pytest.mark.follows_hint("repairs the target")
+def test_a_dry_run_changes_nothing(synced: Pipeline) -> None:
+    ask_once(synced, "DELETE FROM t WHERE id IN (1, 2)")
+    in_target(synced, "DELETE FROM t WHERE id = 7")
+    before, files = synced.watermark(), synced.files()
+    ended = reconcile(synced, "--dry-run", "--deletes", "hard")
+    assert (ended.code, found(ended)) == (5, {"deleted": 2, "missing": 1})
+    assert (synced.watermark(), synced.files()) == (before, files)
+    assert follow(synced, ended).code == 5  # by the configuration, deletes are only reported
+    assert in_target(synced, "SELECT id FROM t WHERE id < 8 ORDER BY id") == [
+        (number,) for number in range(1, 8)
+    ]
+
+
+# The guard
+
+
+@pytest.fixture
+def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let an interval have one segment, and not some hundred thousand rows."""
+    monkeypatch.setattr(find_differences, "batches", lambda found: ([one] for one in found))
+
+
+@pytest.mark.follows_hint("and that the table was not emptied by")
+def test_an_emptied_table_does_not_empty_the_target(synced: Pipeline) -> None:
+    ask_once(synced, "DELETE FROM t")
+    before, rows = len(synced.manifests()), in_target(synced, "SELECT count(*) FROM t")
+    ended = synced.call("reconcile", "-p", "main", "--deletes", "hard")
+    assert ended.code == 5
+    assert "30 of 30 rows would be deleted, and 'max_deletes' allows 0" in ended.out
+    assert "The first keys: id = 1; id = 2" in ended.out
+    assert (len(synced.manifests()), in_target(synced, "SELECT count(*) FROM t")) == (before, rows)
+    assert state(synced).status == "failed"
+    assert "stopped" in synced.call("watermark", "list").out
+    refused = reconcile(synced, "--deletes", "hard", "--allow-deletes", "29")
+    assert refused.code == 5
+    assert follow(synced, ended).code == 0
+    assert in_target(synced, "SELECT count(*) FROM t") == [(0,)]
+    assert state(synced).status == "success"
+
+
+@pytest.mark.enough_on("mysql")
+def test_deletes_count_over_a_whole_pass(pipeline: New, small_segments: None) -> None:
+    policy = "{deletes: hard, max_deletes: 4, budget: {segments: 1}}"
+    it = pipeline({"t": f"{{cursor: [update_at, id], reconcile: {policy}}}"})
+    create(it)
+    fill(it, 1, 3_000)
+    assert it.call("sync", "-p", "main").code == 0
+    ask_once(it, "DELETE FROM t WHERE id IN (1, 2, 3, 2998, 2999, 3000)")
+    ended = reconcile(it)
+    assert (ended.code, found(ended)) == (0, {"deleted": 3, "removed": 3}), ended
+    said = ended.table["reconciliation"]
+    assert (said["complete"], said["segments"]) == (False, 1)
+    first = state(it)
+    assert first.place is not None
+    assert (first.status, first.deleted, first.last_finished) == ("in_progress", 3, None)
+    assert "in progress" in it.call("watermark", "list").out
+    while (ended := reconcile(it)).code == 0:
+        assert not ended.table["reconciliation"]["complete"]
+    assert ended.code == 5
+    assert "6 of 2,997 rows would be deleted" in ended.table["error"]
+    place = state(it).place
+    assert follow(it, ended).code == 0
+    assert state(it).place != place
+    while state(it).pass_started:
+        assert reconcile(it).code == 0
+    assert (state(it).deleted, state(it).rows, state(it).status) == (6, 2_994, "success")
+    check_equal(it)
+
+
+@pytest.mark.enough_on("mysql")
+def test_a_source_that_cannot_show_everything_holds_the_table_back(
+    synced: Pipeline, server: PrivateMariaDB
+) -> None:
+    ask_once(synced, "DELETE FROM t WHERE id < 5")
+    server.execute("CREATE USER IF NOT EXISTS 'blind'@'127.0.0.1' IDENTIFIED BY 'blind'")
+    server.execute(f"GRANT SELECT ON {synced.schema}.* TO 'blind'@'127.0.0.1'")
+    before = synced.watermark()
+    blind = {**source_of(server), "user": "blind", "password": "blind"}
+    ended = (
+        replace(synced, source=blind)
+        .write_config()
+        .call("reconcile", "-p", "main", "--deletes", "hard")
+    )
+    assert ended.code == 0
+    assert "held back" in ended.out
+    assert "PROCESS" in ended.out
+    assert (synced.watermark(), in_target(synced, "SELECT count(*) FROM t")) == (before, [(30,)])
+
+
+def test_another_server_is_not_believed(synced: Pipeline, request: pytest.FixtureRequest) -> None:
+    """It has the same table, and none of its rows."""
+    other = request.getfixturevalue("mysql" if "mariadb" in request.node.name else "mariadb")
+    other.execute(f"CREATE DATABASE {synced.schema}")
+    wrong = replace(synced, source=source_of(other)).write_config()
+    try:
+        create(wrong)
+        ended = wrong.call("reconcile", "-p", "main", "--deletes", "hard", "--allow-deletes", "99")
+    finally:
+        other.execute(f"DROP DATABASE {synced.schema}")
+    assert ended.code == 1, ended
+    assert "its rows end before the position" in ended.out
+    assert in_target(synced, "SELECT count(*) FROM t") == [(30,)]
+
+
+@pytest.mark.only_on("mysql")
+@pytest.mark.follows_hint("first records what it has now")
+def test_a_server_that_lost_transactions_is_not_believed(synced: Pipeline) -> None:
+    """The log says that it had executed more, as after a restore from a backup."""
+    had = "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5"
+    store, last = open_store(synced.lake.open()), synced.chunks()[-1]
+    more = structs.replace(last, start=last.end, files=(), gtids=had)
+    store.commit(synced.table(), lambda _: more)
+    ask_once(synced, "DELETE FROM t WHERE id < 5")
+    ended = synced.call("reconcile", "-p", "main", "--deletes", "hard")
+    assert ended.code == 1
+    assert "has not executed all transactions that were read before" in ended.out
+    assert f"'floodmark sync -t {synced.table()}' first records" in ended.err
+    fill(synced, 31, 40)
+    assert synced.call("sync", "-t", str(synced.table())).code == 0
+    assert found(reconcile(synced, "--deletes", "hard")) == {"deleted": 4, "removed": 4}
+
+
+# Other tables, ranges, schedules, operators
+
+
+@pytest.mark.enough_on("mysql")
+@pytest.mark.follows_hint("compares it row by row")
+def test_tables_that_cannot_be_reconciled_say_so(pipeline: New) -> None:
+    it = pipeline({"keyless": "{cursor: update_at}", "whole": "{cursor: none}", "bare": CURSOR})
+    create(it, "keyless", f"id INT NOT NULL, v INT NOT NULL, {STAMP}, KEY (update_at)")
+    create(it, "whole")
+    create(it, "bare")
+    for name in ("keyless", "whole"):
+        fill(it, 1, 10, name)
+    assert it.call("sync", "-p", "main").code == 0
+    for name in ("keyless", "whole"):
+        ask_once(it, f"DELETE FROM {name} WHERE id < 4")
+    ended = it.call("reconcile", "-p", "main", "--deletes", "hard")
+    assert ended.code == 3  # the other tables are done
+    assert "keyless: has no primary key" in ended.out
+    assert "whole: not reconciled: every sync reads the whole table" in ended.out
+    assert "bare: not reconciled: nothing is loaded yet" in ended.out
+    keyless = f"{it.schema}.keyless"
+    assert it.call("reconcile", "-t", keyless).code == 2
+    assert it.call("sync", "-t", keyless, "--verify-data=all").code == 5
+    for command in commands_in(ended.err):
+        assert it.call(*command).code == 0, command
+    assert it.call("sync", "-p", "main").code == 0
+    for name in ("keyless", "whole"):
+        assert in_target(it, f"SELECT count(*) FROM {name}") == [(7,)]
+
+
+@pytest.mark.enough_on("mysql")
+@pytest.mark.parametrize(
+    ("cursor", "first", "last"),
+    [(CURSOR, "2025-06-01 00:00:04", "2025-06-01 00:00:06"), ("{cursor: id}", "12", "20")],
+)
+def test_a_range_alone(pipeline: New, cursor: str, first: str, last: str) -> None:
+    it = pipeline({"t": cursor})
+    create(it)
+    fill(it, 1, 30)
+    assert it.call("sync", "-p", "main").code == 0
+    ask_once(it, "DELETE FROM t WHERE id IN (11, 12, 20, 21)")
+    ended = reconcile(it, "--deletes", "hard", "--from", first, "--to", last)
+    assert (ended.code, found(ended)) == (0, {"deleted": 2, "removed": 2}), ended
+    assert [one["key"] for one in ended.table["reconciliation"]["deleted"]] == [[12], [20]]
+    assert (state(it).last_finished, state(it).total_deleted) == (None, 2)
+    assert reconcile(it, "--from", last, "--to", first).code == 2
+    assert reconcile(it, "--from", "soon").code == 2
+    assert found(reconcile(it, "--deletes", "hard")) == {"deleted": 2, "removed": 2}
+
+
+def days_ago(it: Pipeline, days: int) -> None:
+    """Let the last pass have finished some days ago."""
+
+    def earlier(state: ReconciledState) -> ReconciledState:
+        assert state.last_finished is not None
+        then = state.last_finished - timedelta(days=days)
+        return structs.replace(state, last_finished=then, last_run_time=then)
+
+    open_store(it.lake.open()).update(
+        it.table(), lambda w: structs.replace(w, reconciled_state=earlier(w.reconciled_state))
+    )
+
+
+@pytest.mark.enough_on("mysql")
+def test_a_schedule(pipeline: New) -> None:
+    policy = "{every: 2d, deletes: hard}"
+    it = pipeline({"t": f"{{cursor: [update_at, id], reconcile: {policy}}}"})
+    create(it)
+    fill(it, 1, 30)
+    ended = it.call("sync", "-p", "main", "--json")
+    assert ended.table["reconciliation"]["complete"]
+    ask_once(it, "DELETE FROM t WHERE id < 4")
+    with floodmark.open_project(it.config) as project:  # as in rounds
+        for days, deleted in ((0, 0), (1, 0), (2, 3), (0, 0)):
+            days_ago(it, days)
+            (table,) = project.sync().raise_for_failures().tables
+            assert (table.reconciliation is not None) == bool(deleted)
+            if table.reconciliation is not None:
+                assert table.reconciliation.removed == deleted
+    check_equal(it)
+    ask_once(it, "DELETE FROM t WHERE id < 6")
+    assert it.call("sync", "-p", "main", "--backup-only").code == 0
+    text = it.call("sync", "-p", "main", "--reconcile")
+    assert text.code == 0
+    assert "25 rows compared in" in text.out
+    assert "2 deleted in the source, 2 deleted" in text.out
+    check_equal(it)
+
+
+@pytest.mark.enough_on("mysql")
+def test_a_schedule_leaves_out_what_cannot_be_reconciled(pipeline: New) -> None:
+    it = pipeline({"t": "{cursor: update_at, reconcile: {every: 1d}}"})
+    create(it, "t", f"id INT NOT NULL, v INT NOT NULL, {STAMP}, KEY (update_at)")
+    fill(it, 1, 10)
+    ended = it.call("sync", "-p", "main")
+    assert ended.code == 0
+    assert "has no primary key" in ended.out
+    assert "not reconciled" not in it.call("sync", "-p", "main").out  # until tomorrow
+
+
+@pytest.mark.enough_on("mysql")
+def test_what_operators_and_metrics_see(synced: Pipeline, tmp_path: Path) -> None:
+    table = f"{synced.schema}.t"
+    assert "never" in synced.call("watermark", "list").out
+    ask_once(synced, "DELETE FROM t WHERE id = 1")
+    assert reconcile(synced, "--deletes", "hard").code == 0
+    assert "just now" in synced.call("watermark", "list").out
+    text = synced.call("watermark", "get", "-t", table).out
+    assert "Last Full Pass: " in text
+    assert "In All Passes: 1 deleted, 0 repaired" in text
+    metrics = tmp_path / "floodmark.prom"
+    assert synced.call("sync", "-p", "main", "--metrics-file", str(metrics)).code == 0
+    name = f'{{table="{synced.table()}"}}'
+    finished = state(synced).last_finished
+    assert finished is not None
+    samples = dict(line.rsplit(" ", 1) for line in metrics.read_text().splitlines())
+    assert float(samples[f"floodmark_reconciled_timestamp_seconds{name}"]) == finished.timestamp()
+    assert samples[f"floodmark_reconciled_deletes_total{name}"] == "1"
+    assert samples[f"floodmark_differences{name}"] == "0"
+    reset = synced.call("watermark", "reset", "-t", table, "--load-only", "--force")
+    assert (reset.code, state(synced)) == (0, ReconciledState())
+    assert synced.call("sync", "-p", "main").code == 0
+    assert in_target(synced, "SELECT count(*) FROM t") == [(29,)]  # the log has the delete
+
+
+@pytest.mark.enough_on("mysql")
+@pytest.mark.follows_hint("shows what it would do")
+def test_options_that_contradict_each_other(synced: Pipeline) -> None:
+    assert synced.call("reconcile").code == 2
+    assert reconcile(synced, "--deletes", "report", "--allow-deletes", "3").code == 2
+    assert reconcile(synced, "--budget", "soon").code == 2
+    for option in (["--backup-only"], ["--load-only"], ["--dry-run"], ["--limit", "3"]):
+        ended = synced.call("sync", "-p", "main", "--reconcile", *option)
+        assert ended.code == 2, option
+    assert "'floodmark reconcile --dry-run' shows" in ended.err
+    assert reconcile(synced, "--dry-run").code == 0
+    ended = reconcile(synced, "--budget", "30s", "--strategy", "inter-table")
+    assert (ended.code, ended.table["reconciliation"]["complete"]) == (0, True)
+    with floodmark.open_project(synced.config) as project:
+        with pytest.raises(floodmark.UsageError):
+            project.reconcile(deletes="all")  # type: ignore[arg-type]
+        with pytest.raises(floodmark.UsageError):
+            project.reconcile(segments=0)
