@@ -568,7 +568,7 @@ def test_what_operators_and_metrics_see(synced: Pipeline, tmp_path: Path) -> Non
     samples = dict(line.rsplit(" ", 1) for line in metrics.read_text().splitlines())
     assert float(samples[f"floodmark_reconciled_timestamp_seconds{name}"]) == finished.timestamp()
     assert samples[f"floodmark_reconciled_deletes_total{name}"] == "1"
-    assert samples[f"floodmark_differences{name}"] == "0"
+    assert samples[f"floodmark_reconciled_left_rows{name}"] == "0"
     reset = synced.call("watermark", "reset", "-t", table, "--load-only", "--force")
     assert (reset.code, state(synced)) == (0, ReconciledState())
     assert synced.call("sync", "-p", "main").code == 0

@@ -461,7 +461,7 @@ def test_list_shows_every_table_on_one_line(floodmark: Floodmark) -> None:
     out, _ = floodmark.call("list")
     lines = out.splitlines()
     titles = ["TABLE", "POSITION", "STATE", "EXTRACT", "ROWS READ", "LOAD", "ROWS LOADED"]
-    assert lines[0].split() == " ".join(titles).split()
+    assert lines[0].split() == " ".join([*titles, "RECONCILED"]).split()
     assert len(lines) == 1 + 200 + 2
     assert lines[1].split()[:2] == ["US_PROD:shop.orders", "no"]
     assert lines[3].startswith("US_PROD:shop.t000")

@@ -49,4 +49,4 @@ def _measure_reconciliation(metrics: Metrics, table: str, state: ReconciledState
         metrics.set("floodmark_reconciled_timestamp_seconds", seconds, table=table)
     metrics.set("floodmark_reconciled_deletes_total", state.total_deleted, table=table)
     metrics.set("floodmark_reconciled_repairs_total", state.total_repaired, table=table)
-    metrics.set("floodmark_differences", state.left, table=table)
+    metrics.set("floodmark_reconciled_left_rows", state.left, table=table)

@@ -18,7 +18,10 @@ FAMILIES = {
     "floodmark_reconciled_timestamp_seconds": ("gauge", "End of the last full reconciliation."),
     "floodmark_reconciled_deletes_total": ("counter", "Rows deleted by reconciliations."),
     "floodmark_reconciled_repairs_total": ("counter", "Rows repaired by reconciliations."),
-    "floodmark_differences": ("gauge", "Rows known to be deleted in the source and not here."),
+    "floodmark_reconciled_left_rows": (
+        "gauge",
+        "Rows known to be deleted in the source and not here.",
+    ),
     "floodmark_recoveries_total": ("counter", "Damaged or lost watermarks that were repaired."),
     "floodmark_conflicts_total": (
         "counter",
