@@ -205,7 +205,7 @@ def check_scenarios(pipeline: New, warehouse: Warehouse, lake: str) -> None:
     for name in SCENARIOS:
         select = f"SELECT id, v, update_at FROM {{}}{name} ORDER BY id, update_at"
         assert warehouse.query(select.format("{schema}.")) == ask_once(it, select.format("")), name
-    again = reconcile(it, "--deletes", "hard")
+    again = reconcile(it, "--deletes", "hard", "--strategy", "inter-table")
     assert all(not found_in(table) for table in again.value["tables"]), again
     assert warehouse.query(f"SELECT count(*) FROM {{schema}}.{quoted('late')}") == [(31,)]
 
@@ -579,7 +579,9 @@ def test_what_operators_and_metrics_see(synced: Pipeline, tmp_path: Path) -> Non
 @pytest.mark.follows_hint("shows what it would do")
 def test_options_that_contradict_each_other(synced: Pipeline) -> None:
     assert synced.call("reconcile").code == 2
-    assert reconcile(synced, "--deletes", "report", "--allow-deletes", "3").code == 2
+    ended = synced.call("reconcile", "-p", "main", "--allow-deletes", "3")
+    assert ended.code == 2
+    assert "its deleted rows are only reported" in ended.out
     assert reconcile(synced, "--budget", "soon").code == 2
     for option in (["--backup-only"], ["--load-only"], ["--dry-run"], ["--limit", "3"]):
         ended = synced.call("sync", "-p", "main", "--reconcile", *option)

@@ -136,6 +136,26 @@ def test_a_stopped_receiver_holds_the_table_back(pair: Replicated, tmp_path: Pat
     assert it.call("doctor").code == 1
 
 
+def test_a_stopped_replica_deletes_nothing(pair: Replicated, tmp_path: Path) -> None:
+    it = on_replica(pair, tmp_path, settings=NO_LAG)
+    old = f"INSERT INTO {it.schema}.t (v, update_at) VALUES"
+    pair.primary.execute(f"{old} (1, '2025-06-01'), (2, '2025-06-02')")
+    pair.catch_up()
+    assert it.call("sync", "-p", "main").code == 0
+    pair.primary.execute(f"DELETE FROM {it.schema}.t WHERE v = 1")
+    pair.catch_up()
+    pair.stop_applier()
+    ended = it.call("reconcile", "-p", "main", "--deletes", "hard")
+    assert ended.code == 0
+    assert "held back" in ended.out
+    assert "applier is stopped" in ended.out
+    assert len(it.manifests()) == 1
+    pair.start()
+    pair.catch_up()
+    ended = it.call("reconcile", "-p", "main", "--deletes", "hard", "--json")
+    assert (ended.code, ended.table["reconciliation"]["removed"]) == (0, 1), ended
+
+
 def test_a_replica_that_applies_late_is_followed(pair: Replicated, tmp_path: Path) -> None:
     it = on_replica(pair, tmp_path, settings="extraction: {lag_seconds: 3}")
     pair.stop()

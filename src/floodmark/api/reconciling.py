@@ -73,10 +73,16 @@ def reconciliation_of(
     policy = run.config.reconcile_policy(table)
     if options is None:
         return Reconciliation(extraction=extraction, loading=loading, policy=policy, scheduled=True)
+    policy = options.applied_to(policy)
+    if options.allow_deletes and policy.deletes == "report":
+        raise UsageError(
+            f"{table}: no deletes to allow: its deleted rows are only reported",
+            hint="choose 'hard' or 'soft' deletes as well",
+        )
     return Reconciliation(
         extraction=extraction,
         loading=loading,
-        policy=options.applied_to(policy),
+        policy=policy,
         within=CursorRange(first=_text(options.start), last=_text(options.end)),
         allowed=options.allow_deletes or 0,
         dry_run=options.dry_run,

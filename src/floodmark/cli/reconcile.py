@@ -71,8 +71,6 @@ def reconcile(
     """Find rows that were deleted in the source, or differ in the target, and repair the target."""
     if not names and not pipelines:
         raise UsageError("nothing to reconcile", hint="name tables with -t, or a pipeline with -p")
-    if deletes == "report" and allow_deletes:
-        raise UsageError("--allow-deletes applies to --deletes hard or soft, not to report")
     seconds, segments = _budget(budget_text)
     with sigterm_raises(), forwarding_library_logs(app.report), app.project:
         result = app.project.reconcile(

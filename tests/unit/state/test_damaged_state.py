@@ -128,6 +128,7 @@ PLACES = [
     ("mysql_state", "last_extraction_time"),
     ("redshift_state", "last_load_time"),
     ("verified_state", "last_timestamp"),
+    ("reconciled_state", "last_finished"),
     ("backup_metadata", "saved_at"),
 ]
 
