@@ -29,7 +29,7 @@ def clipped(
 ) -> list[SyncedRange]:
     """Return the parts of synced ranges within the wanted values of the cursor."""
     start, end = _start(wanted.first, cursor), _end(wanted.last, cursor)
-    if start is not None and end is not None and end.compare(start) == -1:
+    if start is not None and end is not None and end.compare(start) in (-1, 0):
         raise UsageError(f"the range from {wanted.first!r} to {wanted.last!r} is empty")
     found = []
     for synced in ranges:
