@@ -183,9 +183,9 @@ def _judge(
         compared = watermark.verified_state
         return "differs", compared.error, compared.last_verified_time
     if watermark is not None and watermark.reconciled_state.left:
-        compared = watermark.reconciled_state
-        rows = counted(compared.left, "row")
-        return "differs", f"{rows} deleted in the source", compared.last_run_time
+        state = watermark.reconciled_state
+        rows = counted(state.left, "row")
+        return "differs", f"{rows} deleted in the source", state.last_run_time
     if lease is not None and lease.held_by:
         return "held back", lease.held_by, lease.held_since
     if watermark is not None:
