@@ -143,12 +143,12 @@ def commands() -> list[list[str]]:
         (EXAMPLES / "systemd" / "floodmark.service").read_text(),
         *(EXAMPLES / "cron" / "floodmark").read_text().splitlines(),
     ]
-    found = [re.search(r"floodmark ((?:sync|watermark) [^>\n]*)", text) for text in texts]
+    found = [re.search(r"floodmark ((?:sync|status|watermark) [^>|\n]*)", text) for text in texts]
     return [shlex.split(match[1]) for match in found if match]
 
 
 def test_there_are_commands_in_the_examples() -> None:
-    assert len(commands()) == 3
+    assert len(commands()) == 4
 
 
 @pytest.mark.parametrize("words", commands(), ids=" ".join)
@@ -165,7 +165,7 @@ def test_commands_of_the_examples_can_be_parsed(words: list[str]) -> None:
 def test_cron_fields() -> None:
     lines = (EXAMPLES / "cron" / "floodmark").read_text().splitlines()
     jobs = [line for line in lines if not line.startswith("#") and "=" not in line.split()[0]]
-    assert len(jobs) == 2
+    assert len(jobs) == 3
     for job in jobs:
         *times, user, program, _ = job.split(maxsplit=7)
         assert all(re.fullmatch(r"[\d*/,-]+", field) for field in times), times

@@ -23,7 +23,7 @@ pipelines:
   shop: {source: P, target: T, tables: {shop.orders: {}}}
 """
 VALID: dict[str, Any] = {"table": "shop.orders", "to": "shop.orders", "state": "1-1"}
-VALID |= {"preset": "1day"}
+VALID |= {"preset": "1day", "run_id": "20250801_000000_aaaaaa"}
 VALID_IN = {"can_move": {"table": TABLE, "to": TABLE}}
 
 
