@@ -18,6 +18,7 @@ from floodmark.config.models import (
     Connection,
     DuckdbConnection,
     LakeSettings,
+    MirrorSettings,
     MysqlConnection,
     Pipeline,
     RedshiftConnection,
@@ -25,6 +26,7 @@ from floodmark.config.models import (
     TunnelSettings,
     too_long,
 )
+from floodmark.config.places import check_s3, folder_path, located_mirror
 from floodmark.config.reading import parse_yaml
 from floodmark.config.reconcile import check_reconcile, policy_of
 from floodmark.config.strict import build
@@ -36,10 +38,8 @@ from floodmark.model.timestamps import utc_now
 
 FILE_NAME = "floodmark.yml"
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-_ENDPOINT = re.compile(r"https?://[A-Za-z0-9.\-\[\]:]+/?")
 _OURS = "floodmark_"
 _LOCAL = {"localhost", "127.0.0.1", "::1"}
-_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{2,}")
 
 
 class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -52,6 +52,7 @@ class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     path: str
     settings: Config
     lake: LakeSettings
+    mirror: MirrorSettings | None = None
     tables: dict[TableName, tuple[str, TableSettings]]
     unset: dict[str, str]
 
@@ -213,10 +214,13 @@ def load_config(path: str | None, environment: Mapping[str, str]) -> LoadedConfi
             f"default_start: {settings.default_start.isoformat()} is in the future",
             hint="every row would be skipped",
         )
+    folder = os.path.dirname(os.path.abspath(found))
+    lake = _lake(settings, folder)
     return LoadedConfig(
         path=os.path.abspath(found),
         settings=settings,
-        lake=_lake(settings, os.path.dirname(os.path.abspath(found))),
+        lake=lake,
+        mirror=located_mirror(settings.mirror, lake, folder),
         tables=_tables(settings),
         unset=unset,
     )
@@ -256,54 +260,15 @@ def _lake(settings: Config, folder: str) -> LakeSettings:
     if isinstance(lake, str):
         lake = LakeSettings(url=lake)
     if lake.is_s3:
-        _check_s3(lake)
+        check_s3("lake", lake.url, lake.endpoint)
         kinds = map(type, settings.connections.values())
         if lake.codec is None and RedshiftConnection in kinds:
             return msgspec.structs.replace(lake, codec="snappy")
         return lake
-    # Messages show only the scheme: the rest may contain a password.
-    scheme, colon, _ = lake.url.partition(":")
-    if "://" in lake.url or (colon and scheme.lower() == "s3"):
-        raise ConfigError(
-            f"lake: {scheme + colon!r} is not supported", hint="use s3://bucket/prefix or a folder"
-        )
-    if not lake.url:
-        raise ConfigError("lake: '' is not a folder", hint="use s3://bucket/prefix or a folder")
+    path = folder_path("lake", lake.url, folder)
     if lake.endpoint or lake.region:
         raise ConfigError("lake: 'endpoint' and 'region' are not allowed for a folder")
-    path = os.path.normpath(os.path.join(folder, os.path.expanduser(lake.url)))
-    _refuse_file(path)
     return LakeSettings(url=path, codec=lake.codec)
-
-
-def _refuse_file(path: str) -> None:
-    """Raise ConfigError if the lake or a folder above it is a file."""
-    above = path
-    while not os.path.lexists(above) and above != os.path.dirname(above):
-        above = os.path.dirname(above)
-    if not os.path.isdir(above):
-        raise ConfigError(
-            f"lake: {above} is not a folder",
-            hint="set 'lake:' to a folder, or to a path where one can be created",
-        )
-
-
-def _check_s3(lake: LakeSettings) -> None:
-    """Raise ConfigError for an invalid bucket, prefix or endpoint; never show credentials."""
-    bucket, _, prefix = lake.url.removeprefix("s3://").partition("/")
-    if not _BUCKET.fullmatch(bucket):
-        raise ConfigError(
-            "lake: not a valid bucket name",
-            hint="write s3://bucket/prefix; credentials come from the AWS profile or environment",
-        )
-    parts = prefix.strip("/").split("/")
-    if prefix and any(not part.isprintable() or part in ("", ".", "..") for part in parts):
-        raise ConfigError(f"lake: {prefix!r} is not a valid prefix")
-    if lake.endpoint is not None and not _ENDPOINT.fullmatch(lake.endpoint):
-        raise ConfigError(
-            "lake.endpoint: not a valid address",
-            hint="write it as http://host:port, without credentials",
-        )
 
 
 def _tables(settings: Config) -> dict[TableName, tuple[str, TableSettings]]:

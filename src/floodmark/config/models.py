@@ -65,6 +65,32 @@ class LakeSettings(Struct, frozen=True, kw_only=True):
             )
 
 
+class MirrorSettings(Struct, frozen=True, kw_only=True):
+    """A second place for the state of all tables: manifests, watermarks and run records."""
+
+    url: Text
+    """`s3://bucket/prefix`, or a folder; not in the lake, nor around it."""
+    endpoint: str | None = None
+    """Address of an object store other than AWS."""
+    region: str | None = None
+    """Region of the bucket."""
+    profile: Text | None = None
+    """AWS profile to use, such as one that assumes a role in another account."""
+    access_key_id: Secret | None = None
+    """Access key, instead of a profile; preferably `${NAME}`."""
+    secret_access_key: Secret | None = None
+    """Secret of the access key."""
+    session_token: Secret | None = None
+    """Session token of a temporary access key."""
+    wait_seconds: Seconds = 10.0
+    """How long a run waits at its end for the last copies. The next run copies the rest."""
+
+    @property
+    def is_s3(self) -> bool:
+        """Whether the mirror is in S3 rather than in a folder."""
+        return self.url.startswith("s3://")
+
+
 class GrantSettings(Struct, frozen=True, kw_only=True):
     """Grantees per privilege: `analyst`, `group bi`, `role reporting`, or `public`."""
 
@@ -491,6 +517,9 @@ class Config(Struct, frozen=True, kw_only=True):
 
     lake: LakeSettings | str
     """`s3://bucket/prefix` or a folder; or `{url, endpoint, region}`."""
+    mirror: MirrorSettings | str | None = None
+    """A second place for the state, to recover from if the lake is lost: `s3://bucket/prefix` or
+    a folder; or `{url, endpoint, region, profile}`."""
     connections: dict[str, Connection] = {}
     """Sources and warehouses by name; the name of a source is the scope of its tables."""
     pipelines: dict[str, Pipeline] = {}

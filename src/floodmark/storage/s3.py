@@ -1,7 +1,7 @@
 """Objects in S3, or in any compatible store that supports conditional writes."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from os import environ
@@ -52,7 +52,11 @@ _NOT_FOUND = (FileNotFoundError, NotFoundError)
 
 
 class S3ObjectStore(ObjectStore):
-    """A bucket, or a prefix of one. Uses the default AWS credential chain."""
+    """A bucket, or a prefix of one.
+
+    Credentials are `keys` (access_key_id, secret_access_key, session_token), or those of a
+    `profile`; by default those of the AWS credential chain. `setting` is its name in messages.
+    """
 
     def __init__(
         self,
@@ -62,8 +66,12 @@ class S3ObjectStore(ObjectStore):
         endpoint: str | None = None,
         region: str | None = None,
         timeout_seconds: float = 30.0,
+        profile: str | None = None,
+        keys: Mapping[str, str] | None = None,
+        setting: str = "lake",
     ) -> None:
         self._bucket = bucket
+        self._setting = setting
         self._prefix = prefix.strip("/")
         endpoint = endpoint or _variable("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
         region = region or _variable("AWS_REGION", "AWS_DEFAULT_REGION")
@@ -71,8 +79,10 @@ class S3ObjectStore(ObjectStore):
         settings: dict[str, Any] = {"virtual_hosted_style_request": endpoint is None}
         if endpoint:
             settings["endpoint"] = endpoint
-        if "AWS_ACCESS_KEY_ID" not in environ:
-            settings["credential_provider"] = provider = _profile_credentials()
+        if keys:
+            settings |= keys
+        elif profile or "AWS_ACCESS_KEY_ID" not in environ:
+            settings["credential_provider"] = provider = _profile_credentials(profile)
             region = region or provider.config.get("region")
         self._region = region or "us-east-1"
         suffix = next((s for start, s in _SUFFIXES.items() if self._region.startswith(start)), None)
@@ -200,7 +210,7 @@ class S3ObjectStore(ObjectStore):
         code = (found[1] or found[2]) if found else None
         if code == "NoSuchBucket":
             return StorageError(
-                f"bucket {self._bucket!r} does not exist", hint="create it, or correct 'lake:'"
+                f"bucket {self._bucket!r} does not exist", hint=f"create it, or correct '{self._setting}:'"
             )
         if conditional and isinstance(error, (AlreadyExistsError, PreconditionError, *_NOT_FOUND)):
             return WriteConflict(f"{place} has changed")
@@ -208,7 +218,8 @@ class S3ObjectStore(ObjectStore):
             return ObjectNotFound(f"{place} does not exist")
         if code in _OTHER_REGION_CODES or _REDIRECT in text:
             return StorageError(
-                f"bucket {self._bucket!r} is in another region", hint="set 'region' of the lake"
+                f"bucket {self._bucket!r} is in another region",
+                hint=f"set 'region' of the {self._setting}",
             )
         refused = isinstance(error, (PermissionDeniedError, UnauthenticatedError))
         if refused or status in _DENIED or code in _DENIED_CODES:
@@ -219,7 +230,8 @@ class S3ObjectStore(ObjectStore):
         if status is None and code is None:
             if isinstance(error, (GenericError, JoinError)):
                 return StorageUnavailable(
-                    f"{place}: no response", hint="check 'endpoint' of the lake, and the network"
+                    f"{place}: no response",
+                    hint=f"check 'endpoint' of the {self._setting}, and the network",
                 )
             return StorageError(f"{place}: {_first_line(text)}")
         reason = ", ".join(filter(None, (f"status {status}" if status else None, code)))
@@ -246,13 +258,17 @@ def _tag(etag: str | None) -> str:
     return etag
 
 
-def _profile_credentials() -> Any:
+def _profile_credentials(profile: str | None) -> Any:
     """Let boto3 find the credentials: profiles, SSO, assumed roles, instance metadata."""
     from botocore.exceptions import BotoCoreError
     from obstore.auth.boto3 import Boto3CredentialProvider
 
     try:
-        return Boto3CredentialProvider()
+        if profile is None:
+            return Boto3CredentialProvider()
+        import boto3
+
+        return Boto3CredentialProvider(boto3.Session(profile_name=profile))
     except (BotoCoreError, ValueError) as error:
         reason = f": {error}" if isinstance(error, BotoCoreError) else ""
         raise AccessDenied(
