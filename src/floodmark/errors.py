@@ -22,6 +22,7 @@ FloodmarkError                    exit 1: failed
     ├── CorruptDocument           wrong schema, checksum, table, time or count
     ├── CorruptLog                a manifest is missing or corrupt
     ├── StateLost                 no copy and no manifest left to recover from
+    ├── MirrorConflict            lake and mirror contradict each other, or do not belong together
     └── IllegalTransition         a change that would break an invariant; always a bug
 """
 
@@ -169,6 +170,10 @@ class CorruptLog(StateError):
 
 class StateLost(StateError):
     """No copy and no manifest left to recover from."""
+
+
+class MirrorConflict(StateError):
+    """Lake and mirror contradict each other, or do not belong together."""
 
 
 class IllegalTransition(StateError):

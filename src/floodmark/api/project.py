@@ -18,12 +18,14 @@ from floodmark.api.arguments import (
 )
 from floodmark.api.callbacks import Listener, OnProgress, guarded_progress, guarded_result
 from floodmark.api.context import RunContext
+from floodmark.api.mirroring import open_mirror_of
 from floodmark.config.loading import LoadedConfig, load_config
 from floodmark.config.logins import LOGINS
 from floodmark.errors import BusyError, UsageError
 from floodmark.model.notice import Report
 from floodmark.model.run import Stage, Strategy
 from floodmark.model.table import TableName
+from floodmark.state.mirrored_store import MirroredObjectStore
 from floodmark.storage.opening import open_lake
 
 if TYPE_CHECKING:
@@ -107,7 +109,10 @@ class Project:
         self._on_result = on_result
         self._rounds: Rounds | None = None
         self._listener = Listener(on_notice)
-        self._lake = open_lake(config.lake, config.settings.retries)
+        self._raw_lake = self._lake = open_lake(config.lake, config.settings.retries)
+        self._mirror = open_mirror_of(config, self._raw_lake)
+        if self._mirror is not None:
+            self._lake = MirroredObjectStore(self._raw_lake, self._mirror)
         self._engine: SparkEngine | None = None
         self._lock = Lock()
         self._running = Lock()
@@ -380,6 +385,12 @@ class Project:
         """Stop Spark if this project started it. A session passed in keeps running."""
         self._closed = True
         self.release_spark()
+        self.finish_mirroring()
+
+    def finish_mirroring(self) -> None:
+        """Wait for the last copies to the mirror, for a limited time; report what is left."""
+        if self._mirror is not None:
+            self._mirror.drain(self._listener)
 
     def __enter__(self) -> Self:
         return self
@@ -406,8 +417,11 @@ class Project:
                 self._current = self.new_run()
             self._used = True
             self._listener.start()
+            if self._mirror is not None:
+                self._mirror.begin_round()
             yield self._current
         finally:
+            self.finish_mirroring()
             self._listener.take()
             if self._engine is not None and self._engine.is_stopped:
                 self._engine = None  # the run was interrupted
@@ -442,6 +456,7 @@ class Project:
                 syncing = compose(sync_options, run, engine, spark, progress, recording)
                 recording.start()
                 results = syncing.sync()
+                self.finish_mirroring()  # its notice belongs to the result
                 of_tables = [notice for result in results for notice in notices_of(result)]
                 notices = (*self._listener.take(), *of_tables)
                 recording.finish(results, notices)

@@ -129,7 +129,11 @@ def command_options(function: Callable[..., Any]) -> Callable[..., Any]:
     @shared_options
     @functools.wraps(function)
     def wrapped(config_path: str | None, *, log: Log, as_json: bool, **rest: Any) -> Any:
-        return function(App(config_path, log, as_json=as_json), **rest)
+        app = App(config_path, log, as_json=as_json)
+        try:
+            return function(app, **rest)
+        finally:
+            app.project.finish_mirroring()
 
     return wrapped
 

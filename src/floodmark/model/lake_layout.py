@@ -17,6 +17,11 @@ RECOVERIES = "watermarks/recoveries/"
 RUNS = "watermarks/runs/"
 PROBED = "watermarks/conditional_writes.json"
 SYSTEM = "watermarks/system.json"
+LAKE = "watermarks/lake.json"
+MIRRORED = "watermarks/mirror.json"
+LAST_DRILL = "watermarks/drill.json"
+MIRROR = "mirror.json"  # in the mirror, not in the lake
+DRILLS = "drills/"
 MANIFESTS = "manifests/"
 DATA = "incremental/"
 QUARANTINE = "quarantine/"
@@ -24,7 +29,7 @@ DELETES = "deletes/"
 LOADS = "loads/"
 COPIES = f"{LOADS}copies/"
 UNLOADS = f"{LOADS}unloads/"  # rows that a target writes to be compared; not needed later
-_NOT_DATA = ("watermarks/", MANIFESTS, QUARANTINE, DELETES, LOADS)
+_NOT_DATA = ("watermarks/", MANIFESTS, QUARANTINE, DELETES, LOADS, DRILLS)
 
 # Session, sequence, part, attempt and number: what `data_file_key` writes.
 _DATA_FILE = re.compile(r"\d{8}_\d{6}_[^/-]+-(\d+)-\d+-\d+-\d+\.parquet")
@@ -57,6 +62,16 @@ def lease(table: TableName) -> str:
 def recoveries(table: TableName) -> str:
     """Return the folder of the table's recovery records."""
     return f"{RECOVERIES}{table.key}/"
+
+
+def table_of_recovery(key: str) -> TableName | None:
+    """Return the table that a recovery record belongs to; None for any other key."""
+    return table_of_key("/".join(key.removeprefix(RECOVERIES).split("/")[:2]))
+
+
+def table_of_manifest(key: str) -> TableName | None:
+    """Return the table that a manifest belongs to; None for any other key."""
+    return table_of_key(folder_of_manifest(key).removeprefix(MANIFESTS).removesuffix("/"))
 
 
 def recovery(table: TableName, at: datetime, session_id: str) -> str:

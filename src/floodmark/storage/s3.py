@@ -210,7 +210,8 @@ class S3ObjectStore(ObjectStore):
         code = (found[1] or found[2]) if found else None
         if code == "NoSuchBucket":
             return StorageError(
-                f"bucket {self._bucket!r} does not exist", hint=f"create it, or correct '{self._setting}:'"
+                f"bucket {self._bucket!r} does not exist",
+                hint=f"create it, or correct '{self._setting}:'",
             )
         if conditional and isinstance(error, (AlreadyExistsError, PreconditionError, *_NOT_FOUND)):
             return WriteConflict(f"{place} has changed")
