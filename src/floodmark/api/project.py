@@ -21,7 +21,7 @@ from floodmark.api.context import RunContext
 from floodmark.api.mirroring import open_mirror_of
 from floodmark.config.loading import LoadedConfig, load_config
 from floodmark.config.logins import LOGINS
-from floodmark.errors import BusyError, UsageError
+from floodmark.errors import BusyError, ConfigError, UsageError
 from floodmark.model.notice import Report
 from floodmark.model.run import Stage, Strategy
 from floodmark.model.table import TableName
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from floodmark.api.lake import Lake
     from floodmark.api.planning import TablePlan
     from floodmark.api.recording import Rounds
+    from floodmark.api.recovery import RecoveryResult
     from floodmark.api.results import SyncResult
     from floodmark.api.runs import TableHistory
     from floodmark.api.status import TableStatus
@@ -304,6 +305,30 @@ class Project:
         name = run.table(table)
         session = self._started_engine().sql_session if spark is None else lambda: spark
         return read_table(run, name, session, as_of)
+
+    def recover(
+        self, tables: Names = None, pipelines: Names = None, *, dry_run: bool = False
+    ) -> "RecoveryResult":
+        """Bring lost state back from the mirror; by default of every table in the mirror.
+
+        Existing objects are kept. A table's position goes back if rows are neither in the warehouse
+        nor in the lake. A failed table does not raise: the result has its error.
+        """
+        from floodmark.api.recovery import recover_tables
+
+        expect_flags(dry_run=dry_run)
+        tables = None if tables is None else as_list("tables", tables)
+        pipelines = None if pipelines is None else as_list("pipelines", pipelines)
+        if self._mirror is None:
+            raise ConfigError("there is no mirror", hint="set 'mirror:' in the configuration")
+        with self._one_run() as run:
+            lake = RunContext(self.config, self._raw_lake, run.report)
+            mirror = self._mirror.open()
+            found = recover_tables(lake, mirror, tables, pipelines, dry_run=dry_run)
+            if not dry_run:
+                recovered = (table for table in found.tables if table.changed and not table.error)
+                self._mirror.mark(*(TableName.parse(table.table_name) for table in recovered))
+            return found
 
     @property
     def watermarks(self) -> "Watermarks":

@@ -46,6 +46,7 @@ class Program(LazyGroup):
             "Make the warehouse equal to the source, deletes included.",
         ),
         "watermark": ("floodmark.cli.watermark:watermark", "Inspect and change watermarks."),
+        "recover": ("floodmark.cli.recover:recover", "Bring lost state back from the mirror."),
         "s3clean": ("floodmark.cli.s3clean:s3clean", "List and remove data files in the lake."),
         "init": ("floodmark.cli.init:init", "Write a commented configuration file."),
         "completion": ("floodmark.cli.completion:completion", "Print a shell completion script."),

@@ -25,8 +25,8 @@ def located_mirror(
         _check_keys(mirror)
     else:
         mirror = structs.replace(mirror, url=folder_path("mirror", mirror.url, folder))
-        if given := [name for name in _ONLY_S3 if getattr(mirror, name) is not None]:
-            raise ConfigError(f"mirror: {given[0]!r} is not allowed for a folder")
+        if names := [name for name in _ONLY_S3 if getattr(mirror, name) is not None]:
+            raise ConfigError(f"mirror: {names[0]!r} is not allowed for a folder")
     if _overlap(mirror, lake):
         raise ConfigError(
             f"mirror: {mirror.url} is in the lake {lake.url}, or around it",

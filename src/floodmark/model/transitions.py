@@ -19,6 +19,9 @@ from floodmark.model.position import START, Position
 from floodmark.model.reconciled_state import ReconciledState, after_change
 from floodmark.model.watermark import RedshiftState, VerifiedState, Watermark
 
+FIRST_AFTER_LOSS = 1_000_000
+"""Epochs from here on began after a loss; nobody resets a table so often."""
+
 
 class Authorship(Struct, frozen=True):
     """Who changes something, in which session, and when."""
@@ -50,6 +53,8 @@ def record(watermark: Watermark, change: Change, by: Authorship) -> Manifest:
 
 def checkpoint(watermark: Watermark, manifest: Manifest) -> Watermark:
     """Apply the next manifest to a watermark; CorruptLog if it is not the next one."""
+    if begins_after_loss(watermark, manifest):
+        return after(watermark, manifest)
     by = Authorship(manifest.session_id, manifest.author, manifest.created_at)
     expected = record(watermark, manifest.change, by)
     if (expected.table_name, expected.head, _facts(expected.standing)) != (
@@ -63,6 +68,15 @@ def checkpoint(watermark: Watermark, manifest: Manifest) -> Watermark:
             hint="a manifest was removed or replaced; 'watermark validate' lists what exists",
         )
     return after(watermark, manifest)
+
+
+def begins_after_loss(watermark: Watermark, manifest: Manifest) -> bool:
+    """Return whether a manifest begins an epoch that does not follow by resets.
+
+    After a loss the log continues in an epoch that is the number of minutes since 1970.
+    """
+    later = manifest.epoch > watermark.epoch + 1 and manifest.epoch >= FIRST_AFTER_LOSS
+    return later and manifest.sequence == 1 and manifest.table_name == watermark.table_name
 
 
 def _facts(log_state: LogState) -> LogState:

@@ -1,11 +1,11 @@
 """Keep a second copy of the state up to date in the background.
 
-Every write of state marks its table as due; a thread copies what is due (`mirror_copy`). A run never
-waits for it, except for a limited time at its end. If the mirror cannot be reached, the thread stops
-until the next round, and the run reports what is left.
+Every write of state marks its table as due; a thread copies what is due (`mirror_copy`). A run
+never waits for it, except for a limited time at its end. If the mirror cannot be reached, the
+thread stops until the next round, and the run reports what is left.
 
-What is due is kept in memory, so a run that dies forgets it. The next run that reads the table finds
-that the mirror's watermark is another one, or writes the watermark itself, and copies the rest.
+What is due is kept in memory, so a run that dies forgets it. The next run that works on the table
+compares the mirror's watermark with the lake's, and copies the rest.
 """
 
 import time
@@ -72,8 +72,8 @@ class Mirror:
     """Copies state from the lake to the mirror in a thread. Thread-safe.
 
     `open_mirror` is called in the thread; an error there is an error of the mirror. What is due is
-    a table, the key of an object, a folder, or `-` and a key to delete; each at most once, so the queue is never
-    longer than the number of tables and a few more.
+    a table, the key of an object, a folder, or `-` and a key to delete; each at most once, so the
+    queue is never longer than the number of tables and a few more.
     """
 
     def __init__(

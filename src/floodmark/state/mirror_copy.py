@@ -63,7 +63,7 @@ def join(lake: ObjectStore, mirror: ObjectStore, clock: Callable[[], datetime]) 
         )
     if theirs is not None and ours is not None:
         check_same(lake, mirror, ours, theirs)
-        return
+        return None
     folders = set(mirror.list_folders("")) & {"manifests", "watermarks", "incremental"}
     if folders:
         raise MirrorConflict(
@@ -213,10 +213,8 @@ def get(objects: ObjectStore, key: str) -> StoredObject | None:
 
 def put_same(objects: ObjectStore, key: str, data: bytes) -> bool:
     """Write an object unless it exists; return whether it now has exactly this content."""
-    try:
+    with suppress(WriteConflict):
         objects.put_if_absent(key, data)
-    except WriteConflict:
-        pass
     return objects.get(key).data == data
 
 

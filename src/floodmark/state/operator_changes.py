@@ -135,18 +135,7 @@ def _prepare(
 
     def change(current: Watermark) -> Change:
         refuse_unless_earlier(current)
-        first = ManifestId(earlier.mysql_state.counted_from_epoch, 0)
-        chunks = list(store.log.chunks(table, since=first))
-        restore = Restore(
-            origin=origin,
-            earlier=earlier,
-            loaded=loaded,
-            chunk_count=sum(1 for chunk in chunks if not chunk.reconciled),
-            rows=sum(chunk.extracted_rows for chunk in chunks),
-            files=sum(len(chunk.loaded_files) for chunk in chunks),
-            bytes=sum(chunk.bytes for chunk in chunks),
-            quarantined_rows=sum(chunk.quarantined_rows for chunk in chunks),
-        )
+        restore = counted_restore(store, table, earlier, loaded, origin)
         return without_repetition(store.log, table, current, restore)
 
     def commit() -> Watermark:
@@ -158,6 +147,24 @@ def _prepare(
         if (current := store.get(table)) is not None:
             change(current)  # refuse before prompting
     return PreparedRestore(position=earlier.mysql_state.position, commit=commit)
+
+
+def counted_restore(
+    store: WatermarkStore, table: TableName, earlier: LogState, loaded: Loaded, origin: str
+) -> Restore:
+    """Return the change that restores a state, with the counts of all chunks that count in it."""
+    first = ManifestId(earlier.mysql_state.counted_from_epoch, 0)
+    chunks = list(store.log.chunks(table, since=first))
+    return Restore(
+        origin=origin,
+        earlier=earlier,
+        loaded=loaded,
+        chunk_count=sum(1 for chunk in chunks if not chunk.reconciled),
+        rows=sum(chunk.extracted_rows for chunk in chunks),
+        files=sum(len(chunk.loaded_files) for chunk in chunks),
+        bytes=sum(chunk.bytes for chunk in chunks),
+        quarantined_rows=sum(chunk.quarantined_rows for chunk in chunks),
+    )
 
 
 def _make_readable(store: WatermarkStore, table: TableName) -> None:

@@ -35,6 +35,7 @@ from floodmark.model.transitions import Authorship, after, checkpoint, record
 from floodmark.model.watermark import (
     BackupMetadata,
     RedshiftState,
+    VerifiedState,
     Watermark,
     check_plausible,
     decode_watermark,
@@ -218,6 +219,24 @@ class WatermarkStore:
             primary = self.copies.read(table, lake_layout.primary(table), "primary")
             etag = primary.etag if primary else None
             self._cache[table] = Reading(watermark=fresh, etag=etag, source="manifests")
+
+    def begin_epoch(self, table: TableName, epoch: int) -> None:
+        """Continue a table in a later epoch, in which no earlier manifest is loaded.
+
+        The next commit opens it; until then nothing changes.
+        """
+        reading = self._current(table)
+        current = self._or_empty(table, reading)
+        state = structs.replace(current.mysql_state, last_sequence=0, last_manifest=None)
+        load = RedshiftState(loaded_epoch=epoch, eligible_from_epoch=epoch, load_epoch=epoch)
+        watermark = structs.replace(
+            current,
+            epoch=epoch,
+            mysql_state=state,
+            redshift_state=load,
+            verified_state=VerifiedState(),
+        )
+        self._cache[table] = structs.replace(reading, watermark=watermark, source="manifests")
 
     def _read_from_future(self, table: TableName) -> Reading:
         copies = Copies(self.objects, lambda: LAST_MOMENT, self._run.report)

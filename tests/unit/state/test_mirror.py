@@ -17,12 +17,12 @@ from floodmark.model import lake_layout
 from floodmark.model.notice import Notice
 from floodmark.model.position import Position
 from floodmark.model.timestamps import utc_now
+from floodmark.model.transitions import Authorship
 from floodmark.state import operator_changes
 from floodmark.state.mirror import Mirror, read_mirror_state
 from floodmark.state.mirror_copy import copy_table, join
 from floodmark.state.mirrored_store import MirroredObjectStore
 from floodmark.state.system_watermark import write_system_watermark
-from floodmark.model.transitions import Authorship
 from floodmark.storage.memory import MemoryObjectStore
 from floodmark.storage.objects import ObjectStore, StoredObject
 from scenarios import TABLE, land, open_store, snapshot
@@ -255,7 +255,7 @@ def test_an_older_watermark_does_not_replace_a_newer_one(place: Place) -> None:
     store = open_store(place.lake)
     land(store, rows=5, name="a")
     join(place.lake, place.there, utc_now)
-    overtaken = []
+    overtaken: list[bool] = []
 
     class Overtaking(MemoryObjectStore):
         def get(self, key: str) -> StoredObject:

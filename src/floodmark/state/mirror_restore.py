@@ -1,0 +1,101 @@
+"""Bring lost objects of a table back from the mirror.
+
+Only objects that the lake lacks, or that fail their checksum, are written: manifests oldest first,
+then the watermark. A crash leaves a part of the log without a watermark. The mirror still has
+manifests that the lake lacks, so runs refuse the table until the rest is restored.
+"""
+
+from msgspec import Struct
+
+from floodmark.errors import CorruptDocument, CorruptLog, MirrorConflict, StateError
+from floodmark.model import lake_layout
+from floodmark.model.log_state import ManifestId
+from floodmark.model.manifest import Manifest
+from floodmark.model.table import TableName
+from floodmark.model.watermark import Watermark
+from floodmark.state.manifest_log import ManifestLog
+from floodmark.state.mirror_copy import another_manifest, get, put_same, stored_watermark
+from floodmark.storage.objects import ObjectStore
+
+
+class Lost(Struct, frozen=True, kw_only=True):
+    """What the lake lacks of a table, and the mirror has.
+
+    `manifests` are all of the table, from both places; `missing` are the ids of those that the
+    lake lacks; `watermark` is the mirror's, if the lake has no usable one.
+    """
+
+    manifests: tuple[Manifest, ...]
+    missing: tuple[ManifestId, ...] = ()
+    watermark: Watermark | None = None
+
+
+def find_lost(lake: ObjectStore, mirror: ObjectStore, table: TableName) -> Lost:
+    """Compare both places; MirrorConflict if they have different manifests under one number."""
+    ours, theirs = ManifestLog(lake), ManifestLog(mirror)
+    here, there = set(ours.heads(table)), set(theirs.heads(table))
+    manifests, missing = [], []
+    for head in sorted(here | there):
+        mine = _readable(ours, table, head) if head in here else None
+        if head not in there:
+            manifests.append(mine or ours.read(table, head))
+            continue
+        kept = theirs.read(table, head)
+        if mine is None:
+            missing.append(head)
+        elif mine != kept:
+            raise another_manifest(mirror, table, head)
+        manifests.append(kept)
+    return Lost(
+        manifests=tuple(manifests),
+        missing=tuple(missing),
+        watermark=_lost_watermark(lake, mirror, table, here | there),
+    )
+
+
+def restore_lost(lake: ObjectStore, mirror: ObjectStore, table: TableName, lost: Lost) -> None:
+    """Write what the lake lacks."""
+    for head in lost.missing:
+        key = lake_layout.manifest(table, head)
+        _restore(lake, mirror, key)
+    if lost.watermark is not None:
+        _restore(lake, mirror, lake_layout.primary(table))
+
+
+def _restore(lake: ObjectStore, mirror: ObjectStore, key: str) -> None:
+    data, found = mirror.get(key).data, get(lake, key)
+    if found is not None and found.data != data:
+        lake.put_if_match(key, data, found.etag)  # it fails its checksum
+    if not put_same(lake, key, data):
+        raise MirrorConflict(f"{lake}/{key} has changed", hint="run the command again")
+
+
+def _readable(log: ManifestLog, table: TableName, head: ManifestId) -> Manifest | None:
+    try:
+        return log.read(table, head)
+    except CorruptLog:
+        return None
+
+
+def _lost_watermark(
+    lake: ObjectStore, mirror: ObjectStore, table: TableName, heads: set[ManifestId]
+) -> Watermark | None:
+    """Return the mirror's watermark, if it is usable and the lake has none."""
+    key = lake_layout.primary(table)
+    if _usable(lake, table, key, heads) is not None:
+        return None
+    return _usable(mirror, table, key, heads)
+
+
+def _usable(
+    objects: ObjectStore, table: TableName, key: str, heads: set[ManifestId]
+) -> Watermark | None:
+    found = get(objects, key)
+    if found is None:
+        return None
+    try:
+        watermark = stored_watermark(found.data, table)
+    except (CorruptDocument, StateError):
+        return None
+    last = watermark.mysql_state.last_manifest
+    return watermark if last is None or ManifestId.parse(last) in heads else None
