@@ -21,7 +21,7 @@ STORIES = (
     "init.py",
     "template.py",
 )  # they show commands, and tests of their own run them
-OURS = re.compile(r"floodmark (?:watermark|s3clean|doctor|init|sync|reconcile) ")
+OURS = re.compile(r"floodmark (?:watermark|s3clean|doctor|init|sync|reconcile|recover) ")
 
 
 class Hint(Struct, frozen=True, order=True):
@@ -97,7 +97,7 @@ def followed() -> tuple[str, ...]:
     )
 
 
-_KNOWN = r"(?:watermark|s3clean|doctor|reconcile)"
+_KNOWN = r"(?:watermark|s3clean|doctor|reconcile|recover)"
 _COMMAND = re.compile(
     rf"'floodmark ({_KNOWN} [^']*)'"
     rf"|floodmark ({_KNOWN} (?:[^',;]|'[^']*')+?)(?=,|;|$| hint:| error:)"

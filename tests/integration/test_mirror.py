@@ -1,0 +1,345 @@
+"""A lake that is lost is recovered from its mirror: no row is lost, none is there twice."""
+
+import json
+import shutil
+import uuid
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import boto3
+import duckdb
+import pytest
+
+from floodmark.model import lake_layout
+from floodmark.model.log_state import ManifestId
+from floodmark.state.mirror import read_mirror_state
+from hints import commands_in
+from pipelines import Ended, Pipeline, ask_once
+from scenarios import Lake, snapshot
+from servers import S3Server
+from servers.seaweedfs import SeaweedFS
+
+pytestmark = pytest.mark.enough_on("mariadb")  # it is about the state
+
+KEYED = (
+    "id BIGINT PRIMARY KEY AUTO_INCREMENT, update_at DATETIME(6) NOT NULL, v INT, KEY (update_at)"
+)
+KEYLESS = "id BIGINT NOT NULL, v INT, KEY (id)"
+
+
+@dataclass(frozen=True)
+class Mirrored:
+    """A pipeline whose state has a second place."""
+
+    pipeline: Pipeline
+    mirror: Lake
+
+    @property
+    def settings(self) -> str:
+        if self.mirror.folder is not None:
+            return f"mirror: {self.mirror.folder}"
+        place = {"url": f"s3://{self.mirror.bucket}/{self.mirror.prefix}"}
+        keys = {"access_key_id": S3Server.access_key, "secret_access_key": S3Server.secret_key}
+        return f"mirror: {json.dumps({**place, 'endpoint': self.mirror.endpoint, **keys})}"
+
+    def lose_lake(self) -> None:
+        """Delete the lake, and make an empty one in its place."""
+        lake = self.pipeline.lake
+        if lake.folder is not None:
+            shutil.rmtree(lake.folder)
+            return
+        delete_bucket(lake)
+        make_bucket(lake)
+
+    def insert(self, first: int, last: int) -> None:
+        if "cursor: id" in self.pipeline.tables["t"]:
+            rows = [f"({n}, {n})" for n in range(first, last + 1)]
+            ask_once(self.pipeline, f"INSERT INTO t (id, v) VALUES {', '.join(rows)}")
+            return
+        rows = [f"({n}, {moment(n)}, {n})" for n in range(first, last + 1)]
+        ask_once(self.pipeline, f"INSERT INTO t (id, update_at, v) VALUES {', '.join(rows)}")
+
+    def change(self, row: int, value: int, time: float) -> None:
+        """Update a row, after the row with the id `time`."""
+        what = f"v = {value}, update_at = {moment(time)}"
+        ask_once(self.pipeline, f"UPDATE t SET {what} WHERE id = {row}")
+
+    def sync(self, *arguments: str, mirrored: bool = True) -> Any:
+        """Sync with the mirror, or without it as if it was down; return the table's result."""
+        self.pipeline.write_config(self.settings if mirrored else "")
+        ended = self.pipeline.call("sync", "-p", "main", "--json", *arguments)
+        assert ended.code == 0, ended
+        self.pipeline.write_config(self.settings)
+        return ended.table
+
+    def recover(self, *arguments: str) -> Any:
+        ended = self.pipeline.call("recover", "--from-mirror", "--force", "--json", *arguments)
+        assert ended.code == 0, ended
+        (table,) = ended.value["tables"]
+        return table
+
+    def target(self) -> Counter[Any]:
+        """How often each row is in the warehouse."""
+        with duckdb.connect(str(self.pipeline.folder / "warehouse.duckdb")) as warehouse:
+            return Counter(warehouse.execute("SELECT id, v FROM t").fetchall())
+
+    def check(self) -> None:
+        """Compare source and target, and everything that is tracked."""
+        rows = ask_once(self.pipeline, "SELECT id, v FROM t")
+        assert self.target() == Counter(rows)
+        ended = self.pipeline.call("watermark", "validate")
+        assert ended.code == 0, ended
+
+
+def moment(time: float) -> str:
+    return f"'2025-02-01' + INTERVAL {time} SECOND"
+
+
+def delete_bucket(lake: Lake) -> None:
+    client = _client(lake)
+    for page in client.get_paginator("list_objects_v2").paginate(Bucket=lake.bucket):
+        for found in page.get("Contents", ()):
+            client.delete_object(Bucket=lake.bucket, Key=found["Key"])
+    client.delete_bucket(Bucket=lake.bucket)
+
+
+def make_bucket(lake: Lake) -> None:
+    _client(lake).create_bucket(Bucket=lake.bucket)
+
+
+def _client(lake: Lake) -> Any:
+    keys = {"aws_access_key_id": S3Server.access_key, "aws_secret_access_key": S3Server.secret_key}
+    return boto3.client("s3", endpoint_url=lake.endpoint, region_name="us-east-1", **keys)
+
+
+Make = Callable[..., Mirrored]
+
+
+@pytest.fixture
+def mirrored(pipeline: Callable[..., Pipeline], tmp_path: Path) -> Make:
+    def make(columns: str = KEYED, cursor: str = "[update_at, id]") -> Mirrored:
+        made = pipeline({"t": f"{{cursor: {cursor}}}"})
+        ask_once(made, f"CREATE TABLE t ({columns})")
+        return Mirrored(made, Lake(folder=str(tmp_path / "mirror")))
+
+    return make
+
+
+@pytest.fixture
+def in_buckets(pipeline: Callable[..., Pipeline], seaweedfs: SeaweedFS, tmp_path: Path) -> Mirrored:
+    """A pipeline whose lake is a bucket of its own, and the mirror another."""
+    made = pipeline({"t": "{cursor: [update_at, id]}"})
+    names = (f"lake-{uuid.uuid4().hex[:8]}", f"mirror-{uuid.uuid4().hex[:8]}")
+    lake, mirror = (
+        Lake(bucket=name, prefix="state", endpoint=seaweedfs.endpoint) for name in names
+    )
+    for place in (lake, mirror):
+        make_bucket(place)
+    made = replace(made, lake=lake)
+    ask_once(made, f"CREATE TABLE t ({KEYED})")
+    return Mirrored(made, mirror)
+
+
+@pytest.mark.follows_hint("floodmark recover --from-mirror -t …")
+def test_a_lost_bucket_goes_on_without_a_reload(in_buckets: Mirrored) -> None:
+    """Everything is loaded: the files are not needed, and only new rows are read."""
+    one = in_buckets
+    one.insert(1, 50)
+    one.sync()
+    one.insert(51, 60)
+    one.sync()
+    one.lose_lake()
+    one.insert(61, 65)
+    refused = one.pipeline.call("sync", "-p", "main")
+    assert refused.code == 1
+    assert "the lake has lost the state of" in refused.out
+    (command,) = commands_in(refused.err)
+    recovered = one.pipeline.call(*command, "--force")
+    assert recovered.code == 0, recovered
+    result = one.sync()
+    assert (result["rows"], result["loaded_rows"]) == (5, 5)
+    one.check()
+    ended = one.pipeline.call("sync", "-p", "main", "--verify-data=all")
+    assert ended.code == 0, ended
+    assert state(one.mirror) == state(one.pipeline.lake)
+
+
+def state(lake: Lake) -> dict[str, bytes]:
+    kept = ("manifests/", "watermarks/v2/", "watermarks/recoveries/")
+    return {k: data for k, data in snapshot(lake.open()).items() if k.startswith(kept)}
+
+
+def test_rows_that_were_not_loaded_are_read_again(mirrored: Make) -> None:
+    one = mirrored()
+    one.insert(1, 20)
+    one.sync()
+    one.insert(21, 30)
+    one.sync("--backup-only")
+    one.lose_lake()
+    found = one.recover()
+    assert (found["manifests"], found["restart"]["kind"]) == (2, "go back")
+    assert found["restart"]["lost"] == ["1-2"]
+    result = one.sync()
+    assert (result["rows"], result["loaded_rows"]) == (10, 10)
+    one.check()
+    assert one.recover()["restart"] is None
+
+
+def test_loads_that_were_not_mirrored_are_merged(mirrored: Make) -> None:
+    """The mirror was behind: the ledger has manifests that the log does not know any more."""
+    one = mirrored()
+    one.insert(1, 20)
+    one.sync()
+    one.insert(21, 30)
+    one.change(3, -1, 30.5)
+    one.sync(mirrored=False)
+    one.insert(31, 33)
+    one.sync("--backup-only", mirrored=False)
+    one.lose_lake()
+    found = one.recover()
+    assert (found["manifests"], found["restart"]["unknown"]) == (1, ["1-2"])
+    one.change(4, -2, 33.5)
+    one.sync()
+    one.check()
+    assert one.target()[3, -1] == one.target()[4, -2] == 1
+    again = one.recover()
+    assert (again["manifests"], again["restart"]) == (0, None)
+    one.insert(34, 40)
+    one.sync()
+    one.check()
+    assert state(one.mirror) == state(one.pipeline.lake)
+
+
+@pytest.mark.parametrize("behind", [False, True])
+def test_rows_without_a_key_are_never_there_twice(mirrored: Make, behind: bool) -> None:
+    one = mirrored(KEYLESS, "id")
+    one.insert(1, 20)
+    one.sync()
+    one.insert(21, 30)
+    one.sync(*([] if behind else ["--backup-only"]), mirrored=not behind)
+    one.lose_lake()
+    found = one.recover()
+    assert found["restart"]["kind"] == ("read again" if behind else "go back")
+    assert one.sync()["rows"] == (30 if behind else 10)
+    one.check()
+    one.insert(31, 33)
+    one.sync()
+    one.check()
+
+
+def test_a_new_column_is_filled_although_its_chunk_is_lost(mirrored: Make) -> None:
+    one = mirrored()
+    one.insert(1, 20)
+    one.sync()
+    ask_once(one.pipeline, "ALTER TABLE t ADD COLUMN kind VARCHAR(9) NOT NULL DEFAULT 'old'")
+    one.insert(21, 30)
+    one.sync("--backup-only")
+    one.lose_lake()
+    one.recover()
+    one.sync()
+    with duckdb.connect(str(one.pipeline.folder / "warehouse.duckdb")) as warehouse:
+        found = warehouse.execute("SELECT kind, COUNT(*) FROM t GROUP BY kind").fetchall()
+    assert found == [("old", 30)]
+
+
+def test_a_lost_warehouse_and_a_lost_lake_are_read_again(mirrored: Make) -> None:
+    one = mirrored()
+    one.insert(1, 20)
+    one.sync()
+    one.lose_lake()
+    (one.pipeline.folder / "warehouse.duckdb").unlink()
+    assert one.recover()["restart"]["lost"] == ["1-1"]
+    assert one.sync()["rows"] == 20
+    one.check()
+
+
+def test_what_is_in_the_lake_is_kept(mirrored: Make) -> None:
+    """Only lost and damaged manifests are restored; what is newer stays."""
+    one = mirrored()
+    for first in (1, 11, 21):
+        one.insert(first, first + 9)
+        one.sync()
+    one.insert(31, 40)
+    one.sync(mirrored=False)
+    expected = state(one.pipeline.lake)
+    objects, table = one.pipeline.lake.open(), one.pipeline.table()
+    objects.delete(lake_layout.manifest(table, ManifestId(1, 1)))
+    damaged = lake_layout.manifest(table, ManifestId(1, 2))
+    objects.put(damaged, objects.get(damaged).data[:-20])
+    planned = one.recover("--dry-run")
+    assert planned["manifests"] == 2
+    assert state(one.pipeline.lake) != expected
+    assert one.recover()["manifests"] == 2
+    assert state(one.pipeline.lake) == expected
+    one.sync()
+    one.check()
+    assert state(one.mirror) == state(one.pipeline.lake)
+
+
+def test_two_different_logs_are_not_mixed(mirrored: Make) -> None:
+    one = mirrored()
+    one.insert(1, 20)
+    one.sync()
+    one.lose_lake()
+    one.insert(21, 22)
+    one.pipeline.write_config("")
+    assert one.pipeline.sync().code == 0  # as if there was no mirror: a log of its own
+    one.pipeline.write_config(one.settings)
+    before = (snapshot(one.pipeline.lake.open()), snapshot(one.mirror.open()))
+    ended = one.pipeline.call("recover", "--from-mirror", "--force")
+    assert ended.code == 1
+    assert "has another manifest 1-1" in ended.err
+    assert (snapshot(one.pipeline.lake.open()), snapshot(one.mirror.open())) == before
+
+
+def test_recovery_asks_and_needs_a_mirror(mirrored: Make) -> None:
+    one = mirrored()
+    one.insert(1, 5)
+    one.sync()
+    one.lose_lake()
+    refused = one.pipeline.call("recover", "--from-mirror")
+    assert (refused.code, "this would recover 1 table" in refused.err) == (2, True)
+    assert not Path(str(one.pipeline.lake.folder), "manifests").exists()
+    assert one.pipeline.call("recover").code == 2
+    one.pipeline.write_config("")
+    assert "there is no mirror" in one.pipeline.call("recover", "--from-mirror").err
+
+
+def failing(one: Mirrored, settings: str) -> Ended:
+    """Sync with another mirror, which does not work."""
+    one.insert(21, 25)
+    one.pipeline.write_config(settings)
+    ended = one.pipeline.call("sync", "-p", "main")
+    one.pipeline.write_config(one.settings)
+    return ended
+
+
+@pytest.mark.parametrize("wrong", ["no such bucket", "wrong secret", "no such profile", "down"])
+def test_a_mirror_that_fails_does_not_stop_a_sync(in_buckets: Mirrored, wrong: str) -> None:
+    one = in_buckets
+    one.insert(1, 20)
+    one.sync()
+    place = json.loads(one.settings.removeprefix("mirror: "))
+    if wrong == "no such bucket":
+        place["url"] = "s3://no-such-bucket/state"
+    elif wrong == "wrong secret":
+        place["secret_access_key"] = "wrong"
+    elif wrong == "no such profile":
+        place = {"url": place["url"], "endpoint": place["endpoint"], "profile": "nobody"}
+    else:
+        place["endpoint"] = "http://127.0.0.1:9"
+    ended = failing(one, f"mirror: {json.dumps(place)}\nretries: {{tries: 1}}")
+    assert ended.code == 0, ended
+    (warning,) = [line for line in ended.err.splitlines() if "is behind for" in line]
+    assert str(one.pipeline.table()) in warning
+    found = read_mirror_state(one.pipeline.lake.open())
+    assert found is not None
+    assert found.error is not None
+    assert str(one.pipeline.table()) in found.behind
+    one.check()
+    one.insert(26, 27)
+    one.sync()
+    assert state(one.mirror) == state(one.pipeline.lake)
