@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from floodmark.api.callbacks import OnResult
+    from floodmark.api.drill import DrillResult, LastDrill
     from floodmark.api.lake import Lake
     from floodmark.api.planning import TablePlan
     from floodmark.api.recording import Rounds
@@ -329,6 +330,29 @@ class Project:
                 recovered = (table for table in found.tables if table.changed and not table.error)
                 self._mirror.mark(*(TableName.parse(table.table_name) for table in recovered))
             return found
+
+    def drill(
+        self, tables: Names = None, pipelines: Names = None, *, target: bool = False
+    ) -> "DrillResult":
+        """Rehearse recovery on a copy of the state; by default of every table.
+
+        The state itself is only read. With `target`, also load a sample of each table's data files
+        into a scratch schema of its warehouse. A failed rehearsal does not raise.
+        """
+        from floodmark.api.drill import run_drill
+
+        with self._one_run() as run:
+            chosen = run.selected(tables, pipelines)
+            lake = RunContext(self.config, self._raw_lake, run.report)
+            mirror = self._mirror.open() if self._mirror else None
+            return run_drill(lake, mirror, chosen, target=target)
+
+    @property
+    def last_drill(self) -> "LastDrill | None":
+        """The result of the last drill; None if there was none."""
+        from floodmark.api.drill import read_last_drill
+
+        return read_last_drill(self._raw_lake)
 
     @property
     def watermarks(self) -> "Watermarks":

@@ -47,6 +47,7 @@ class Program(LazyGroup):
         ),
         "watermark": ("floodmark.cli.watermark:watermark", "Inspect and change watermarks."),
         "recover": ("floodmark.cli.recover:recover", "Bring lost state back from the mirror."),
+        "drill": ("floodmark.cli.drill:drill", "Rehearse recovery on a copy of the state."),
         "s3clean": ("floodmark.cli.s3clean:s3clean", "List and remove data files in the lake."),
         "init": ("floodmark.cli.init:init", "Write a commented configuration file."),
         "completion": ("floodmark.cli.completion:completion", "Print a shell completion script."),

@@ -187,7 +187,7 @@ def _before(table: TableName, first: Manifest) -> Watermark:
 def _compare_watermark(current: Watermark | None, folded: Watermark | None) -> list[str]:
     if current is None or folded is None:
         return []
-    tracked, real = _comparable(current), _comparable(folded)
+    tracked, real = tracked_facts(current), tracked_facts(folded)
     return [
         f"{name} is {tracked[name]} in the watermark, but {real[name]} in the manifests"
         for name in tracked
@@ -206,7 +206,7 @@ def _missing_last(store: WatermarkStore, table: TableName) -> list[str]:
     return [f"manifest {known} is missing, though the watermark was saved after it"]
 
 
-def _comparable(watermark: Watermark) -> dict[str, object]:
+def tracked_facts(watermark: Watermark) -> dict[str, object]:
     """Return the fields that follow from the manifests alone."""
     extract, log_state = watermark.mysql_state, watermark.log_state
     return {

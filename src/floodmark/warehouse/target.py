@@ -184,6 +184,13 @@ class Target(ABC):
     def unsupported_values(self, table: TargetTable) -> "Sequence[UnsupportedValue]":
         """Return every kind of value that the lake may contain and the target cannot hold."""
 
+    def scratch_schemas(self, prefix: str) -> list[str]:  # noqa: ARG002
+        """Return the schemas whose names start with a prefix; none if there are no schemas."""
+        return []
+
+    def drop_scratch(self, schema: str) -> None:  # noqa: B027
+        """Drop a schema and everything in it."""
+
     @abstractmethod
     def close(self) -> None:
         """Close the connection."""

@@ -80,7 +80,13 @@ class Place:
 
 def state(objects: ObjectStore) -> dict[str, bytes]:
     """What a mirror should have."""
-    kept = ("manifests/", "watermarks/v2/", "watermarks/recoveries/", "watermarks/system", "runs/")
+    kept = (
+        "manifests/",
+        "watermarks/v2/",
+        "watermarks/recoveries/",
+        "watermarks/system",
+        "watermarks/runs/",
+    )
     return {key: data for key, data in snapshot(objects).items() if key.startswith(kept)}
 
 
@@ -94,7 +100,7 @@ def test_state_is_copied_and_data_is_not(place: Place) -> None:
     with store.lease(TABLE):
         land(store, rows=5, name="a")
         land(store, rows=5, name="b")
-    place.objects.put("runs/20250801_000000_a.json", b"{}")
+    place.objects.put("watermarks/runs/20250801_000000_a.json", b"{}")
     write_system_watermark(place.objects, utc_now(), "1day", Authorship("s", "me", utc_now()))
     place.drain()
     assert state(place.there) == state(place.lake)
@@ -154,7 +160,7 @@ def test_a_mirror_that_fails_is_reported_once_a_round_and_caught_up(
     place.there.failure = failure
     land(store, rows=5, name="b")
     place.drain()
-    place.objects.put("runs/20250801_000000_a.json", b"{}")
+    place.objects.put("watermarks/runs/20250801_000000_a.json", b"{}")
     place.drain()
     (notice,) = place.notices
     assert notice.level == "warning"
@@ -365,11 +371,11 @@ def test_an_unknown_table_waits_for_a_mirror_that_cannot_be_reached(place: Place
 
 
 def test_pruned_run_records_are_removed_from_the_mirror(place: Place) -> None:
-    place.objects.put("runs/20250801_000000_a.json", b"{}")
-    place.objects.put("runs/20250901_000000_b.json", b"{}")
+    place.objects.put("watermarks/runs/20250801_000000_a.json", b"{}")
+    place.objects.put("watermarks/runs/20250901_000000_b.json", b"{}")
     place.drain()
-    place.objects.delete("runs/20250801_000000_a.json")
+    place.objects.delete("watermarks/runs/20250801_000000_a.json")
     place.drain()
-    assert [k for k in snapshot(place.there) if k.startswith("runs/")] == [
-        "runs/20250901_000000_b.json"
+    assert [k for k in snapshot(place.there) if k.startswith("watermarks/runs/")] == [
+        "watermarks/runs/20250901_000000_b.json"
     ]

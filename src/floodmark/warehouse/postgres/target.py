@@ -393,6 +393,21 @@ class PostgresTarget(SqlTarget):
             known = {role for (role,) in self._query("SELECT rolname FROM pg_roles")}
             refuse_unknown("PostgreSQL", name, sorted(roles - known))
 
+    def scratch_schemas(self, prefix: str) -> list[str]:
+        """Look them up in the catalog."""
+        rows = self._query("SELECT nspname FROM pg_namespace")
+        return sorted(str(name) for (name,) in rows if str(name).startswith(prefix))
+
+    def drop_scratch(self, schema: str) -> None:
+        """Drop a schema, if it exists."""
+        self._begin()
+        try:
+            self._execute(f"DROP SCHEMA IF EXISTS {quote(schema)} CASCADE")
+            self._commit()
+        except BaseException:
+            self._rollback()
+            raise
+
     def _make_schema(self) -> None:
         name = self._text(self._schema)
         if not self._query(f"SELECT 1 FROM pg_namespace WHERE nspname = {name}"):  # noqa: S608
