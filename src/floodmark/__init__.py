@@ -24,9 +24,11 @@ from floodmark.errors import (
 
 if TYPE_CHECKING:
     from floodmark.api.changes import PreparedChange, PreparedSystemChange
+    from floodmark.api.drill import DrillResult
     from floodmark.api.lake import CleanResult, Lake, LakeFile
     from floodmark.api.planning import TablePlan
     from floodmark.api.project import Project, open_project
+    from floodmark.api.recovery import RecoveryResult, TableRecovery
     from floodmark.api.results import SyncResult, TableResult
     from floodmark.api.runs import TableHistory
     from floodmark.api.status import TableStatus
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     from floodmark.model.run_record import RunRecord
     from floodmark.model.table import TableName
     from floodmark.model.watermark import Watermark
+    from floodmark.state.last_drill import LastDrill
     from floodmark.sync.extract import Progress
 
 __version__ = "0.1.0"
@@ -56,8 +59,10 @@ __version__ = "0.1.0"
 _LAZY = {
     "Check": "floodmark.checks.check",
     "CleanResult": "floodmark.api.lake",
+    "DrillResult": "floodmark.api.drill",
     "Lake": "floodmark.api.lake",
     "LakeFile": "floodmark.api.lake",
+    "LastDrill": "floodmark.state.last_drill",
     "Manifest": "floodmark.model.manifest",
     "NextStart": "floodmark.api.watermarks",
     "Notice": "floodmark.model.notice",
@@ -69,12 +74,14 @@ _LAZY = {
     "PruneResult": "floodmark.api.watermarks",
     "ReconcileResult": "floodmark.model.reconcile_result",
     "Recovery": "floodmark.api.watermarks",
+    "RecoveryResult": "floodmark.api.recovery",
     "RunRecord": "floodmark.model.run_record",
     "SyncResult": "floodmark.api.results",
     "SystemWatermark": "floodmark.api.watermarks",
     "TableHistory": "floodmark.api.runs",
     "TableName": "floodmark.model.table",
     "TablePlan": "floodmark.api.planning",
+    "TableRecovery": "floodmark.api.recovery",
     "TableResult": "floodmark.api.results",
     "TableStatus": "floodmark.api.status",
     "TableValidation": "floodmark.api.validation",
@@ -93,10 +100,12 @@ __all__ = [
     "CleanResult",
     "ConfigError",
     "DifferenceFound",
+    "DrillResult",
     "ExitCode",
     "FloodmarkError",
     "Lake",
     "LakeFile",
+    "LastDrill",
     "LeaseHeld",
     "Manifest",
     "NextStart",
@@ -110,6 +119,7 @@ __all__ = [
     "PruneResult",
     "ReconcileResult",
     "Recovery",
+    "RecoveryResult",
     "RunRecord",
     "StateError",
     "StorageError",
@@ -118,6 +128,7 @@ __all__ = [
     "TableHistory",
     "TableName",
     "TablePlan",
+    "TableRecovery",
     "TableResult",
     "TableStatus",
     "TableValidation",

@@ -9,12 +9,12 @@ import duckdb
 import pytest
 
 import processes
-from floodmark.api.drill import LastDrill, read_last_drill
 from floodmark.model import lake_layout
 from floodmark.model.log_state import ManifestId
 from floodmark.model.timestamps import utc_now
 from floodmark.state.drill_damage import DAMAGES
 from floodmark.state.drill_scratch import remove_old_scratch, scratch_space
+from floodmark.state.last_drill import LastDrill, read_last_drill
 from floodmark.state.mirror_copy import copy_table
 from floodmark.state.watermark_reader import WatermarkReader
 from floodmark.state.watermark_store import Run

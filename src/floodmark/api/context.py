@@ -5,6 +5,7 @@ import pwd
 from collections.abc import Iterable
 from datetime import datetime
 from random import Random
+from typing import TYPE_CHECKING
 
 from floodmark.api.arguments import Names, Table, as_list, expect
 from floodmark.config.loading import LoadedConfig
@@ -21,12 +22,22 @@ from floodmark.state.system_watermark import read_system_watermark
 from floodmark.state.watermark_store import Run, WatermarkStore
 from floodmark.storage.objects import ObjectStore
 
+if TYPE_CHECKING:
+    from floodmark.state.mirror import Mirror
+
 
 class RunContext:
     """Shared by all steps of a run. Each run has its own, so that no run sees stale state."""
 
-    def __init__(self, config: LoadedConfig, lake: ObjectStore, report: Report) -> None:
+    def __init__(
+        self,
+        config: LoadedConfig,
+        lake: ObjectStore,
+        report: Report,
+        mirror: "Mirror | None" = None,
+    ) -> None:
         self.config = config
+        self.mirror = mirror
         self.report = report
         self.run = Run(
             session_id=new_session_id(utc_now(), os.urandom(3).hex()),

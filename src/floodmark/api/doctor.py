@@ -41,6 +41,10 @@ def run_checks(
     yield _check_configuration(config.path, tables)
     lake = list(check_lake(objects, clock))
     yield from lake
+    if run.mirror is not None:
+        from floodmark.checks.mirror import check_mirror
+
+        yield from check_mirror(objects, run.mirror.open, tables)
     yield from check_spark(spark, start=start_spark, session=session)
     yield from check_zone(config.settings.extraction)
     targets = {config.pipeline_of(table).target for table in tables if table in config.tables}

@@ -1,7 +1,6 @@
 """Rehearse recovery, and keep the result."""
 
 import time
-from contextlib import suppress
 from datetime import datetime
 from typing import Self
 
@@ -11,14 +10,13 @@ from msgspec import Struct, structs
 from floodmark.api.context import RunContext
 from floodmark.errors import DifferenceFound, FloodmarkError
 from floodmark.model import lake_layout
-from floodmark.model.formatting import counted
 from floodmark.model.table import TableName
 from floodmark.state.drill_scratch import scratch_space
-from floodmark.state.mirror_copy import get
+from floodmark.state.last_drill import LastDrill
 from floodmark.storage.objects import ObjectStore
 from floodmark.sync.drill import Rehearsal, TableDrill, drill_or_error
 
-__all__ = ["DrillResult", "LastDrill", "Rehearsal", "TableDrill", "read_last_drill", "run_drill"]
+__all__ = ["DrillResult", "LastDrill", "Rehearsal", "TableDrill", "run_drill"]
 
 _KEPT_FAILURES = 20
 
@@ -47,25 +45,6 @@ class DrillResult(Struct, frozen=True, kw_only=True):
         return self
 
 
-class LastDrill(Struct, frozen=True, kw_only=True):
-    """A summary of the last drill, kept in the lake; `failures` are the first 20."""
-
-    at: datetime
-    author: str
-    tables: int
-    rehearsals: int
-    skipped: int
-    failed: int
-    seconds: float
-    slowest_seconds: float
-    failures: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        if self.failed:
-            return f"{self.failed} of {counted(self.rehearsals, 'rehearsal')} failed"
-        return f"{counted(self.rehearsals, 'rehearsal')} recovered"
-
-
 def run_drill(
     run: RunContext, mirror: ObjectStore | None, tables: list[TableName], *, target: bool
 ) -> DrillResult:
@@ -81,14 +60,6 @@ def run_drill(
     result = DrillResult(at=at, tables=tuple(found), seconds=seconds)
     lake.put(lake_layout.LAST_DRILL, msgspec.json.encode(_summary(result, run.run.author)))
     return result
-
-
-def read_last_drill(lake: ObjectStore) -> LastDrill | None:
-    """Read the summary of the last drill; None if there was none."""
-    found = get(lake, lake_layout.LAST_DRILL)
-    with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return msgspec.json.decode(found.data, type=LastDrill) if found else None
-    return None
 
 
 def _with_load(run: RunContext, table: TableName, drill: TableDrill) -> TableDrill:

@@ -7,14 +7,29 @@ from floodmark.api.prometheus import Metrics
 from floodmark.model import lake_layout
 from floodmark.model.reconciled_state import ReconciledState
 from floodmark.model.table import TableName
+from floodmark.state.last_drill import read_last_drill
 from floodmark.state.lease import read_lease
+from floodmark.state.mirror import read_mirror_state
 
 __all__ = ["Metrics", "measure_tables"]
+
+
+def _measure_safety(run: RunContext, metrics: Metrics) -> None:
+    """Update the metrics of the mirror and of the last drill."""
+    lake = run.store.objects
+    if run.mirror is not None and (known := read_mirror_state(lake)) is not None:
+        behind = (run.run.clock() - known.since).total_seconds() if known.since else 0.0
+        metrics.set("floodmark_mirror_behind_seconds", max(0.0, behind))
+        metrics.set("floodmark_mirror_tables_behind", len(known.behind))
+    if (drill := read_last_drill(lake)) is not None:
+        metrics.set("floodmark_last_drill_timestamp_seconds", drill.at.timestamp())
+        metrics.set("floodmark_drill_failures", drill.failed)
 
 
 def measure_tables(run: RunContext, tables: Sequence[TableName], metrics: Metrics) -> None:
     """Update the metrics of tables that a run has just synced."""
     store = run.store
+    _measure_safety(run, metrics)
     recovered = [info.key for info in store.objects.list_objects(lake_layout.RECOVERIES)]
     for table in tables:
         name, watermark = str(table), store.known(table)

@@ -18,21 +18,19 @@ from floodmark.api.arguments import (
 )
 from floodmark.api.callbacks import Listener, OnProgress, guarded_progress, guarded_result
 from floodmark.api.context import RunContext
-from floodmark.api.mirroring import open_mirror_of
 from floodmark.config.loading import LoadedConfig, load_config
 from floodmark.config.logins import LOGINS
 from floodmark.errors import BusyError, ConfigError, UsageError
 from floodmark.model.notice import Report
 from floodmark.model.run import Stage, Strategy
 from floodmark.model.table import TableName
-from floodmark.state.mirrored_store import MirroredObjectStore
 from floodmark.storage.opening import open_lake
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from floodmark.api.callbacks import OnResult
-    from floodmark.api.drill import DrillResult, LastDrill
+    from floodmark.api.drill import DrillResult
     from floodmark.api.lake import Lake
     from floodmark.api.planning import TablePlan
     from floodmark.api.recording import Rounds
@@ -47,6 +45,9 @@ if TYPE_CHECKING:
     from floodmark.config.models import SparkSettings
     from floodmark.model.reconcile_policy import Deletes
     from floodmark.model.run_record import RunRecord
+    from floodmark.state.last_drill import LastDrill
+    from floodmark.state.mirror import Mirror, MirrorState
+    from floodmark.state.mirror_lag import TableLag
     from floodmark.sync.spark_engine import SparkEngine
 
 Verify = Literal["new", "all"]
@@ -112,9 +113,11 @@ class Project:
         self._rounds: Rounds | None = None
         self._listener = Listener(on_notice)
         self._raw_lake = self._lake = open_lake(config.lake, config.settings.retries)
-        self._mirror = open_mirror_of(config, self._raw_lake)
-        if self._mirror is not None:
-            self._lake = MirroredObjectStore(self._raw_lake, self._mirror)
+        self._mirror: Mirror | None = None
+        if config.mirror is not None:
+            from floodmark.api.mirroring import mirrored
+
+            self._lake, self._mirror = mirrored(config, config.mirror, self._raw_lake)
         self._engine: SparkEngine | None = None
         self._lock = Lock()
         self._running = Lock()
@@ -307,6 +310,21 @@ class Project:
         session = self._started_engine().sql_session if spark is None else lambda: spark
         return read_table(run, name, session, as_of)
 
+    @property
+    def mirror_state(self) -> "MirrorState | None":
+        """How far the mirror is behind, as the last run left it; None if there is none."""
+        from floodmark.state.mirror import read_mirror_state
+
+        return read_mirror_state(self._raw_lake) if self._mirror else None
+
+    def mirror_lag(self, table: str) -> "TableLag | None":
+        """Compare the mirror's state of a table with the lake's; None if they are equal."""
+        from floodmark.state.mirror_lag import measure_lag
+
+        if self._mirror is None:
+            raise ConfigError("there is no mirror", hint="set 'mirror:' in the configuration")
+        return measure_lag(self._raw_lake, self._mirror.open(), self.new_run().table(table))
+
     def recover(
         self, tables: Names = None, pipelines: Names = None, *, dry_run: bool = False
     ) -> "RecoveryResult":
@@ -350,7 +368,7 @@ class Project:
     @property
     def last_drill(self) -> "LastDrill | None":
         """The result of the last drill; None if there was none."""
-        from floodmark.api.drill import read_last_drill
+        from floodmark.state.last_drill import read_last_drill
 
         return read_last_drill(self._raw_lake)
 
@@ -449,7 +467,7 @@ class Project:
 
     def new_run(self) -> RunContext:
         """Return a context with fresh state and its own session id."""
-        return RunContext(self.config, self._lake, self._listener)
+        return RunContext(self.config, self._lake, self._listener, self._mirror)
 
     @contextmanager
     def _one_run(self) -> Iterator[RunContext]:

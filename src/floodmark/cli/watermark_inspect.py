@@ -20,6 +20,7 @@ from floodmark.cli.watermark_text import (
     show_status,
     show_watermark,
 )
+from floodmark.errors import FloodmarkError
 from floodmark.model.checksummed_json import seal
 from floodmark.model.table import TableName
 from floodmark.model.timestamps import plain, stamped
@@ -84,12 +85,21 @@ def get(app: App, names: tuple[str, ...], *, show_files: bool) -> None:
     texts = []
     for table, watermark in found:
         text = _as_text(app, table, watermark)
+        if app.config.mirror is not None:
+            text += f"\n\n   🪞 Mirror: {_mirror_as_text(app, table)}"
         if show_files:
             text += "\n\n" + _files_as_text(marks.files(table))
             if files := marks.quarantine(table):
                 text += "\n\n" + "\n".join([f"   🚧 Quarantine ({len(files):,}):", *files])
         texts.append(text)
     print_text("\n\n".join(texts))
+
+
+def _mirror_as_text(app: App, table: TableName) -> str:
+    try:
+        return str(app.project.mirror_lag(str(table)) or "complete")
+    except FloodmarkError as error:
+        return f"unknown: {error.message}"
 
 
 @click.command(name="list")

@@ -79,8 +79,8 @@ class MirroredObjectStore(ObjectStore):
         return str(self.lake)
 
     def _written(self, key: str, etag: str) -> str:
-        if not self._is_written and not key.startswith(lake_layout.DATA):
-            # Commands that only read copy nothing. What they read before the first write counts.
+        if not self._is_written and (_item(key) or _is_lease(key)):
+            # Commands that only read copy nothing. What was read before the first write counts.
             self._is_written = True
             self.mirror.mark(*filter(None, map(_table_of_primary, list(self._seen))))
         if key.startswith(lake_layout.PRIMARIES):
@@ -112,6 +112,12 @@ class MirroredObjectStore(ObjectStore):
 
 def _table_of_primary(key: str) -> TableName | None:
     return lake_layout.table_of_primary(key) if key.startswith(lake_layout.PRIMARIES) else None
+
+
+def _is_lease(key: str) -> bool:
+    """Return whether a key is the lease of a table, and not a probe."""
+    name = key.removeprefix(lake_layout.LEASES).removesuffix(".json")
+    return key.startswith(lake_layout.LEASES) and lake_layout.table_of_key(name) is not None
 
 
 def _item(key: str) -> TableName | str | None:
