@@ -28,7 +28,7 @@ from servers.seaweedfs import SeaweedFS
 pytestmark = pytest.mark.enough_on("mariadb")  # it is about the state
 
 TABLES = ("keyed", "appended")
-LOSSES = 3
+LOSSES = 2
 
 
 def client_of(server: SeaweedFS) -> Any:
@@ -116,7 +116,7 @@ def test_a_bucket_is_lost_in_the_middle(
         threads += [pool.submit(sync, made, stop, outcomes) for _ in range(2)]
         try:
             for _ in range(LOSSES):
-                enough = outcomes["synced"] + 6
+                enough = outcomes["synced"] + 4
                 while outcomes["synced"] < enough:
                     time.sleep(0.05)
                 lose(client, f"lake-{suffix}")

@@ -6,6 +6,7 @@ stored under `checksum` in the document itself.
 
 from datetime import datetime
 from hashlib import sha256
+from threading import Lock
 from typing import Any, TypeVar
 
 import msgspec
@@ -14,6 +15,9 @@ from floodmark.errors import CorruptDocument
 from floodmark.model.timestamps import as_utc
 
 D = TypeVar("D")
+
+# msgspec crashes if several threads convert to a type that it does not know yet.
+_CONVERTING = Lock()
 
 
 def seal(document: msgspec.Struct) -> bytes:
@@ -29,7 +33,8 @@ def unseal(data: bytes, kind: type[D] | Any, *, name: str) -> D:
     try:
         if content.get("checksum") != _digest(content):
             raise CorruptDocument(f"{name} fails its checksum")
-        document: D = msgspec.convert(content, kind)
+        with _CONVERTING:
+            document: D = msgspec.convert(content, kind)
     except RecursionError as error:
         raise CorruptDocument(f"{name} is nested too deeply") from error
     except msgspec.ValidationError as error:
