@@ -108,10 +108,15 @@ def test_a_bucket_is_lost_in_the_middle(
     ask_once(made, f"CREATE TABLE keyed (id BIGINT PRIMARY KEY AUTO_INCREMENT, v INT, {stamp})")
     ask_once(made, "CREATE TABLE appended (id BIGINT AUTO_INCREMENT, v INT, KEY (id))")
     stop, outcomes = Event(), Counter[str]()
+    for table in TABLES:
+        ask_once(made, f"INSERT INTO {table} (v) VALUES (0)")
     with (
         patch.object(engines, "SparkEngine", DirectEngine),
         ThreadPoolExecutor(max_workers=4) as pool,
     ):
+        # What is lost before it was ever mirrored cannot be recovered.
+        with open_project(made.config) as project:
+            assert project.sync().raise_for_failures().notices == ()
         threads = [pool.submit(write, made, stop, seed) for seed in range(2)]
         threads += [pool.submit(sync, made, stop, outcomes) for _ in range(2)]
         try:

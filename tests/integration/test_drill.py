@@ -22,6 +22,7 @@ from floodmark.storage.memory import MemoryObjectStore
 from floodmark.storage.objects import ObjectStore
 from floodmark.sync import drill as drills
 from floodmark.sync.drill import TableDrill, drill_table
+from hints import commands_in
 from pipelines import Pipeline, ask_once
 from processes import Doom, DoomedWrites
 from scenarios import TABLE, Lake, land, new_lake, open_store, use_test_keys
@@ -151,6 +152,7 @@ def test_scratch_of_a_drill_that_is_running_is_kept() -> None:
         assert scratch.get("state").data == b"1"
 
 
+@pytest.mark.follows_hint("'floodmark watermark validate --lake-only' checks it")
 def test_the_command_and_its_last_result(pipeline: Callable[..., Pipeline], tmp_path: Path) -> None:
     made = pipeline({"t": "{cursor: id}"}, settings=f"mirror: {tmp_path / 'mirror'}")
     ask_once(made, "CREATE TABLE t (id BIGINT PRIMARY KEY, v INT)")
@@ -173,6 +175,8 @@ def test_the_command_and_its_last_result(pipeline: Callable[..., Pipeline], tmp_
     mirror.delete(lake_layout.manifest(made.table(), ManifestId(1, 1)))
     ended = made.call("drill", "--json")
     assert ended.code == 5, ended
+    (command,) = commands_in(ended.err)
+    assert made.call(*command).code == 0
     (table,) = ended.value["tables"]
     assert {r["recovered"] for r in table["rehearsals"]} == {True, False}
     failed = read_last_drill(made.lake.open())

@@ -295,6 +295,82 @@ def test_two_different_logs_are_not_mixed(mirrored: Make) -> None:
     assert (snapshot(one.pipeline.lake.open()), snapshot(one.mirror.open())) == before
 
 
+@pytest.mark.follows_hint("if the lake was lost: 'floodmark recover --from-mirror'")
+def test_doctor_tells_that_the_lake_is_lost(mirrored: Make) -> None:
+    one = mirrored()
+    one.insert(1, 5)
+    one.sync()
+    one.insert(6, 7)
+    one.sync(mirrored=False)
+    behind = one.pipeline.call("doctor").out
+    assert "1 manifest behind since" in behind
+    assert (
+        "🪞 Mirror: 1 manifest behind since"
+        in one.pipeline.call("watermark", "get", "-t", f"{one.pipeline.schema}.t").out
+    )
+    one.sync()
+    assert "complete for 1 table" in one.pipeline.call("doctor").out
+    one.lose_lake()
+    (command,) = commands_in(one.pipeline.call("doctor").out)
+    assert one.pipeline.call(*command, "--force").code == 0
+    one.sync()
+    one.check()
+
+
+@pytest.mark.follows_hint("if the lake was lost, run 'floodmark recover --from-mirror'")
+def test_a_new_table_in_a_lost_lake_is_not_mirrored(mirrored: Make) -> None:
+    one = mirrored()
+    one.insert(1, 5)
+    one.sync()
+    one.lose_lake()
+    one = replace(one, pipeline=replace(one.pipeline, tables={**one.pipeline.tables, "u": "{}"}))
+    one.pipeline.write_config(one.settings)
+    ask_once(one.pipeline, "CREATE TABLE u (id BIGINT PRIMARY KEY)")
+    ask_once(one.pipeline, "INSERT INTO u VALUES (1)")
+    ended = one.pipeline.call("sync", "-p", "main")
+    assert ended.code == 3, ended
+    (warning,) = [line for line in ended.err.splitlines() if "is the mirror of a lake" in line]
+    assert "is behind for" in warning
+    (hint,) = [line for line in ended.err.splitlines() if "if the lake was lost, run" in line]
+    (command,) = commands_in(hint)
+    assert one.pipeline.call(*command, "--force").code == 0
+    assert one.pipeline.call("sync", "-p", "main").code == 0
+    one.check()
+    assert state(one.mirror) == state(one.pipeline.lake)
+
+
+@pytest.mark.follows_hint("see what was lost: 'floodmark recover --from-mirror --dry-run'")
+def test_a_run_notices_that_the_mirror_has_more(mirrored: Make) -> None:
+    one = mirrored()
+    for first in (1, 6):
+        one.insert(first, first + 4)
+        one.sync("--backup-only")
+    lake = one.pipeline.lake.open()
+    lake.delete(lake_layout.manifest(one.pipeline.table(), ManifestId(1, 2)))
+    ask_once(one.pipeline, "DELETE FROM t WHERE id > 5")  # so that nothing is read again
+    ended = one.pipeline.call("sync", "-p", "main", "--backup-only")
+    assert "has manifest 1-2" in ended.err
+    (command,) = commands_in(ended.err)
+    assert "lost: 1 manifest" in one.pipeline.call(*command).out
+
+
+def test_a_moved_table_is_mirrored(mirrored: Make) -> None:
+    one = mirrored()
+    one.insert(1, 5)
+    one.sync()
+    old = str(one.pipeline.table())
+    ask_once(one.pipeline, "RENAME TABLE t TO moved")
+    moved = replace(one.pipeline, tables={"moved": "{cursor: [update_at, id], target_name: t}"})
+    moved.write_config(one.settings)
+    ended = moved.call("watermark", "move", "-t", old, "--to", f"{moved.schema}.moved", "--force")
+    assert ended.code == 0, ended
+    assert state(one.mirror) == state(one.pipeline.lake)
+    one.lose_lake()
+    assert moved.call("recover", "--from-mirror", "--force").code == 0
+    assert moved.call("sync", "-p", "main").code == 0
+    assert one.target() == Counter(ask_once(moved, "SELECT id, v FROM moved"))
+
+
 def test_recovery_asks_and_needs_a_mirror(mirrored: Make) -> None:
     one = mirrored()
     one.insert(1, 5)

@@ -85,12 +85,13 @@ def _show(table: TableRecovery) -> str:
         if restart.unknown:
             loads = counted(len(restart.unknown), "load")
             reasons.append(f"the ledger has {loads} that the log does not know")
-        how = (
-            f"the next sync reads rows after {table.position} again"
-            if restart.kind == "go back"
-            else "without a primary key, the next sync reads the whole table again into an emptied"
-            " target"
-        )
+        how = f"the next sync reads rows after {table.position} again"
+        if restart.adopted:
+            how = "the next sync reads the whole table again; rows that were adopted from files of"
+            how += " an older system, and are no longer in the source, are lost"
+        elif restart.kind == "read again":
+            how = "without a primary key, the next sync reads the whole table again into an emptied"
+            how += " target"
         lines.append(fold(f"{' and '.join(reasons)}: {how}", first=4, indent=6))
     if not table.ledger_read and table.changed:
         lines.append(fold("in no pipeline, so the ledger was not read", first=4, indent=6))
@@ -109,6 +110,7 @@ def _value(found: RecoveryResult) -> object:
                 "kind": table.restart.kind,
                 "lost": [str(head) for head in table.restart.lost],
                 "unknown": [str(head) for head in table.restart.unknown],
+                "adopted": [str(head) for head in table.restart.adopted],
             },
             "error": table.error.message if table.error else None,
         }

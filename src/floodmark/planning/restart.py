@@ -20,7 +20,6 @@ from typing import Literal
 
 from msgspec import Struct, structs
 
-from floodmark.errors import CorruptLog
 from floodmark.model.load import LedgerEntry
 from floodmark.model.log_state import LogState, ManifestId, MysqlState
 from floodmark.model.manifest import Chunk, DataFile, Manifest, chunks_in
@@ -31,13 +30,17 @@ class Restart(Struct, frozen=True, kw_only=True):
     """How a table continues in a new epoch.
 
     go back      from `state`, at a position up to which all rows are in the target
-    read again   from the start, into an emptied target
+    read again   from the start; without a key, into an emptied target
+
+    `adopted` are chunks of an older system's files that are not loaded: such rows can be anywhere,
+    and some may no longer be in the source.
     """
 
     kind: Literal["go back", "read again"]
     state: LogState
     lost: tuple[ManifestId, ...] = ()
     unknown: tuple[ManifestId, ...] = ()
+    adopted: tuple[ManifestId, ...] = ()
 
 
 def plan_restart(
@@ -49,7 +52,7 @@ def plan_restart(
     """Return how a table continues after a loss; None if nothing it needs is lost.
 
     `ledgers` are the target's ledgers by load epoch, `files` the sizes of the data files in the
-    lake. CorruptLog if rows that are not loaded cannot be read again.
+    lake.
     """
     digests = {m.head: m.checksum for m in manifests}
     counted = {epoch: entries for epoch, entries in ledgers.items() if epoch >= current.load_epoch}
@@ -62,18 +65,15 @@ def plan_restart(
     lost = [m.head for m in pending if any(files.get(f.path) != f.bytes for f in _files(m))]
     if not lost and not unknown:
         return None
-    if adopted := [m.head for m in pending if any(c.adopted for c in chunks_in([m]))]:
-        raise CorruptLog(
-            f"rows of {manifests[0].table_name} that were adopted from an older system (manifest"
-            f" {adopted[0]}) are not loaded, and cannot be read from the source by their position",
-            hint=f"read the table again: floodmark watermark reset -t {manifests[0].table_name}",
-        )
+    adopted = [m.head for m in pending if any(c.adopted for c in chunks_in([m]))]
     first = pending[0].head if pending else None
+    again = bool(adopted) or _would_repeat(eligible, first, loaded, unknown)
     return Restart(
-        kind="read again" if _would_repeat(eligible, first, loaded, unknown) else "go back",
+        kind="read again" if again else "go back",
         state=_state_before(manifests, first),
         lost=tuple(lost),
         unknown=tuple(unknown),
+        adopted=tuple(adopted),
     )
 
 

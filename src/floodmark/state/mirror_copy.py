@@ -65,6 +65,8 @@ def join(lake: ObjectStore, mirror: ObjectStore, clock: Callable[[], datetime]) 
         check_same(lake, mirror, ours, theirs)
         return None
     folders = set(mirror.list_folders("")) & {"manifests", "watermarks", "incremental"}
+    if folders and read_mirror_identity(mirror) is not None:
+        return join(lake, mirror, clock)  # another run has just begun to mirror
     if folders:
         raise MirrorConflict(
             f"{mirror} is not empty, and not a mirror: it has {min(folders)}/",
