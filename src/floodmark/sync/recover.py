@@ -18,11 +18,12 @@ heartbeat; what it still commits is planned for in the same way.
 After 3, only manifests of the new epoch are loaded, and only these are compared by `verify`.
 """
 
+import time
 from collections.abc import Mapping
 
 from msgspec import Struct, structs
 
-from floodmark.errors import FloodmarkError
+from floodmark.errors import FloodmarkError, LeaseHeld
 from floodmark.model import lake_layout
 from floodmark.model.load import LedgerEntry
 from floodmark.model.log_state import LogState, ManifestId
@@ -31,11 +32,14 @@ from floodmark.model.position import START, Position
 from floodmark.model.table import TableName
 from floodmark.planning.load_batches import target_table
 from floodmark.planning.restart import Restart, in_epoch, new_epoch, plan_restart
+from floodmark.state.lease import Lease
 from floodmark.state.mirror_restore import find_lost, restore_lost
 from floodmark.state.operator_changes import counted_restore
 from floodmark.state.watermark_store import WatermarkStore
 from floodmark.storage.objects import ObjectStore
 from floodmark.sync.load import Loading
+
+LEASE_SECONDS = 10.0
 
 Ledgers = Mapping[int, list[LedgerEntry]]
 
@@ -73,12 +77,25 @@ def recover_table(
 
     `store` must not be mirrored. Without `loading`, what is loaded stays unknown.
     """
-    if dry_run:
-        return _Recovering(store, mirror, table, loading).found()
-    with store.lease(table):
+    found = _Recovering(store, mirror, table, loading).found()
+    if dry_run or not found.changed:
+        return found
+    with _lease(store, table):
         recovering = _Recovering(store, mirror, table, loading)
         recovering.apply()
         return recovering.found()
+
+
+def _lease(store: WatermarkStore, table: TableName) -> Lease:
+    """Take the lease on a table; wait for runs that hold it only to find that it is lost."""
+    deadline = time.monotonic() + LEASE_SECONDS
+    while True:
+        try:
+            return store.lease(table)
+        except LeaseHeld:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
 
 
 class _Recovering:
