@@ -41,6 +41,8 @@ _WIDER = {
 }
 _GLOB = set("*?[")  # DuckDB would treat such a name as a pattern
 _LOCKS: defaultdict[str, Lock] = defaultdict(Lock)
+# DuckDB refuses to open a file that another thread is just closing.
+_OPENING = Lock()
 _DIGITS = {"SMALLINT": 5, "INTEGER": 10, "BIGINT": 19}
 
 
@@ -58,7 +60,8 @@ class DuckdbTarget(SqlTarget):
         self._locked = False
         fresh = not os.path.exists(path)
         try:
-            self._database = duckdb.connect(path, read_only=read_only)
+            with _OPENING:
+                self._database = duckdb.connect(path, read_only=read_only)
         except duckdb.IOException as error:
             if "lock" in str(error).lower():
                 raise BusyError(
@@ -72,7 +75,8 @@ class DuckdbTarget(SqlTarget):
 
     def close(self) -> None:
         """Close the file."""
-        self._database.close()
+        with _OPENING:
+            self._database.close()
 
     def column_type(self, column: Column) -> str:
         """Return DuckDB's name for a column's type."""
