@@ -371,6 +371,34 @@ def test_a_moved_table_is_mirrored(mirrored: Make) -> None:
     assert one.target() == Counter(ask_once(moved, "SELECT id, v FROM moved"))
 
 
+def test_metrics_show_the_mirror_and_the_last_drill(mirrored: Make) -> None:
+    one = mirrored()
+    one.insert(1, 5)
+    file = one.pipeline.folder / "floodmark.prom"
+    one.sync("--metrics-file", str(file))
+    assert "floodmark_mirror_behind_seconds 0.0" in file.read_text()
+    assert "floodmark_last_drill_timestamp_seconds " not in value_lines(file)
+    assert one.pipeline.call("drill").code == 0
+    one.sync("--metrics-file", str(file))
+    assert "floodmark_drill_failures 0" in value_lines(file)
+
+
+def value_lines(file: Path) -> str:
+    return "\n".join(line for line in file.read_text().splitlines() if not line.startswith("#"))
+
+
+def test_a_failing_mirror_is_in_the_metrics(in_buckets: Mirrored) -> None:
+    one = in_buckets
+    one.insert(1, 5)
+    one.sync()
+    file = one.pipeline.folder / "floodmark.prom"
+    wrong = one.settings.replace(S3Server.secret_key, "wrong")
+    one.insert(6, 7)
+    one.pipeline.write_config(wrong)
+    assert one.pipeline.call("sync", "-p", "main", "--metrics-file", str(file)).code == 0
+    assert "floodmark_mirror_tables_behind 1" in value_lines(file)
+
+
 def test_recovery_asks_and_needs_a_mirror(mirrored: Make) -> None:
     one = mirrored()
     one.insert(1, 5)

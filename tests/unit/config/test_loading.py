@@ -941,3 +941,59 @@ def test_each_reconcile_key_of_a_table_overrides_that_of_its_pipeline(load: Load
 def test_reconcile_settings_are_strict(refused: Refused, settings: str, said: str) -> None:
     assert said in refused(reconciling(settings, "{}")).message
     assert said in refused(reconciling("{}", settings)).message
+
+
+def mirror_of(tmp_path: Path, text: str) -> LoadedConfig:
+    file = tmp_path / "floodmark.yml"
+    file.write_text(text)
+    return load_config(str(file), {"KEY": "k", "SECRET": "s"})
+
+
+def test_a_mirror_has_its_own_place_and_credentials(tmp_path: Path) -> None:
+    found = mirror_of(tmp_path, "lake: ./lake\nmirror: ./second").mirror
+    assert found is not None
+    assert found.url == str(tmp_path / "second")
+    text = "mirror: {url: 's3://other/state', region: eu-west-1, access_key_id: '${KEY}'"
+    found = mirror_of(tmp_path, f"lake: ./lake\n{text}, secret_access_key: '${{SECRET}}'}}").mirror
+    assert found is not None
+    assert (found.region, str(found.access_key_id)) == ("eu-west-1", "***")
+    assert mirror_of(tmp_path, "lake: ./lake").mirror is None
+
+
+@pytest.mark.parametrize(
+    ("lake", "mirror", "problem"),
+    [
+        ("./lake", "./lake", "is in the lake"),
+        ("./lake", "./lake/second", "is in the lake"),
+        ("./lake/first", "./lake", "or around it"),
+        ("./lake", "./other/../lake/", "is in the lake"),
+        ("./lake", "./link", "is in the lake"),
+        ("s3://bucket/a", "s3://bucket/a/", "is in the lake"),
+        ("s3://bucket/a", "s3://bucket/a/b", "is in the lake"),
+        ("s3://bucket/a", "s3://bucket", "or around it"),
+        ("./lake", "s3://x", "not a valid bucket name"),
+        ("./lake", "ftp://bucket/a", "is not supported"),
+        ("./lake", "{url: ./second, region: eu-west-1}", "'region' is not allowed for a folder"),
+        ("./lake", "{url: 's3://bucket/a', access_key_id: k}", "belong together"),
+        ("./lake", "{url: 's3://bucket/a', session_token: k}", "needs 'access_key_id'"),
+        (
+            "./lake",
+            "{url: 's3://bucket/a', profile: p, access_key_id: k, secret_access_key: s}",
+            "either 'profile' or 'access_key_id'",
+        ),
+        ("./lake", "{url: 's3://bucket/a', endpoint: 'http://me:hidden@host'}", "mirror.endpoint"),
+    ],
+)
+def test_a_mirror_that_cannot_be_one_is_refused(
+    tmp_path: Path, lake: str, mirror: str, problem: str
+) -> None:
+    (tmp_path / "lake").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "lake")
+    with pytest.raises(ConfigError, match=problem) as caught:
+        mirror_of(tmp_path, f"lake: {lake}\nmirror: {mirror}")
+    assert "hidden" not in caught.value.message
+
+
+@pytest.mark.parametrize("mirror", ["s3://bucket/ab", "s3://other/a", "./second"])
+def test_a_mirror_beside_the_lake_is_allowed(tmp_path: Path, mirror: str) -> None:
+    assert mirror_of(tmp_path, f"lake: s3://bucket/a\nmirror: {mirror}").mirror is not None
