@@ -75,7 +75,7 @@ def recover_tables(
         with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
             found = tuple(pool.map(recover, chosen))
     records = 0
-    if not dry_run:
+    if not dry_run and not any(isinstance(table.error, MirrorConflict) for table in found):
         records = _restore_records(lake, mirror, chosen)
         with suppress(WriteConflict):
             lake.put_if_absent(lake_layout.LAKE, seal(identity))

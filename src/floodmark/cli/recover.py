@@ -47,7 +47,6 @@ def recover(
         )
     found = app.project.recover(names or None, pipelines or None, dry_run=True)
     if not dry_run:
-        found.raise_for_failures()
         changed = [table for table in found.tables if table.changed]
         if changed and not force:
             for table in changed:

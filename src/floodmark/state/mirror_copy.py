@@ -118,9 +118,12 @@ def copy_table(
     key = lake_layout.primary(table)
     for _ in range(TRIES):
         before, current = get(mirror, key), get(lake, key)
-        since = copied or last_common(lake, mirror, table, before)
+        same = before is not None and current is not None and before.data == current.data
+        # The same watermark has the same log up to its last manifest.
+        known = last_manifest(before, table) if same else None
+        since = copied or known or last_common(lake, mirror, table, before)
         copied = _copy_log(lake, mirror, table, since)
-        if current is None or (before is not None and before.data == current.data):
+        if current is None or same:
             return copied
         decode_watermark(current.data, table, name=key, now=LAST_MOMENT)  # never copy damage
         try:
@@ -147,10 +150,7 @@ def last_common(
     ours, theirs = get(lake, key), get(mirror, key)
     if ours is None or theirs is None:
         where, lacking = (mirror, lake) if ours is None else (lake, mirror)
-        raise MirrorConflict(
-            f"{where} has manifest {last} of {table}, and {lacking} does not",
-            hint="see what was lost: 'floodmark recover --from-mirror --dry-run'",
-        )
+        raise _lacking(where, lacking, table, last)
     if ours.data != theirs.data:
         raise another_manifest(mirror, table, last)
     return last
@@ -223,7 +223,10 @@ def put_same(objects: ObjectStore, key: str, data: bytes) -> bool:
 def _copy_log(
     lake: ObjectStore, mirror: ObjectStore, table: TableName, since: ManifestId | None
 ) -> ManifestId | None:
-    for head in list(ManifestLog(lake).heads(table, since=since)):
+    heads = list(ManifestLog(lake).heads(table, since=since))
+    if since is not None and heads[:1] != [since]:
+        raise _lacking(mirror, lake, table, since)
+    for head in heads:
         if head == since:
             continue
         key = lake_layout.manifest(table, head)
@@ -233,6 +236,15 @@ def _copy_log(
             raise another_manifest(mirror, table, head)
         since = head
     return since
+
+
+def _lacking(
+    where: ObjectStore, lacking: ObjectStore, table: TableName, head: ManifestId
+) -> MirrorConflict:
+    return MirrorConflict(
+        f"{where} has manifest {head} of {table}, and {lacking} does not",
+        hint="see what was lost: 'floodmark recover --from-mirror --dry-run'",
+    )
 
 
 def _has_same_log(lake: ObjectStore, mirror: ObjectStore) -> bool:

@@ -379,3 +379,18 @@ def test_pruned_run_records_are_removed_from_the_mirror(place: Place) -> None:
     assert [k for k in snapshot(place.there) if k.startswith("watermarks/runs/")] == [
         "watermarks/runs/20250901_000000_b.json"
     ]
+
+
+def test_a_lake_that_lost_a_manifest_in_the_run_does_not_set_the_mirror_back(place: Place) -> None:
+    store = open_store(place.objects)
+    for name in "ab":
+        land(store, rows=5, name=name)
+    place.drain()
+    there = snapshot(place.there)
+    place.lake.delete(lake_layout.manifest(TABLE, head_of(store)))
+    store = open_store(place.objects)  # in the same process, which knows what it has copied
+    with store.lease(TABLE):
+        store.get(TABLE)
+    place.drain()
+    assert "has manifest 1-2" in place.notices[-1].message
+    assert {key: place.there.get(key).data for key in there} == there
