@@ -184,6 +184,6 @@ def test_names_and_types_follow_the_conventions_and_are_documented() -> None:
     for family, (kind, text) in FAMILIES.items():
         assert family.startswith("floodmark_")
         assert family.endswith("_total") == (kind == "counter")
-        assert re.search(r"_(seconds|rows|total)$", family)
+        assert re.search(r"_(seconds|rows|total|tables|rehearsals)$", family)
         assert text.endswith(".")
         assert f"| `{family}` |" in documented

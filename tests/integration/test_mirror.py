@@ -390,7 +390,7 @@ def test_metrics_show_the_mirror_and_the_last_drill(mirrored: Make) -> None:
     assert "floodmark_last_drill_timestamp_seconds " not in value_lines(file)
     assert one.pipeline.call("drill").code == 0
     one.sync("--metrics-file", str(file))
-    assert "floodmark_drill_failures 0" in value_lines(file)
+    assert "floodmark_drill_failed_rehearsals 0" in value_lines(file)
 
 
 def value_lines(file: Path) -> str:
@@ -406,7 +406,7 @@ def test_a_failing_mirror_is_in_the_metrics(in_buckets: Mirrored) -> None:
     one.insert(6, 7)
     one.pipeline.write_config(wrong)
     assert one.pipeline.call("sync", "-p", "main", "--metrics-file", str(file)).code == 0
-    assert "floodmark_mirror_tables_behind 1" in value_lines(file)
+    assert "floodmark_mirror_behind_tables 1" in value_lines(file)
 
 
 def test_recovery_asks_and_needs_a_mirror(mirrored: Make) -> None:

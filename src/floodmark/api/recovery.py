@@ -7,7 +7,8 @@ from typing import Self
 
 from msgspec import Struct
 
-from floodmark.api.context import Names, RunContext, as_list
+from floodmark.api.arguments import Names, as_list
+from floodmark.api.context import RunContext
 from floodmark.api.loading import loading_of
 from floodmark.errors import (
     FloodmarkError,
@@ -99,7 +100,7 @@ def _chosen(
     known = {*saved, *ManifestLog(mirror).tables()}
     if tables is None and pipelines is None:
         return sorted(known)
-    given = [TableName.parse(n) if ":" in n else run.table(n) for n in as_list(tables)]
+    given = [TableName.parse(n) if ":" in n else run.table(n) for n in as_list("tables", tables)]
     if unknown := [str(table) for table in given if table not in known]:
         raise UsageError(f"the mirror has nothing of {', '.join(unknown)}")
     listed = run.selected(None, pipelines) if pipelines is not None else []

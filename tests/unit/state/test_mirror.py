@@ -134,7 +134,8 @@ def test_changes_of_operators_are_copied(place: Place, change: str) -> None:
     elif change == "reset":
         operator_changes.reset(store, TABLE, ["extract", "load"])
     else:
-        operator_changes.restore_manifest(store, TABLE, store.log.read(TABLE, head_of(store)).head)
+        head = store.log.read(TABLE, head_of(store)).head
+        operator_changes.prepare_restore(store, TABLE, head).commit()
     place.drain()
     assert state(place.there) == state(place.lake)
 
