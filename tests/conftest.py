@@ -20,6 +20,7 @@ from servers.seaweedfs import SeaweedFS
 
 if TYPE_CHECKING:
     from pipelines import Pipeline
+    from synced_table import NewTable
     from warehouses import Loads, Warehouse
 
 # What a shell runs in the background ignores Ctrl-C, and so would all that tests start.
@@ -235,6 +236,31 @@ def pipeline(
     yield make
     for one in made:
         server.execute(f"DROP DATABASE IF EXISTS {one.schema}")
+
+
+@pytest.fixture
+def new_table(
+    pipeline: "Callable[..., Pipeline]", request: pytest.FixtureRequest, tmp_path: Path
+) -> "NewTable":
+    """Makes a table `t` that is synced to a warehouse of a kind."""
+    from dataclasses import replace
+
+    from pipelines import ask_once
+    from synced_table import COLUMNS, CURSOR, Synced
+    from warehouses import name_target, new_warehouse
+
+    def make(
+        kind: str = "duckdb", columns: str = COLUMNS, settings: str = CURSOR, run_settings: str = ""
+    ) -> Synced:
+        (tmp_path / "target").mkdir(exist_ok=True)
+        lake = "ministack" if kind == "redshift" else "local"
+        it = pipeline({"t": settings}, lake=lake, settings=run_settings)
+        warehouse = replace(new_warehouse(kind, request, tmp_path / "target"), lake=it.lake)
+        name_target(it.config, warehouse.connection)
+        ask_once(it, f"CREATE TABLE t ({columns})")
+        return Synced(it, warehouse)
+
+    return make
 
 
 @pytest.fixture

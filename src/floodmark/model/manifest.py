@@ -160,6 +160,11 @@ class Chunk(Struct, frozen=True, kw_only=True, tag_field="kind", tag="chunk"):
         return sum(file.bytes for file in self.loaded_files)
 
     @property
+    def only_columns(self) -> bool:
+        """Whether this only records the columns of a table from which nothing was read yet."""
+        return not (self.files or self.quarantine or self.reload) and self.end.is_start
+
+    @property
     def quarantined_rows(self) -> int:
         """The number of quarantined rows."""
         return sum(file.rows for file in self.quarantine)

@@ -13,7 +13,8 @@ def key_change(manifests: Sequence[Manifest]) -> tuple[str, str] | None:
     unless a reset, which begins an epoch, read all rows again.
     """
     in_order = sorted(manifests, key=lambda manifest: manifest.head)
-    found = [(m.epoch, m.change) for m in in_order if isinstance(m.change, Chunk)]
+    chunks = [(m.epoch, m.change) for m in in_order if isinstance(m.change, Chunk)]
+    found = [(epoch, chunk) for epoch, chunk in chunks if not chunk.only_columns]
     if not found:
         return None
     last_epoch, last = found[-1]

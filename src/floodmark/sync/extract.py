@@ -313,6 +313,8 @@ class _TableRun:
         self._result = structs.replace(
             self._result, held_back=self._plan.held_by, fresh=self._plan.fresh
         )
+        if held is None and self._is_unknown:
+            self._watermark = store.commit(self._table, self._empty_chunk)
         if held is not None:
             self._result = structs.replace(self._result, status="held_back", hint=held.hint)
         elif self._result.chunks == 0 and (before or self._watermark):
@@ -324,15 +326,41 @@ class _TableRun:
             self._lease.note_in_step(self._plan.fresh)
         return structs.replace(self._result, seconds=time.monotonic() - self._began)
 
+    @property
+    def _is_unknown(self) -> bool:
+        """Whether nothing was ever read: then only the table's columns are committed."""
+        return self._watermark is None or self._watermark.mysql_state.last_manifest is None
+
+    def _empty_chunk(self, current: Watermark) -> Change:
+        """Return a chunk without rows, from which the load creates the table.
+
+        It stays at the start, and keeps neither server nor cursor: no row depends on them.
+        """
+        self._lease.check()
+        if current.mysql_state.last_manifest is not None:
+            raise self._moved(START, current)
+        return Chunk(
+            start=START,
+            end=START,
+            files=(),
+            strategy=self._extraction.strategy,
+            columns=lake_columns(self._plan.source, self._plan.columns),
+            primary_key=self._plan.source.primary_key,
+            version=version_column(self._plan.source, self._plan.choice.cursor),
+        )
+
+    def _moved(self, position: Position, current: Watermark) -> LeaseLost:
+        return LeaseLost(
+            f"{self._table} was moved from {position} to {current.position} during this run",
+            hint="run the command again",
+        )
+
     def _chunk(
         self, current: Watermark, plan: ChunkPlan, receipts: list[Receipt], began: float
     ) -> Change:
         position = self._watermark.position if self._watermark else START
         if current.position != position:
-            raise LeaseLost(
-                f"{self._table} was moved from {position} to {current.position} during this run",
-                hint="run the command again",
-            )
+            raise self._moved(position, current)
         end = position_after(plan, receipts, before=position, by_key=self._plan.route.by == "key")
         return Chunk(
             start=position if plan.start.walk else plan.start,

@@ -178,8 +178,7 @@ def _surely_loaded(loading: Loading, watermark: Watermark) -> bool:
     state = watermark.redshift_state
     if state.status != "success" or state.target != loading.place or loading.load_only:
         return False
-    counts = state.total_rows + state.quarantined_rows + state.deleted_rows
-    return counts == 0 or not loading.target_missing()
+    return not loading.target_missing()
 
 
 def manifests_behind(
@@ -290,6 +289,8 @@ class _TableLoad:
         loading, table = self._loading, self._table
         entries = self._ledger.values()
         reason = why_not_loaded(loading.place, self._watermark.redshift_state, entries)
+        if reason is None and not self._ledger and not self._behind and self._has_chunks():
+            reason = "the target has lost its ledger, or is another one; loading what it lacks"
         if reason is None:
             return
         loading.report(Notice("warning", f"{table}: {reason}"))
@@ -298,6 +299,11 @@ class _TableLoad:
         )
         self._watermark = carry_back(loading.store, table, self._watermark, self._ledger)
         self._behind = manifests_behind(loading.store, table, self._watermark)
+
+    def _has_chunks(self) -> bool:
+        """Whether the watermark calls a chunk loaded, if only one without rows."""
+        first = ManifestId(self._watermark.redshift_state.eligible_from_epoch, 0)
+        return any(True for _ in self._loading.store.log.chunks(self._table, since=first))
 
     def _select(self) -> _Selection:
         """Choose what to load: everything pending, or what a manual watermark allows."""
@@ -332,11 +338,12 @@ class _TableLoad:
         expected = joined_table(self._loading.target_name, latest)
         rows = loaded_rows(self._ledger.values())
         refuse_lost_table(table, self._target, expected, pending, rows)
-        if not pending:
+        if not pending and (rows or self._target.columns_held(expected)):
             return []
         before = [] if latest[0].reload else self._newest_loaded()
         refuse_other_keys(table, expected.name, [*pending, *before])
-        refuse_late_rows(table, pending, self._selection.manifests, self._ledger)
+        if pending:
+            refuse_late_rows(table, pending, self._selection.manifests, self._ledger)
         try:
             return self._target.prepare(structs.replace(expected, deleted_at=self._deleted_at()))
         except SchemaConflict as error:

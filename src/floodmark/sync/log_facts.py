@@ -40,11 +40,13 @@ def find_known_key(
         return None
     change = log.read(table, ManifestId.parse(watermark.mysql_state.last_manifest)).change
     if isinstance(change, Chunk):  # as nearly always
-        return change.primary_key or (None if change.reload else ())
+        free = change.reload or change.only_columns
+        return change.primary_key or (None if free else ())
     was_reset = False
     for manifest in log.manifests(table, newest_first=True):
         change = manifest.change
         if isinstance(change, Chunk):
-            return change.primary_key or (None if change.reload or was_reset else ())
+            free = change.reload or change.only_columns or was_reset
+            return change.primary_key or (None if free else ())
         was_reset |= isinstance(change, Reset) and "extract" in change.stages
     return None
