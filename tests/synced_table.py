@@ -54,8 +54,11 @@ class Synced:
         assert hint, ended
         if re.search("drop (t|its table) in the target", hint):
             self.warehouse.query("DROP TABLE {schema}.t")
+        statements = re.findall(r"run (ALTER TABLE .*?) in the target", hint)
+        for statement in statements:
+            self.warehouse.query(statement)
         commands = re.findall(r"'floodmark ([^']*)'", hint)
-        assert commands, ended
+        assert commands or statements, ended
         for command in commands:
             done = self.it.call(*command.split())
             assert done.code == 0, done

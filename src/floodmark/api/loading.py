@@ -45,6 +45,7 @@ def loading_of(
             ) as warehouse,
         ):
             warehouse.report = run.report
+            warehouse.frozen = settings.schema_changes == "freeze"
             yield warehouse
 
     return Loading(

@@ -19,6 +19,7 @@ from floodmark.api.verification import verification_of
 from floodmark.config.logins import LOGINS
 from floodmark.config.models import Connection, MysqlConnection, SparkSettings
 from floodmark.model.history import StartedBy
+from floodmark.model.manifest import Column
 from floodmark.model.position import Position
 from floodmark.model.run import Strategy, WorkStage
 from floodmark.model.table import TableName
@@ -26,7 +27,7 @@ from floodmark.mysql.connection import Sessions
 from floodmark.spark.user_settings import other_machines
 from floodmark.sync.adopt import Adoption
 from floodmark.sync.extract import Extraction, Progress, extract_table
-from floodmark.sync.load import Loading, check_target, load_after
+from floodmark.sync.load import Loading, check_frozen, check_target, load_after
 from floodmark.sync.notices import HELD_BACK
 from floodmark.sync.reconcile import reconcile_after
 from floodmark.sync.result import TableResult
@@ -187,6 +188,7 @@ class Syncing(Struct, frozen=True, kw_only=True):
             lake=run.config.lake,
             engine=self.engine,
             prepare=partial(self._prepare, table, tunnels),
+            check_frozen=partial(self._check_frozen, table, tunnels),
             strategy=self.strategy,
             session_id=run.run.session_id,
             default_start=start[0],
@@ -207,3 +209,13 @@ class Syncing(Struct, frozen=True, kw_only=True):
         if self.load:
             Thread(target=import_kind, args=[self.targets[table]], daemon=True).start()
             check_target(self.loading(table, tunnels), table)
+
+    def _check_frozen(
+        self,
+        table: TableName,
+        tunnels: Tunnels,
+        columns: tuple[Column, ...],
+        key: tuple[str, ...],
+    ) -> None:
+        if self.load:
+            check_frozen(self.loading(table, tunnels), table, columns, key)

@@ -309,7 +309,8 @@ def _tables(settings: Config) -> dict[TableName, tuple[str, TableSettings]]:
                     f"{table}: DuckDB has no users, so 'grant' has no effect",
                     hint="remove 'grant'",
                 )
-            tables[table] = (name, table_settings)
+            policy = table_settings.schema_changes or pipeline.schema_changes
+            tables[table] = (name, msgspec.structs.replace(table_settings, schema_changes=policy))
     return tables
 
 

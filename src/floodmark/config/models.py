@@ -12,6 +12,7 @@ from floodmark.errors import ConfigError
 from floodmark.model.extraction import ColumnChoices, NullCursors, ZeroDates
 from floodmark.model.reconcile_policy import Deletes
 from floodmark.model.run import Strategy
+from floodmark.model.schema_change import SchemaChanges
 
 Rows = Annotated[int, Meta(ge=1, le=1_000_000_000_000)]
 Count = Annotated[int, Meta(ge=0, le=1_000_000_000)]
@@ -375,6 +376,10 @@ class TableSettings(Struct, frozen=True, kw_only=True):
     """TINYINT columns to read as booleans; a value other than 0 and 1 fails the table."""
     target_name: Text | None = None
     """Name of the table in the warehouse, if different."""
+    schema_changes: SchemaChanges | None = None
+    """When columns change: `follow` adds and widens columns in the warehouse; `freeze` leaves new
+    columns out, and never alters the table there; `stop` stops the table before rows are read. By
+    default that of the pipeline."""
     distkey: Column | None = None
     """Redshift: distribution key of a new table."""
     diststyle: Literal["all", "even", "key", "auto"] | None = None
@@ -422,6 +427,8 @@ class Pipeline(Struct, frozen=True, kw_only=True):
     """Name of a MySQL connection."""
     target: str
     """Name of a connection to a warehouse."""
+    schema_changes: SchemaChanges = "follow"
+    """`schema_changes` of tables that do not have their own."""
     tables: dict[str, TableSettings]
     """`schema.table: {…}`, one line per table. Write a name that contains a dot or a colon in
     backticks, and the whole key in quotes."""

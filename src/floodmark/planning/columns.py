@@ -55,6 +55,25 @@ def check_choices(table: SourceTable, cursor: Cursor, choices: ColumnChoices) ->
     return found
 
 
+def leave_out_new(
+    table: SourceTable, cursor: Cursor, choices: ColumnChoices, before: Iterable[Column]
+) -> ColumnChoices:
+    """Also exclude columns that a table did not have before, unless they identify its rows."""
+    needed = {name.lower() for name in (*table.primary_key, *cursor.columns)}
+    known = {column.name.lower() for column in before} | needed
+    new = [column.name for column in table.columns if column.name.lower() not in known]
+    lowered = {name.lower() for name in new}
+
+    def kept(names: Iterable[str]) -> tuple[str, ...]:
+        return tuple(name for name in names if name.lower() not in lowered)
+
+    return ColumnChoices(
+        exclude=(*kept(choices.exclude), *new),
+        hash=kept(choices.hash),
+        booleans=kept(choices.booleans),
+    )
+
+
 def refuse_names(table: SourceTable, cursor: Cursor, names: Sequence[str]) -> None:
     """Raise ConfigError if there are columns with names that the target reserves."""
     if not names:

@@ -5,7 +5,7 @@ still to be loaded, so each column gets the narrowest type that represents every
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from msgspec import structs
 
@@ -116,9 +116,3 @@ def _digits(column: Column) -> tuple[int, int] | None:
     if found := _DECIMAL.match(column.arrow) or _DECIMAL.match(column.type):
         return int(found[1]), int(found[2] or 0)
     return None
-
-
-def gone_columns(now: Iterable[Column], before: Iterable[Column]) -> list[str]:
-    """Return the columns that were read before and no longer are."""
-    names = {column.name.lower() for column in now}
-    return [column.name for column in before if column.name.lower() not in names]

@@ -20,10 +20,11 @@ from floodmark.config.models import (
 from floodmark.errors import FloodmarkError, LeaseLost
 from floodmark.model.extraction import ChunkPlan, Receipt, Window
 from floodmark.model.history import StartedBy
-from floodmark.model.manifest import Change, Chunk
+from floodmark.model.manifest import Change, Chunk, Column
 from floodmark.model.notice import Report
 from floodmark.model.position import START, Position
 from floodmark.model.run import Strategy
+from floodmark.model.schema_change import SchemaChanges
 from floodmark.model.table import TableName
 from floodmark.model.transitions import (
     extract_failed,
@@ -39,6 +40,7 @@ from floodmark.planning.columns import refuse_names
 from floodmark.planning.cursor import version_column
 from floodmark.planning.cursor_change import describe_cursor
 from floodmark.planning.next_position import position_after
+from floodmark.planning.schema_change import refuse_changes
 from floodmark.state.lease import Lease
 from floodmark.state.watermark_store import WatermarkStore
 from floodmark.sync.clock_change import check_clock_change
@@ -46,7 +48,7 @@ from floodmark.sync.cursor_check import refuse_another_time, refuse_reading_twic
 from floodmark.sync.extraction_job import extraction_job
 from floodmark.sync.hash_warning import clear_text_left
 from floodmark.sync.history import Outside, remarks_on, rows_outside
-from floodmark.sync.log_facts import known_of
+from floodmark.sync.log_facts import known_of, newest_columns
 from floodmark.sync.machine_clock import check_against_source
 from floodmark.sync.new_columns import find_fills
 from floodmark.sync.plan import TablePlan, chunks_of, lake_columns, plan_table
@@ -108,7 +110,8 @@ class Extraction(Struct, frozen=True, kw_only=True):
     """How to extract tables in this run; `prepare` is called once there is something to read.
 
     `reserved` returns the column names that the target reserves for itself. `on_cluster`: workers
-    may run on other machines, with another lake folder.
+    may run on other machines, with another lake folder. `check_frozen` raises if a table that may
+    not be altered cannot hold columns, by a key.
     """
 
     store: WatermarkStore
@@ -125,6 +128,9 @@ class Extraction(Struct, frozen=True, kw_only=True):
     every_seconds: float | None = None
     reserved: Callable[[Iterable[str]], Sequence[str]] = lambda _names: ()
     prepare: Callable[[], None] = lambda: None
+    check_frozen: Callable[[tuple[Column, ...], tuple[str, ...]], None] = lambda _columns, _key: (
+        None
+    )
     progress: Callable[[TableName, Progress], None] = lambda _table, _progress: None
     report: Report = lambda _notice: None
 
@@ -170,6 +176,7 @@ class _TableRun:
         self._watermark = watermark
         self._began = time.monotonic()
         self._plan: TablePlan
+        self._policy: SchemaChanges | None = None
         self._filled: TablePlan | None = None
         self._fills: dict[str, str | None] = {}
         self._outside = Outside()
@@ -190,6 +197,7 @@ class _TableRun:
     ) -> TablePlan:
         """Plan what is new after the table's position, and read all of it."""
         limit = self._rows_left
+        self._policy = table_settings.schema_changes
         self._plan = self._make_plan(session, table_settings, limit, since)
         self._check_plan(session)
         self._result = self._planned_result()
@@ -288,6 +296,7 @@ class _TableRun:
         extraction, self._fills = self._extraction, {}
         if self._watermark is not None and self._plan is not self._filled:
             self._filled = self._plan
+            self._check_columns()
             self._fills = find_fills(
                 extraction.source,
                 extraction.store.log,
@@ -296,6 +305,16 @@ class _TableRun:
                 extraction.settings.zero_dates,
                 extraction.report,
             )
+
+    def _check_columns(self) -> None:
+        """Raise FloodmarkError if the policy for schema changes forbids reading these columns."""
+        extraction, plan = self._extraction, self._plan
+        columns = lake_columns(plan.source, plan.columns)
+        if self._policy == "stop":
+            before = newest_columns(extraction.store.log, self._table)
+            refuse_changes(self._table, before, columns)
+        if self._policy == "freeze":
+            extraction.check_frozen(columns, plan.source.primary_key)
 
     def finish(self) -> TableResult:
         """Record the end of the extraction, and return its result."""

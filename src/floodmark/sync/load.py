@@ -12,15 +12,23 @@ and the next sync without the flag loads them.
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
 from floodmark.errors import FloodmarkError, LeaseLost
 from floodmark.model import lake_layout
-from floodmark.model.load import LedgerEntry, LoadBatch, deleted_rows, loaded_rows, quarantined_rows
+from floodmark.model.load import (
+    LedgerEntry,
+    LoadBatch,
+    TargetTable,
+    deleted_rows,
+    loaded_rows,
+    quarantined_rows,
+)
 from floodmark.model.log_state import ManifestId
-from floodmark.model.manifest import Chunk, Manifest, chunks_in
+from floodmark.model.manifest import Chunk, Column, Manifest, chunks_in
 from floodmark.model.notice import Notice, Report
 from floodmark.model.table import TableName
 from floodmark.model.timestamps import plain
@@ -41,12 +49,14 @@ from floodmark.planning.load_batches import (
 from floodmark.state.lease import Lease
 from floodmark.state.watermark_store import WatermarkStore
 from floodmark.sync.load_checks import (
+    load_again_hint,
     refuse_all_left_out,
     refuse_late_rows,
     refuse_loading_twice,
     refuse_lost_table,
     refuse_other_keys,
 )
+from floodmark.sync.log_facts import columns_in
 from floodmark.sync.machine_clock import check_machine_clock
 from floodmark.sync.result import TableResult
 from floodmark.warehouse.target import (
@@ -55,6 +65,7 @@ from floodmark.warehouse.target import (
     Target,
     TargetTaken,
     UnknownGrantee,
+    refuse_stopping,
 )
 
 if TYPE_CHECKING:
@@ -171,6 +182,28 @@ def check_target(loading: Loading, table: TableName) -> None:
         raise
     except FloodmarkError:
         return
+
+
+def check_frozen(
+    loading: Loading, table: TableName, columns: tuple[Column, ...], key: tuple[str, ...]
+) -> None:
+    """Raise SchemaConflict before rows are read that a table could not hold without a change.
+
+    A target that cannot be reached now does not keep us from reading; the load reports it.
+    """
+    if loading.target_missing():
+        return
+    expected = TargetTable(name=loading.target_name, columns=columns, primary_key=key, version=None)
+    try:
+        with loading.open_target() as target:
+            found = target.compare(expected, partial(columns_in, loading.store.log, table))
+    except FloodmarkError:
+        return
+    try:
+        refuse_stopping(expected.name, found)
+    except SchemaConflict as error:
+        error.hint = error.hint or load_again_hint(table, expected.name)
+        raise
 
 
 def _surely_loaded(loading: Loading, watermark: Watermark) -> bool:
@@ -345,12 +378,12 @@ class _TableLoad:
         if pending:
             refuse_late_rows(table, pending, self._selection.manifests, self._ledger)
         try:
-            return self._target.prepare(structs.replace(expected, deleted_at=self._deleted_at()))
-        except SchemaConflict as error:
-            error.hint = error.hint or (
-                f"drop {expected.name} in the target, then 'floodmark watermark reset -t {table}"
-                " --load-only --force' and sync load all of it from the lake"
+            return self._target.prepare(
+                structs.replace(expected, deleted_at=self._deleted_at()),
+                partial(columns_in, self._loading.store.log, table),
             )
+        except SchemaConflict as error:
+            error.hint = error.hint or load_again_hint(table, expected.name)
             raise
 
     def _deleted_at(self) -> str | None:

@@ -15,6 +15,14 @@ from floodmark.state.manifest_log import ManifestLog
 from floodmark.warehouse.target import SchemaConflict, Target
 
 
+def load_again_hint(table: TableName, name: str) -> str:
+    """Return how to load a table whose columns cannot be made to match."""
+    return (
+        f"drop {name} in the target, then 'floodmark watermark reset -t {table} --load-only"
+        " --force' and sync load all of it from the lake"
+    )
+
+
 def refuse_loading_twice(
     log: ManifestLog, table: TableName, target: Target, name: str, rows: int
 ) -> None:

@@ -1,13 +1,13 @@
 """Find the cursor that a table was read by, and the key that it was loaded by."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from msgspec import Struct
 
 from floodmark.model.cursor import CursorColumn
 from floodmark.model.log_state import ManifestId
-from floodmark.model.manifest import Chunk, Reset
+from floodmark.model.manifest import Chunk, Column, Reset
 from floodmark.model.table import TableName
 from floodmark.model.watermark import Watermark
 from floodmark.mysql.keys import KnownKey, free_choice
@@ -15,10 +15,14 @@ from floodmark.state.manifest_log import ManifestLog
 
 
 class Known(Struct, frozen=True, kw_only=True):
-    """The cursor of a table's position and the key of its rows, kept as long as possible."""
+    """The cursor of a table's position and the key of its rows, kept as long as possible.
+
+    `columns` returns those that it had when it was last read.
+    """
 
     cursor: Sequence[CursorColumn] | None = None
     key: KnownKey = free_choice
+    columns: Callable[[], Sequence[Column]] = tuple
 
 
 def known_of(log: ManifestLog, table: TableName, watermark: Watermark | None) -> Known:
@@ -26,6 +30,7 @@ def known_of(log: ManifestLog, table: TableName, watermark: Watermark | None) ->
     return Known(
         cursor=watermark.mysql_state.cursor if watermark else None,
         key=partial(find_known_key, log, table, watermark),
+        columns=partial(newest_columns, log, table),
     )
 
 
@@ -50,3 +55,14 @@ def find_known_key(
             return change.primary_key or (None if free else ())
         was_reset |= isinstance(change, Reset) and "extract" in change.stages
     return None
+
+
+def columns_in(log: ManifestLog, table: TableName) -> set[str]:
+    """Return the names of all columns that a table ever had."""
+    return {column.name for chunk in log.chunks(table) for column in chunk.columns}
+
+
+def newest_columns(log: ManifestLog, table: TableName) -> tuple[Column, ...]:
+    """Return the columns that a table had when it was last read; none if it never was."""
+    chunks = log.chunks(table, newest_first=True)
+    return next((chunk.columns for chunk in chunks if chunk.columns), ())

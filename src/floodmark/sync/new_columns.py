@@ -19,7 +19,7 @@ from floodmark.mysql.common_values import Different, NoRows, common_value, may_b
 from floodmark.mysql.connection import MysqlSession
 from floodmark.mysql.predicates import cursor_predicate
 from floodmark.planning.cursor_change import other_keys_hint
-from floodmark.planning.joined_types import gone_columns
+from floodmark.planning.schema_change import ColumnChange, column_changes, read_again_hint
 from floodmark.planning.value_change import exchanged, value_change
 from floodmark.state.manifest_log import ManifestLog
 from floodmark.sync.plan import TablePlan, lake_columns
@@ -49,14 +49,11 @@ def find_fills(
     known = _columns_before(chunks)
     lake = lake_columns(plan.source, plan.columns)
     now = {column.name.lower(): column for column in lake}
-    for name in gone_columns(lake, chunks[-1].columns):
-        report(
-            Notice(
-                "info",
-                f"{table}: {name} is no longer in the source; the target keeps the column, and new"
-                " rows have NULL in it",
-            )
-        )
+    changes = column_changes(chunks[-1].columns, lake)
+    renamed = {change.name.lower(): change.renamed for change in changes if change.renamed}
+    for change in changes:
+        if change.now is None:
+            report(_gone(table, change))
     # Files of an older system have their own column order.
     moved = {n for c in chunks if not c.adopted for n in exchanged(c.columns, lake)}
     keyed = all(chunk.primary_key for chunk in chunks)
@@ -66,15 +63,42 @@ def find_fills(
         before = known.get(name, [None])
         if column.hashed:  # rows with clear text are reported already
             before = [one for one in before if one is None or one.source is not None]
-        changes = {value_change(one, now[name]) for one in before}
+        kinds = {value_change(one, now[name]) for one in before}
         if not before:
             continue
-        if changes != {"same"} or name in moved:
+        if kinds != {"same"} or name in moved:
             with source.session() as session:
                 rows = _EarlierRows(session, watermark, plan, column, zero_dates, keyed=keyed)
-                only_cut = "unknown" not in changes and name not in moved
-                fills |= rows.find_fill(before[-1], now[name], only_cut=only_cut)
+                only_cut = "unknown" not in kinds and name not in moved
+                fill = rows.find_fill(
+                    before[-1], now[name], only_cut=only_cut, renamed=renamed.get(name)
+                )
+            if fill and before[-1] is None:
+                report(_added(table, column.name, fill[column.name], renamed.get(name)))
+            fills |= fill
     return fills
+
+
+def _gone(table: TableName, change: ColumnChange) -> Notice:
+    message = (
+        f"{table}: {change.name} is no longer in the source; the target keeps the column, and new"
+        " rows have NULL in it"
+    )
+    if change.renamed:
+        message += (
+            f"; perhaps it was renamed to {change.renamed}, which MySQL does not record: the target"
+            " has both"
+        )
+    return Notice("info", message, "column_dropped", str(table))
+
+
+def _added(table: TableName, name: str, value: str | None, renamed: str | None) -> Notice:
+    """Report a new column; its value is not shown, as it may be personal data."""
+    rows = "have NULL in it, as in the source" if value is None else "get its value in the source"
+    message = f"{table}: {name} is new; rows that were read before {rows}"
+    if renamed:
+        message += f"; perhaps it is {renamed} under a new name, which MySQL does not record"
+    return Notice("info", message, "column_added", str(table))
 
 
 def _columns_before(chunks: Sequence[Chunk]) -> dict[str, list[Column | None]]:
@@ -134,7 +158,9 @@ class _EarlierRows:
         end = position.walk.bound if position.walk else position
         self._where = cursor_predicate(plan.source, plan.choice.cursor, START, end)
 
-    def find_fill(self, before: Column | None, now: Column, *, only_cut: bool) -> Fills:
+    def find_fill(
+        self, before: Column | None, now: Column, *, only_cut: bool, renamed: str | None = None
+    ) -> Fills:
         """Return the value that all rows have; nothing if the target has the right values."""
         session, table, where = self._session, self._table, self._where
         name = self._column.name
@@ -145,7 +171,7 @@ class _EarlierRows:
         except NoRows:
             return {}
         except Different:
-            raise self._refusal(before, now) from None
+            raise self._refusal(before, now, renamed) from None
         if self._is_key:
             raise self._refusal(before, now)
         if value is None or not self._is_zero_date(value):
@@ -164,12 +190,16 @@ class _EarlierRows:
 
         return self._column.zero_dates and is_no_day(value)
 
-    def _refusal(self, before: Column | None, now: Column) -> FloodmarkError:
+    def _refusal(
+        self, before: Column | None, now: Column, renamed: str | None = None
+    ) -> FloodmarkError:
         table, name, read = self._table.name, self._column.name, f"rows up to {self._position.base}"
         was, becomes = (column and (column.source or column.type) for column in (before, now))
         if before is None:
             what = f"its column {name} is new, and {read} were read without it: they hold different"
             what += " values"
+            if renamed:
+                what += f"; perhaps it is {renamed} under a new name, which MySQL does not record"
         elif was == becomes:
             what = f"its column {name} has changed places with another {becomes} since {read} were"
             what += " read: their names may have been swapped"
@@ -178,9 +208,5 @@ class _EarlierRows:
             what += " values may have changed"
         if self._is_key or (self._table.primary_key and not self._keyed):
             return FloodmarkError(f"{table}: {what}", hint=other_keys_hint(table))
-        stage = " --extract-only" if self._table.primary_key else ""
-        return FloodmarkError(
-            f"{table}: {what}",
-            hint=f"'floodmark watermark reset -t {table}{stage} --force', then sync, reads them"
-            " again",
-        )
+        hint = read_again_hint(table, keyed=bool(self._table.primary_key))
+        return FloodmarkError(f"{table}: {what}", hint=hint)

@@ -26,7 +26,7 @@ from floodmark.mysql.types import plan_columns
 from floodmark.mysql.window_edges import cursor_edges, key_edges, limited_bound, read_numbers
 from floodmark.planning.access_path import choose_route
 from floodmark.planning.bounds import HELD_AFTER, settled_before
-from floodmark.planning.columns import check_choices
+from floodmark.planning.columns import check_choices, leave_out_new
 from floodmark.planning.cursor import choose_cursor
 from floodmark.planning.cursor_change import refuse_another_cursor
 from floodmark.planning.next_position import first_position
@@ -143,6 +143,7 @@ def plan_table(
                 None,
                 (
                     unusable,
+                    _left_out(source, columns, table_settings),
                     judge_waiting(
                         table, cursor, count_waiting(session, source, cursor, start, end, route)
                     ),
@@ -165,8 +166,25 @@ def read_shape(
     changed = (*choices.exclude, *choices.hash, *choices.booleans)
     source = read_table(session, table, changed=changed, known_key=known.key)
     choice = choose_cursor(source, table_settings.cursor_columns, known.cursor)
+    if table_settings.schema_changes == "freeze" and (before := known.columns()):
+        choices = leave_out_new(source, choice.cursor, choices, before)
     choices = check_choices(source, choice.cursor, choices)
     return source, choice, plan_columns(source, choices)
+
+
+def _left_out(
+    source: SourceTable, columns: Sequence[ColumnPlan], table_settings: TableSettings
+) -> str | None:
+    """Return a warning if new columns are left out."""
+    known = {column.name.lower() for column in columns}
+    known |= {name.lower() for name in table_settings.exclude}
+    new = [column.name for column in source.columns if column.name.lower() not in known]
+    if not new:
+        return None
+    return (
+        f"{source.name}: new columns are left out, as 'schema_changes' is 'freeze':"
+        f" {', '.join(new)}"
+    )
 
 
 def _refuse_other_key(source: SourceTable, before: tuple[str, ...] | None) -> None:

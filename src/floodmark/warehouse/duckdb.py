@@ -155,6 +155,15 @@ class DuckdbTarget(SqlTarget):
         )
         return dict(rows)
 
+    def _not_null(self, name: str) -> dict[str, bool]:
+        rows = self._query(
+            "SELECT column_name, column_default IS NOT NULL FROM information_schema.columns"
+            " WHERE table_schema = 'main' AND table_catalog = current_database()"
+            " AND lower(table_name) = lower($1) AND is_nullable = 'NO'",
+            (name,),
+        )
+        return dict(rows)
+
     def _name(self, table: str) -> str:
         return quote(table)
 

@@ -155,6 +155,10 @@ class SqlBackend(Target):
         """Return a table's columns and their types, in order; empty if there is no such table."""
 
     @abstractmethod
+    def _not_null(self, name: str) -> dict[str, bool]:
+        """Return a table's NOT NULL columns, and whether they have a default."""
+
+    @abstractmethod
     def _name(self, table: str) -> str:
         """Return a table's full name, quoted."""
 

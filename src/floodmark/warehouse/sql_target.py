@@ -36,7 +36,8 @@ from floodmark.warehouse.sql_dialect import (
     free_name,
     quote,
 )
-from floodmark.warehouse.target import SchemaConflict, TargetFacts, Unrepresentable
+from floodmark.warehouse.table_changes import TableChanges
+from floodmark.warehouse.target import Dropped, TargetFacts, Unrepresentable, no_columns
 from floodmark.warehouse.unsupported_values import UnsupportedValue, may_be_null, open_keys
 
 TRIES = 5
@@ -44,7 +45,7 @@ TRIES = 5
 Result = TypeVar("Result")
 
 
-class SqlTarget(LedgerTable, DeletingBackend, FingerprintingBackend):
+class SqlTarget(LedgerTable, TableChanges, DeletingBackend, FingerprintingBackend):
     """A target that speaks SQL: defines the steps of a load; the backend implements them."""
 
     pause = staticmethod(time.sleep)
@@ -62,12 +63,14 @@ class SqlTarget(LedgerTable, DeletingBackend, FingerprintingBackend):
         return int(self._query(f"SELECT COUNT(*) FROM {self._name(name)}")[0][0])  # noqa: S608
 
     @final
-    def prepare(self, table: TargetTable) -> list[str]:
+    def prepare(self, table: TargetTable, dropped: Dropped = no_columns) -> list[str]:
         """Create the table, or add and widen columns, each in its own transaction."""
         table = self._named(table)
-        return self._tried_again(lambda: [*self._prepare(table), *self._prepare_deletes(table)])
+        return self._tried_again(
+            lambda: [*self._prepare(table, dropped), *self._prepare_deletes(table)]
+        )
 
-    def _prepare(self, table: TargetTable) -> list[str]:
+    def _prepare(self, table: TargetTable, dropped: Dropped) -> list[str]:
         done = self._prepare_ledger()
         found = self._columns_of(table.name)
         if not found:
@@ -76,49 +79,9 @@ class SqlTarget(LedgerTable, DeletingBackend, FingerprintingBackend):
             self._create(self._create_statement(table), *self._grants_on(table.name))
             done.append(f"created {table.name}")
         else:
-            held = held_as(table, found)
-            self._refuse_conflicts(held, found)
-            with _explaining_dependents(table.name):
-                done += self._adapt(held, found)
+            done += self._change_table(held_as(table, found), found, dropped)
         self._check_fit(table, self._columns_of(table.name))
         return done
-
-    def _refuse_conflicts(self, table: TargetTable, found: dict[str, str]) -> None:
-        """Raise SchemaConflict before anything is changed; extra columns are left alone."""
-        for column in table.columns:
-            kind = self.column_type(column)
-            holds = found.get(column.name, kind)
-            if not self._holds(kind, holds) and not self.widens(holds, kind):
-                raise _conflict(f"{table.name}.{column.name}", holds, kind)
-        key = self._key_of(table.name)
-        if key is not None and set(key) != set(table.primary_key):
-            what = f"the primary key of {table.name}"
-            raise _conflict(what, _names(key), _names(table.primary_key))
-
-    def _adapt(self, table: TargetTable, found: dict[str, str]) -> list[str]:
-        done = []
-        for column in table.columns:
-            kind = self.column_type(column)
-            if column.name not in found:
-                self._create(
-                    f"ALTER TABLE {self._name(table.name)} ADD COLUMN {quote(column.name)} {kind}"
-                )
-                done.append(f"added {table.name}.{column.name}")
-            elif not self._holds(kind, found[column.name]):
-                self._widen(table.name, column.name, kind)
-                done.append(f"widened {table.name}.{column.name} to {kind}")
-        return done
-
-    def _check_fit(self, table: TargetTable, found: dict[str, str]) -> None:
-        """Raise SchemaConflict unless the target's table can hold all rows of these manifests.
-
-        Manifests may be older than the last schema change, the target may have been changed by
-        others, and its names may be case-insensitive.
-        """
-        for column in held_as(table, found).columns:
-            kind, holds = self.column_type(column), found.get(column.name, "nothing")
-            if not self._holds(kind, holds):
-                raise _conflict(f"{table.name}.{column.name}", holds, kind)
 
     @final
     def load(self, batch: LoadBatch) -> int:
@@ -392,25 +355,3 @@ def _reporting_slow_wait(report: Report, notice: Notice, seconds: float) -> Iter
         yield
     finally:
         timer.cancel()
-
-
-@contextmanager
-def _explaining_dependents(name: str) -> Iterator[None]:
-    """Add a hint about dependent objects to errors without one."""
-    try:
-        yield
-    except PassingConflict:
-        raise
-    except FloodmarkError as error:
-        error.hint = error.hint or (
-            f"if a view or an index uses {name}, drop that in the target, sync, and create it again"
-        )
-        raise
-
-
-def _names(columns: Sequence[str]) -> str:
-    return f"({', '.join(columns)})" if columns else "nothing"
-
-
-def _conflict(what: str, found: str, expected: str) -> SchemaConflict:
-    return SchemaConflict(f"{what} is {found} in the target, but {expected} in the source's schema")

@@ -1,7 +1,7 @@
 """The contract of every target."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self
 
@@ -13,12 +13,22 @@ from floodmark.model.fingerprint import Hashing, NumberKind
 from floodmark.model.load import LedgerEntry, LoadBatch, RenamedManifest, TargetTable
 from floodmark.model.notice import Report
 from floodmark.model.reconciliation import Fingerprint, Grouping, Slice
+from floodmark.model.schema_change import Mismatch
 from floodmark.model.verification import Extent
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from floodmark.warehouse.unsupported_values import UnsupportedValue
+
+
+Dropped = Callable[[], Collection[str]]
+"""Returns the columns that a source table once had; called only if they matter."""
+
+
+def no_columns() -> Collection[str]:
+    """Return none: the source table never had other columns."""
+    return ()
 
 
 class SchemaConflict(FloodmarkError):
@@ -86,6 +96,9 @@ class Target(ABC):
     report: Report = staticmethod(lambda _notice: None)
     """Receives notices."""
 
+    frozen = False
+    """Whether existing tables may not be altered."""
+
     @abstractmethod
     def load_epochs(self, table_name: str) -> tuple[int, ...]:
         """Read the load epochs that the ledger has of a table."""
@@ -121,11 +134,19 @@ class Target(ABC):
         """Count a table's rows; None if there is no such table."""
 
     @abstractmethod
-    def prepare(self, table: TargetTable) -> list[str]:
+    def compare(self, table: TargetTable, dropped: Dropped = no_columns) -> list[Mismatch]:
+        """Return how the target's table differs from what rows need; change nothing.
+
+        Nothing if there is no such table. Extra columns that are nullable or have a default, and
+        wider ones, do not count.
+        """
+
+    @abstractmethod
+    def prepare(self, table: TargetTable, dropped: Dropped = no_columns) -> list[str]:
         """Create the ledger and the table, or widen the table, and return what was done.
 
-        Idempotent. Called before data is loaded, never within a load. SchemaConflict, with both
-        sides, if the table cannot be made to match.
+        Columns that the source dropped become nullable. Idempotent. Called before data is loaded,
+        never within a load. SchemaConflict, with both sides, if the table cannot be made to match.
         """
 
     @abstractmethod
@@ -200,3 +221,21 @@ class Target(ABC):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def refuse_stopping(table: str, mismatches: Sequence[Mismatch]) -> None:
+    """Raise SchemaConflict, with all of them, if mismatches stop the table."""
+    stopping = [mismatch for mismatch in mismatches if mismatch.stops]
+    if not stopping:
+        return
+    hints = list(dict.fromkeys(m.hint for m in stopping if m.hint))
+    raise SchemaConflict(
+        "; ".join(both_sides(table, m.column, m.target, m.source) for m in stopping),
+        # Without a hint of its own, a column needs the whole table to be loaded again.
+        hint="; ".join(hints) if hints and all(m.hint for m in stopping) else None,
+    )
+
+
+def both_sides(table: str, column: str, held: str, kind: str) -> str:
+    """Describe a column that does not fit."""
+    return f"{table}.{column} is {held} in the target, but {kind} in the source's schema"

@@ -19,6 +19,7 @@ from floodmark.model.encryption import Encryption
 from floodmark.model.fingerprint import DAY, DIGEST_DIGITS
 from floodmark.model.load import LoadBatch, LoadChunk, TargetTable
 from floodmark.model.manifest import Column
+from floodmark.model.schema_change import STOPS, Mismatch
 from floodmark.warehouse.conversion import held_as
 from floodmark.warehouse.grants import grantees, granting, grants_of, refuse_unknown
 from floodmark.warehouse.lake_reader import LakeFiles
@@ -38,7 +39,7 @@ from floodmark.warehouse.sql_dialect import (
     quote,
 )
 from floodmark.warehouse.sql_target import SqlTarget
-from floodmark.warehouse.target import NameTooLong, SchemaConflict, Unrepresentable
+from floodmark.warehouse.target import Dropped, NameTooLong, Unrepresentable
 from floodmark.warehouse.unsupported_values import UnsupportedValue
 
 NO_SETTINGS = TableSettings()
@@ -315,8 +316,21 @@ class PostgresTarget(SqlTarget):
         )
         return tuple(row[0] for row in rows) or None
 
-    def _refuse_conflicts(self, table: TargetTable, found: dict[str, str]) -> None:
-        super()._refuse_conflicts(table, found)
+    def _not_null(self, name: str) -> dict[str, bool]:
+        rows = self._query(
+            "SELECT a.attname, a.atthasdef OR a.attidentity <> ''"  # noqa: S608
+            f" FROM pg_attribute a {self._of_table(name)}"
+            " WHERE a.attnum > 0 AND NOT a.attisdropped AND a.attnotnull"
+        )
+        return dict(rows)
+
+    def _compare(
+        self, table: TargetTable, found: dict[str, str], dropped: Dropped
+    ) -> list[Mismatch]:
+        return [*super()._compare(table, found, dropped), *self._loose_keys(table)]
+
+    def _loose_keys(self, table: TargetTable) -> Iterator[Mismatch]:
+        """Yield key columns whose collation would make different keys of the source one."""
         rows = self._query(
             "SELECT a.attname, l.collname, format_type(a.atttypid, a.atttypmod)"  # noqa: S608
             f" FROM pg_attribute a {self._of_table(table.name)}"
@@ -324,9 +338,13 @@ class PostgresTarget(SqlTarget):
         )
         for name, collation, kind in rows:
             if name in table.primary_key:
-                raise SchemaConflict(
-                    f"{table.name}.{name} is a key, but has the nondeterministic collation"
-                    f" {collation} in the target: different keys of the source would become one",
+                yield Mismatch(
+                    column=name,
+                    source="a key",
+                    target=f"{kind} with the nondeterministic collation {collation}, for which"
+                    " different keys are equal,",
+                    will=STOPS,
+                    stops=True,
                     hint=f"run ALTER TABLE {self._name(table.name)} ALTER COLUMN {quote(name)}"
                     f' TYPE {kind} COLLATE pg_catalog."default"',
                 )

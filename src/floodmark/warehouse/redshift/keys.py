@@ -54,9 +54,10 @@ def stays_true(declared: Sequence[str], merged: Sequence[str]) -> bool:
 
 
 def not_null_query(schema: str, table: str) -> str:
-    """Return the query for a table's NOT NULL columns."""
+    """Return the query for a table's NOT NULL columns, and whether they have a default."""
     return (
-        "SELECT a.attname FROM pg_attribute AS a JOIN pg_class AS c ON c.oid = a.attrelid"  # noqa: S608
+        "SELECT a.attname, a.atthasdef FROM pg_attribute AS a"  # noqa: S608
+        " JOIN pg_class AS c ON c.oid = a.attrelid"
         " JOIN pg_namespace AS n ON n.oid = c.relnamespace"
         f" WHERE n.nspname = {literal(schema)} AND c.relname = {literal(table)}"
         " AND a.attnum > 0 AND NOT a.attisdropped AND a.attnotnull"

@@ -84,12 +84,6 @@ class RedshiftTables(SqlTarget):
         if declared and not stays_true(declared, table.primary_key):
             self._drop_key(table.name, constraint, "rows are loaded by another key")
             done.append(f"dropped the primary key of {table.name}")
-        rows = self._query(not_null_query(self._schema, table.name))
-        strict = {name for (name,) in rows}
-        for column in table.columns:
-            if column.name in strict and column.nullable:
-                self._allow_null(table.name, column.name, found[column.name])
-                done.append(f"dropped NOT NULL of {table.name}.{column.name}")
         return done + super()._adapt(table, found)
 
     def _widen(self, table: str, column: str, kind: str) -> None:
@@ -116,6 +110,16 @@ class RedshiftTables(SqlTarget):
         wider = free_name("floodmark_wider", columns)
         name, old = self._name(table), columns[column]
         self._run_together(rewriting(name, column, wider, old, kind, role))
+
+    def _not_null(self, name: str) -> dict[str, bool]:
+        return dict(self._query(not_null_query(self._schema, name)))
+
+    def _run_hint(self, table: str, statement: str) -> str | None:
+        """Redshift neither drops NOT NULL nor changes a type, except for a longer VARCHAR."""
+        fixed = "DROP NOT NULL" in statement or (
+            " TYPE " in statement and "VARCHAR" not in statement
+        )
+        return None if fixed else super()._run_hint(table, statement)
 
     def _allow_null(self, table: str, column: str, kind: str) -> None:
         role = self._role(table, column)

@@ -1,0 +1,103 @@
+"""Compare a table's columns with those that it had when it was last read."""
+
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+
+from floodmark.errors import FloodmarkError
+from floodmark.model.manifest import Column
+from floodmark.model.table import TableName
+
+
+class ColumnChange(Struct, frozen=True, kw_only=True):
+    """A column that was added, dropped or altered.
+
+    `renamed` is the column that it may have been, or may have become: at the same place and of the
+    same type. MySQL does not record renames, so it is treated as dropped and added.
+    """
+
+    name: str
+    before: Column | None = None
+    now: Column | None = None
+    renamed: str | None = None
+
+    def __str__(self) -> str:
+        before, now = (column and _shown(column) for column in (self.before, self.now))
+        if before is None:
+            perhaps = f", perhaps {self.renamed} under a new name" if self.renamed else ""
+            return f"{self.name} ({now}) is new{perhaps}"
+        if now is None:
+            perhaps = f", perhaps renamed to {self.renamed}" if self.renamed else ""
+            return f"{self.name} ({before}) is gone{perhaps}"
+        return f"{self.name} was {before} and is now {now}"
+
+
+def column_changes(before: Sequence[Column], now: Sequence[Column]) -> list[ColumnChange]:
+    """Return every column that differs; case and order of the names do not matter."""
+    old, new = ({column.name.lower(): column for column in each} for each in (before, now))
+    renamed = possible_renames(before, now)
+    became = {gone: new[name].name for name, gone in renamed.items()}
+    was = {name: old[gone].name for name, gone in renamed.items()}
+    return [
+        *(
+            ColumnChange(name=column.name, before=old.get(key), now=column, renamed=was.get(key))
+            for key, column in new.items()
+            if key not in old or _definition(old[key]) != _definition(column)
+        ),
+        *(
+            ColumnChange(name=column.name, before=column, renamed=became.get(key))
+            for key, column in old.items()
+            if key not in new
+        ),
+    ]
+
+
+def possible_renames(before: Sequence[Column], now: Sequence[Column]) -> dict[str, str]:
+    """Return new columns and the gone ones at the same place and of the same type, in lower case.
+
+    Places are counted among the columns that only one side has and between those that both have.
+    """
+    kept = {c.name.lower() for c in before} & {c.name.lower() for c in now}
+    old, new = _places(before, kept), _places(now, kept)
+    return {
+        name: old[place][0]
+        for place, (name, column) in new.items()
+        if place in old and _definition(old[place][1])[:3] == _definition(column)[:3]
+    }
+
+
+def _places(columns: Iterable[Column], kept: set[str]) -> dict[tuple[str, int], tuple[str, Column]]:
+    """Return the columns that are not kept, by the kept one before them and the distance to it."""
+    found, after, distance = {}, "", 0
+    for column in columns:
+        name, distance = column.name.lower(), distance + 1
+        if name in kept:
+            after, distance = name, 0
+        else:
+            found[after, distance] = (name, column)
+    return found
+
+
+def refuse_changes(table: TableName, before: Sequence[Column], now: Sequence[Column]) -> None:
+    """Raise FloodmarkError if a table that must stop at changes has any."""
+    if before and (changes := column_changes(before, now)):
+        raise FloodmarkError(
+            f"{table}: its columns have changed since it was last read, and 'schema_changes' is"
+            f" 'stop': {'; '.join(map(str, changes))}",
+            hint="to accept that, set 'schema_changes: follow' for the table, sync, and set it back"
+            " to 'stop'",
+        )
+
+
+def read_again_hint(table: TableName, *, keyed: bool) -> str:
+    """Return how to bring new values of rows that were read before into the target."""
+    stage = " --extract-only" if keyed else ""
+    return f"'floodmark watermark reset -t {table}{stage} --force', then sync, reads them again"
+
+
+def _definition(column: Column) -> tuple[str, str, str | None, bool]:
+    return column.type, column.arrow, column.source, column.nullable
+
+
+def _shown(column: Column) -> str:
+    return f"{column.source or column.type}{'' if column.nullable else ' NOT NULL'}"

@@ -1,0 +1,103 @@
+"""Tables in the target that differ from the source: what is fine, what is changed, what stops."""
+
+import pytest
+
+from synced_table import STAMP, NewTable, Synced
+
+SOURCE = f"id INT PRIMARY KEY, big INT, note VARCHAR(9) NOT NULL DEFAULT 'n', {STAMP}"
+TARGETS = ["duckdb", "postgres", "redshift"]
+EXTRAS = {
+    "duckdb": "tag VARCHAR, _etl_loaded_at TIMESTAMP NOT NULL DEFAULT now()",
+    "postgres": "tag text, _etl_loaded_at timestamptz NOT NULL DEFAULT now(),"
+    " serial bigint GENERATED ALWAYS AS IDENTITY",
+    "redshift": "tag VARCHAR(9), _etl_loaded_at TIMESTAMP NOT NULL DEFAULT '2025-01-01'",
+}
+
+
+def own_table(synced: Synced, kind: str, extra: str) -> None:
+    """Create the target's table as a user would: wider, and with columns of its own."""
+    text = "VARCHAR(200)" if kind == "redshift" else "VARCHAR"
+    key = "" if kind == "duckdb" else ", PRIMARY KEY (id)"
+    if kind != "duckdb":
+        synced.warehouse.query("CREATE SCHEMA IF NOT EXISTS {schema}")
+    synced.warehouse.query(
+        "CREATE TABLE {schema}.t (id BIGINT NOT NULL, big BIGINT,"
+        f" note {text} NOT NULL, update_at TIMESTAMP, {extra}{key})"
+    )
+
+
+@pytest.mark.enough_on("mysql")
+@pytest.mark.parametrize("kind", TARGETS)
+def test_wider_and_extra_columns_are_fine(new_table: NewTable, kind: str) -> None:
+    synced = new_table(kind, SOURCE)
+    own_table(synced, kind, EXTRAS[kind])
+    synced.add(1, 3, day=1)
+    assert synced.settle() == 0
+    synced.check_equal()
+    synced.change("UPDATE t SET big = 9, update_at = '2025-06-02' WHERE id = 1")
+    assert synced.settle() == 0
+    synced.check_equal()
+    stamped = synced.warehouse.query("SELECT id FROM {schema}.t WHERE _etl_loaded_at IS NULL")
+    assert stamped == []
+
+
+@pytest.mark.enough_on("mysql")
+@pytest.mark.parametrize("kind", TARGETS)
+def test_dropped_column_stays_and_becomes_nullable(new_table: NewTable, kind: str) -> None:
+    synced = new_table(kind, SOURCE)
+    own_table(synced, kind, "tag VARCHAR(9)")
+    synced.add(1, 3, day=1)
+    assert synced.settle() == 0
+    synced.change("ALTER TABLE t DROP COLUMN note")
+    said = []
+    for day in (2, 3):
+        synced.add(10 * day, 10 * day, day=day)
+        ended = synced.sync()
+        assert ended.code == 0, ended
+        said.append(("note is no longer" in ended.err, "NOT NULL of t.note" in ended.err))
+    assert said == [(True, True), (False, False)]
+    synced.check_equal()
+    rows = synced.warehouse.query("SELECT id, note FROM {schema}.t ORDER BY id")
+    assert rows == [(1, "n"), (2, "n"), (3, "n"), (20, None), (30, None)]
+    synced.change("ALTER TABLE t MODIFY big BIGINT NULL, ADD COLUMN note VARCHAR(9)")
+    synced.add(40, 40, day=4)
+    assert synced.settle() == 0
+    synced.check_equal()
+
+
+@pytest.mark.enough_on("mysql")
+@pytest.mark.parametrize("kind", TARGETS)
+def test_column_that_becomes_nullable(new_table: NewTable, kind: str) -> None:
+    synced = new_table(kind, SOURCE)
+    own_table(synced, kind, "tag VARCHAR(9)")
+    synced.add(1, 3, day=1)
+    assert synced.settle() == 0
+    synced.change(
+        "ALTER TABLE t MODIFY note VARCHAR(9) NULL",
+        "INSERT INTO t VALUES (4, 4, NULL, '2025-06-02')",
+    )
+    assert synced.settle() == 0
+    synced.check_equal()
+
+
+@pytest.mark.enough_on("mysql")
+@pytest.mark.follows_hint("in the target, and sync")
+@pytest.mark.follows_hint("without NOT NULL, or with a default")
+@pytest.mark.parametrize("kind", TARGETS)
+def test_extra_column_that_needs_a_value_stops(new_table: NewTable, kind: str) -> None:
+    synced = new_table(kind, SOURCE)
+    own_table(synced, kind, "tag VARCHAR(9) NOT NULL, who VARCHAR(9) NOT NULL")
+    synced.add(1, 3, day=1)
+    ended = synced.sync()
+    assert ended.code == 1
+    for name in ("tag", "who"):
+        assert f"t.{name} is" in ended.out
+    assert "NOT NULL without a default in the target" in " ".join(ended.out.split())
+    assert synced.warehouse.query("SELECT * FROM {schema}.t") == []
+    if kind == "redshift":
+        synced.warehouse.query("DROP TABLE {schema}.t")
+        own_table(synced, kind, "tag VARCHAR(9), who VARCHAR(9) NOT NULL DEFAULT 'w'")
+    else:
+        synced.follow(ended)
+    assert synced.settle() == 0
+    synced.check_equal()
