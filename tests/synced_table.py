@@ -77,6 +77,12 @@ class Synced:
         ended = self.sync("--load-only", "--verify-data=all")
         assert ended.code == 0, ended
 
+    def edit(self, old: str, new: str) -> None:
+        """Replace a text in the configuration."""
+        config = Path(self.it.config)
+        assert old in config.read_text()
+        config.write_text(config.read_text().replace(old, new))
+
     def held(self) -> list[str]:
         """The columns that the target has."""
         rows = self.warehouse.query(

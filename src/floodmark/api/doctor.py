@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from floodmark.api.context import RunContext
 from floodmark.checks.check import Check, failed
@@ -16,6 +16,7 @@ from floodmark.model.position import Position
 from floodmark.model.table import TableName
 
 if TYPE_CHECKING:
+    from floodmark.api.schema_check import SchemaCheck
     from floodmark.mysql.connection import MysqlSession
     from floodmark.sync.source import Source
 
@@ -70,6 +71,7 @@ def _check_configuration(path: str, tables: Sequence[TableName]) -> Check:
 
 
 def _check_source(run: RunContext, scope: str, tables: Sequence[TableName]) -> Iterator[Check]:
+    from floodmark.api.schema_check import SchemaCheck
     from floodmark.checks.encryption import check_encryption
     from floodmark.checks.sources import check_bounds, check_server
     from floodmark.checks.tables import check_table
@@ -83,6 +85,7 @@ def _check_source(run: RunContext, scope: str, tables: Sequence[TableName]) -> I
             Sources(tunnels) as sources,
             sources.of(run.mysql(scope)) as source,
             source.session() as session,
+            SchemaCheck(run, tunnels) as columns,
         ):
             activity, connection = source.activity(), source.connection
             yield from check_server(scope, session, activity.server_zone, run.run.clock)
@@ -103,8 +106,20 @@ def _check_source(run: RunContext, scope: str, tables: Sequence[TableName]) -> I
                     partial(run.reserved, table),
                 )
                 yield from _check_history(run, table, source, session, start)
+                if table in run.config.tables:
+                    yield from _check_columns(columns, table, session)
     except FloodmarkError as error:
         yield failed(f"source {scope}", error)
+
+
+def _check_columns(
+    columns: "SchemaCheck", table: TableName, session: "MysqlSession"
+) -> Iterator[Check]:
+    """Report every column that differs between source, last reading and target."""
+    with suppress(FloodmarkError):  # problems of the table or the target are already reported
+        for found in columns.differences(table, session):
+            state: Literal["failed", "note"] = "failed" if found.stops else "note"
+            yield Check(subject=str(table), state=state, finding=str(found), hint=found.hint)
 
 
 def _state(run: RunContext, table: TableName) -> MysqlState | None:

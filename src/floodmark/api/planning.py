@@ -3,11 +3,13 @@
 from msgspec import Struct, structs
 
 from floodmark.api.context import RunContext
+from floodmark.api.schema_check import SchemaCheck
 from floodmark.api.syncing import Syncing
 from floodmark.errors import AnotherCursor, FloodmarkError
 from floodmark.model.history import RowCount, RowsBefore, StartedBy
 from floodmark.model.manifest import Chunk
 from floodmark.model.position import START, Position
+from floodmark.model.schema_change import SchemaDifference
 from floodmark.model.table import TableName
 from floodmark.model.watermark import Watermark
 from floodmark.mysql.connection import MysqlSession
@@ -78,17 +80,37 @@ class TablePlan(Struct, frozen=True, kw_only=True):
     adopt: AdoptPlan | None = None
     load: LoadPlan | None = None
     left_out: LoadPlan | None = None
+    schema: tuple[SchemaDifference, ...] = ()
 
 
 def plan_sync(syncing: Syncing) -> list[TablePlan]:
     """Plan what a sync would read and load of each table; change nothing."""
     start = syncing.run.start_of_new_tables()
-    with syncing.open_tunnels() as tunnels, Sources(tunnels) as sources:
+    with (
+        syncing.open_tunnels() as tunnels,
+        Sources(tunnels) as sources,
+        SchemaCheck(syncing.run, tunnels) as check,
+    ):
         loadings = {table: syncing.loading(table, tunnels) for table in syncing.targets}
-        return [
+        plans = [
             _plan_table(syncing, table, sources, loadings.get(table), start)
             for table in syncing.tables
         ]
+        return [
+            structs.replace(plan, schema=_differences(syncing, table, sources, check))
+            for table, plan in zip(syncing.tables, plans, strict=True)
+        ]
+
+
+def _differences(
+    syncing: Syncing, table: TableName, sources: Sources, check: SchemaCheck
+) -> tuple[SchemaDifference, ...]:
+    """Compare a table's columns on all sides that the sync would use."""
+    loads = table in syncing.targets
+    if table not in syncing.sources:
+        return tuple(check.differences(table, None, loads=loads))
+    with sources.of(syncing.sources[table]) as source, source.session() as session:
+        return tuple(check.differences(table, session, loads=loads))
 
 
 def _plan_table(

@@ -13,7 +13,7 @@ from floodmark.cli.library_logging import forwarding_library_logs
 from floodmark.cli.metrics import Meter
 from floodmark.cli.signals import sigterm_raises
 from floodmark.cli.sync_every import sync_every
-from floodmark.cli.sync_plan import plan_value, show_plan
+from floodmark.cli.sync_plan import plan_value, show_plan, show_schema
 from floodmark.cli.sync_result import ResultPrinter
 from floodmark.errors import ExitCode, UsageError
 from floodmark.model.durations import parse_duration
@@ -135,7 +135,8 @@ def sync(
         raise UsageError("--adopt-from takes exactly one table", hint="name one table with -t")
     if dry_run:
         plans = app.project.plan(names, pipelines, **options)
-        app.print("\n".join(map(show_plan, plans)), list(map(plan_value, plans)))
+        text = "\n".join([*map(show_plan, plans), *show_schema(plans)])
+        app.print(text, list(map(plan_value, plans)))
         return ExitCode.DONE
 
     def run() -> SyncResult:

@@ -1,6 +1,6 @@
 """Format the plan of a sync as text and as JSON."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from floodmark.api.planning import LoadPlan, ReadPlan, TablePlan
 from floodmark.cli.terminal import fold
@@ -27,6 +27,17 @@ def show_plan(plan: TablePlan) -> str:
     return "\n".join([f"{plan.table_name}:", *(fold(line, indent=6, first=4) for line in lines)])
 
 
+def show_schema(plans: Sequence[TablePlan]) -> Iterator[str]:
+    """List the columns of all tables that differ, and what the sync would do about them."""
+    found = [(plan.table_name, difference) for plan in plans for difference in plan.schema]
+    if found:
+        yield f"{counted(len(found), 'column')} {'differs' if len(found) == 1 else 'differ'}:"
+    for table_name, difference in found:
+        yield fold(f"{table_name}: {difference}", indent=6, first=4)
+        if difference.hint:
+            yield fold(f"hint: {difference.hint}", indent=8, first=6)
+
+
 def plan_value(plan: TablePlan) -> dict[str, object]:
     """Return the plan as JSON values."""
     value: dict[str, object] = {"table_name": plan.table_name}
@@ -36,6 +47,8 @@ def plan_value(plan: TablePlan) -> dict[str, object]:
         value |= {"adopt": plan.adopt}
     if plan.load:
         value |= {"load": plan.load, "left_out": plan.left_out}
+    if plan.schema:
+        value |= {"schema": plan.schema}
     return value
 
 

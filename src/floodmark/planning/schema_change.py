@@ -8,6 +8,10 @@ from floodmark.errors import FloodmarkError
 from floodmark.model.manifest import Column
 from floodmark.model.table import TableName
 
+ACCEPT_HINT = (
+    "to accept that, set 'schema_changes: follow' for the table, sync, and set it back to 'stop'"
+)
+
 
 class ColumnChange(Struct, frozen=True, kw_only=True):
     """A column that was added, dropped or altered.
@@ -84,8 +88,7 @@ def refuse_changes(table: TableName, before: Sequence[Column], now: Sequence[Col
         raise FloodmarkError(
             f"{table}: its columns have changed since it was last read, and 'schema_changes' is"
             f" 'stop': {'; '.join(map(str, changes))}",
-            hint="to accept that, set 'schema_changes: follow' for the table, sync, and set it back"
-            " to 'stop'",
+            hint=ACCEPT_HINT,
         )
 
 
