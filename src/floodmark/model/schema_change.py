@@ -8,20 +8,24 @@ SchemaChanges = Literal["follow", "freeze", "stop"]
 """What to do when a source table's columns change."""
 
 STOPS = "the table stops"
+KEY = "PRIMARY KEY"
+"""Stands for the name of a column if the whole key differs."""
 
 
 class Mismatch(Struct, frozen=True, kw_only=True):
     """A column whose rows do not fit the target's table as it is.
 
-    `source` is the type that they need and `target` the one that it has. `will` is what a load does
-    about it. With `stops`, nothing is loaded until `hint` is followed.
+    `source` is the type that they need and `target` the one that it has. A `change` of the table
+    makes them fit, and `will` is what a load does. With `stops`, it loads nothing until `hint` is
+    followed.
     """
 
     column: str
     source: str
     target: str
-    will: str
-    stops: bool = False
+    change: Literal["add", "widen", "allow NULL"] | None = None
+    will: str = STOPS
+    stops: bool = True
     hint: str | None = None
 
 

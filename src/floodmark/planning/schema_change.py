@@ -7,6 +7,7 @@ from msgspec import Struct
 from floodmark.errors import FloodmarkError
 from floodmark.model.manifest import Column
 from floodmark.model.table import TableName
+from floodmark.planning.value_change import exchanged
 
 ACCEPT_HINT = (
     "to accept that, set 'schema_changes: follow' for the table, sync, and set it back to 'stop'"
@@ -46,7 +47,7 @@ def column_changes(before: Sequence[Column], now: Sequence[Column]) -> list[Colu
         *(
             ColumnChange(name=column.name, before=old.get(key), now=column, renamed=was.get(key))
             for key, column in new.items()
-            if key not in old or _definition(old[key]) != _definition(column)
+            if key not in old or _altered(old[key], column)
         ),
         *(
             ColumnChange(name=column.name, before=column, renamed=became.get(key))
@@ -66,7 +67,7 @@ def possible_renames(before: Sequence[Column], now: Sequence[Column]) -> dict[st
     return {
         name: old[place][0]
         for place, (name, column) in new.items()
-        if place in old and _definition(old[place][1])[:3] == _definition(column)[:3]
+        if place in old and not _altered(old[place][1], column)
     }
 
 
@@ -84,10 +85,15 @@ def _places(columns: Iterable[Column], kept: set[str]) -> dict[tuple[str, int], 
 
 def refuse_changes(table: TableName, before: Sequence[Column], now: Sequence[Column]) -> None:
     """Raise FloodmarkError if a table that must stop at changes has any."""
-    if before and (changes := column_changes(before, now)):
+    if not before:
+        return
+    changes = list(map(str, column_changes(before, now)))
+    if moved := exchanged(before, now):
+        changes.append(f"{' and '.join(sorted(moved))} have changed places")
+    if changes:
         raise FloodmarkError(
             f"{table}: its columns have changed since it was last read, and 'schema_changes' is"
-            f" 'stop': {'; '.join(map(str, changes))}",
+            f" 'stop': {'; '.join(changes)}",
             hint=ACCEPT_HINT,
         )
 
@@ -98,8 +104,11 @@ def read_again_hint(table: TableName, *, keyed: bool) -> str:
     return f"'floodmark watermark reset -t {table}{stage} --force', then sync, reads them again"
 
 
-def _definition(column: Column) -> tuple[str, str, str | None, bool]:
-    return column.type, column.arrow, column.source, column.nullable
+def _altered(before: Column, now: Column) -> bool:
+    """Return whether a column's type changed; older versions did not record that of a hash."""
+    source = before.source and now.source and before.source != now.source
+    types = (before.type, before.arrow, before.nullable) != (now.type, now.arrow, now.nullable)
+    return types or bool(source)
 
 
 def _shown(column: Column) -> str:

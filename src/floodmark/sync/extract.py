@@ -3,6 +3,9 @@
     lease → watermark → plan → for each chunk: read all windows, check the receipts, commit
 
 A crash before a commit leaves files that no manifest lists; the next run starts at the last commit.
+
+If a table's first run finds nothing to read, it commits a manifest with the columns and no files. A
+crash before that leaves nothing; after it, the manifest is loaded by the next run, like any other.
 """
 
 import time

@@ -63,6 +63,9 @@ def columns_in(log: ManifestLog, table: TableName) -> set[str]:
 
 
 def newest_columns(log: ManifestLog, table: TableName) -> tuple[Column, ...]:
-    """Return the columns that a table had when it was last read; none if it never was."""
+    """Return the columns that a table had when it was last read; none if it never was.
+
+    Files of an older system do not count: they have their own columns.
+    """
     chunks = log.chunks(table, newest_first=True)
-    return next((chunk.columns for chunk in chunks if chunk.columns), ())
+    return next((chunk.columns for chunk in chunks if chunk.columns and not chunk.adopted), ())

@@ -8,7 +8,7 @@ from floodmark.config.models import TableSettings
 from floodmark.model.manifest import Chunk, Column, chunks_in
 from floodmark.model.position import START
 from floodmark.model.schema import SourceTable
-from floodmark.model.schema_change import STOPS, Mismatch, SchemaDifference
+from floodmark.model.schema_change import KEY, STOPS, Mismatch, SchemaDifference
 from floodmark.model.table import TableName
 from floodmark.model.watermark import Watermark
 from floodmark.mysql.connection import MysqlSession
@@ -50,6 +50,7 @@ def schema_differences(
     left_out = _left_out(source, [*now, *before], table_settings) if before else []
     found = {difference.column.lower(): difference for difference in [*changed, *left_out]}
     types = {column.name.lower(): column.type for column in now}
+    types[KEY.lower()] = f"({', '.join(source.primary_key)})"
     coming = Chunk(
         start=START,
         end=START,

@@ -115,6 +115,16 @@ class DuckdbTarget(SqlTarget):
     def _hexadecimal(self, name: str) -> str:
         return f"lower(hex({name}))"
 
+    def _read_value(self, column: Column, held: str) -> str:
+        name = quote(column.name)
+        if column.arrow != "binary" or held != "VARCHAR":
+            return name
+        # Bytes in a text column are hexadecimal digits; other text can equal no bytes.
+        digits = f"regexp_full_match({name}, '([0-9a-f]{{2}})*')"
+        return (
+            f"CASE WHEN {digits} THEN unhex({name}) ELSE encode('not hexadecimal: ' || {name}) END"
+        )
+
     def _stage(self, table: TargetTable, paths: Sequence[str]) -> int:
         for name in (STAGING, NEWEST):
             self._execute(f"DROP TABLE IF EXISTS {self._temporary(name)}")

@@ -7,10 +7,12 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import final
 
+from msgspec import structs
+
 from floodmark.errors import FloodmarkError
 from floodmark.model.load import TargetTable
 from floodmark.model.manifest import Column
-from floodmark.model.schema_change import STOPS, Mismatch
+from floodmark.model.schema_change import KEY, STOPS, Mismatch
 from floodmark.warehouse.conversion import ConvertingBackend, held_as
 from floodmark.warehouse.sql_dialect import PassingConflict, quote
 from floodmark.warehouse.target import (
@@ -20,8 +22,6 @@ from floodmark.warehouse.target import (
     no_columns,
     refuse_stopping,
 )
-
-FROZEN = "'schema_changes: freeze' does not allow it"
 
 
 class TableChanges(ConvertingBackend):
@@ -38,36 +38,38 @@ class TableChanges(ConvertingBackend):
         self, table: TargetTable, found: dict[str, str], dropped: Dropped
     ) -> list[Mismatch]:
         required = self._not_null(table.name)
-        pairs = ((column, found.get(column.name)) for column in table.columns)
-        mismatches = [self._mismatch(table, column, held, required) for column, held in pairs]
+        mismatches = [
+            mismatch
+            for column in table.columns
+            for mismatch in self._mismatches(table, column, found.get(column.name), required)
+        ]
         names = [column.name for column in table.columns]
         extra = [name for name, default in required.items() if name not in names and not default]
-        return [*filter(None, mismatches), *self._extra(table, found, extra, dropped)]
+        return [*mismatches, *self._extra(table, found, extra, dropped), *self._other_key(table)]
 
-    def _mismatch(
+    def _other_key(self, table: TargetTable) -> Iterator[Mismatch]:
+        key = self._key_of(table.name)
+        if key is not None and set(key) != set(table.primary_key):
+            yield Mismatch(column=KEY, source=_names(table.primary_key), target=_names(key))
+
+    def _mismatches(
         self, table: TargetTable, column: Column, held: str | None, required: Collection[str]
-    ) -> Mismatch | None:
+    ) -> Iterator[Mismatch]:
+        """Yield why a column's rows do not fit."""
         kind = self.column_type(column)
         if held is None:
-            statement = f"ADD COLUMN {quote(column.name)} {kind}"
-            return self._change(table, column.name, kind, "nothing", "added", statement)
+            needed = Mismatch(column=column.name, source=kind, target="nothing", change="add")
+            yield self._allowed(table, needed, "added", f"ADD COLUMN {quote(column.name)} {kind}")
+            return
         if not self._holds(kind, held):
-            if not self.widens(held, kind):
-                return Mismatch(
-                    column=column.name, source=kind, target=held, will=STOPS, stops=True
-                )
+            needed = Mismatch(column=column.name, source=kind, target=held, change="widen")
             statement = f"ALTER COLUMN {quote(column.name)} TYPE {kind}"
-            return self._change(table, column.name, kind, held, f"widened to {kind}", statement)
+            if self.widens(held, kind):
+                yield self._allowed(table, needed, f"widened to {kind}", statement)
+            else:
+                yield structs.replace(needed, change=None)
         if column.nullable and column.name in required:
-            return self._change(
-                table,
-                column.name,
-                kind,
-                f"{held} NOT NULL",
-                "made nullable",
-                _nullable(column.name),
-            )
-        return None
+            yield self._nullable(table, column.name, kind, f"{held} NOT NULL")
 
     def _extra(
         self, table: TargetTable, found: dict[str, str], extra: Sequence[str], dropped: Dropped
@@ -76,34 +78,32 @@ class TableChanges(ConvertingBackend):
         known = {name.lower() for name in dropped()} if extra else set()
         for name in extra:
             held = f"{found[name]} NOT NULL"
-            statement = _nullable(name)
             if name.lower() in known:
-                yield self._change(table, name, "no longer there", held, "made nullable", statement)
+                yield self._nullable(table, name, "no longer there", held)
             else:
                 yield Mismatch(
                     column=name,
                     source="nothing",
                     target=f"{held} without a default",
-                    will=STOPS,
-                    stops=True,
-                    hint=self._run_hint(table.name, statement)
+                    hint=self._run_hint(table.name, _drop_not_null(name))
                     or f"create {quote(name)} without NOT NULL, or with a default",
                 )
 
-    def _change(
-        self, table: TargetTable, column: str, source: str, held: str, will: str, statement: str
+    def _nullable(self, table: TargetTable, name: str, source: str, held: str) -> Mismatch:
+        needed = Mismatch(column=name, source=source, target=held, change="allow NULL")
+        return self._allowed(table, needed, "made nullable", _drop_not_null(name))
+
+    def _allowed(
+        self, table: TargetTable, mismatch: Mismatch, done: str, statement: str
     ) -> Mismatch:
-        """Return a mismatch that a change of the table removes, if that is allowed."""
+        """Return a mismatch that a change of the table removes, if it may be altered."""
         if not self.frozen:
-            return Mismatch(column=column, source=source, target=held, will=f"the column is {will}")
+            return structs.replace(mismatch, will=f"the column is {done}", stops=False)
         run = self._run_hint(table.name, statement)
         follow = "set 'schema_changes: follow' for the table, and sync"
-        return Mismatch(
-            column=column,
-            source=source,
-            target=held,
-            will=f"{STOPS}: {FROZEN} to be {will}",
-            stops=True,
+        return structs.replace(
+            mismatch,
+            will=f"{STOPS}: it would have to be {done}, and 'schema_changes' is 'freeze'",
             hint=f"{run}, or {follow}" if run else follow,
         )
 
@@ -117,26 +117,21 @@ class TableChanges(ConvertingBackend):
         """Change the table to fit; SchemaConflict, before anything is changed, if it cannot."""
         mismatches = self._compare(table, found, dropped)
         refuse_stopping(table.name, mismatches)
-        key = self._key_of(table.name)
-        if key is not None and set(key) != set(table.primary_key):
-            raise SchemaConflict(
-                f"the primary key of {table.name} is {_names(key)} in the target, but"
-                f" {_names(table.primary_key)} in the source's schema"
-            )
         with _explaining_dependents(table.name):
-            extra = [m.column for m in mismatches if m.will == "the column is made nullable"]
-            done = self._make_nullable(table, extra, found)
+            strict = [m.column for m in mismatches if m.change == "allow NULL"]
+            done = self._make_nullable(table, strict, found)
             return done + self._adapt(table, found)
 
     def _make_nullable(
         self, table: TargetTable, columns: Sequence[str], found: dict[str, str]
     ) -> list[str]:
+        """Drop NOT NULL of columns, and return what was done."""
         for name in columns:
             self._allow_null(table.name, name, found[name])
         return [f"dropped NOT NULL of {table.name}.{name}" for name in columns]
 
     def _allow_null(self, table: str, column: str, kind: str) -> None:  # noqa: ARG002
-        self._execute(f"ALTER TABLE {self._name(table)} {_nullable(column)}")
+        self._execute(f"ALTER TABLE {self._name(table)} {_drop_not_null(column)}")
 
     def _adapt(self, table: TargetTable, found: dict[str, str]) -> list[str]:
         done = []
@@ -164,7 +159,7 @@ class TableChanges(ConvertingBackend):
                 raise SchemaConflict(both_sides(table.name, column.name, holds, kind))
 
 
-def _nullable(column: str) -> str:
+def _drop_not_null(column: str) -> str:
     return f"ALTER COLUMN {quote(column)} DROP NOT NULL"
 
 

@@ -13,7 +13,7 @@ from floodmark.model.fingerprint import Hashing, NumberKind
 from floodmark.model.load import LedgerEntry, LoadBatch, RenamedManifest, TargetTable
 from floodmark.model.notice import Report
 from floodmark.model.reconciliation import Fingerprint, Grouping, Slice
-from floodmark.model.schema_change import Mismatch
+from floodmark.model.schema_change import KEY, Mismatch
 from floodmark.model.verification import Extent
 
 if TYPE_CHECKING:
@@ -238,4 +238,5 @@ def refuse_stopping(table: str, mismatches: Sequence[Mismatch]) -> None:
 
 def both_sides(table: str, column: str, held: str, kind: str) -> str:
     """Describe a column that does not fit."""
-    return f"{table}.{column} is {held} in the target, but {kind} in the source's schema"
+    what = f"the primary key of {table}" if column == KEY else f"{table}.{column}"
+    return f"{what} is {held} in the target, but {kind} in the source's schema"

@@ -19,7 +19,7 @@ from floodmark.model.encryption import Encryption
 from floodmark.model.fingerprint import DAY, DIGEST_DIGITS
 from floodmark.model.load import LoadBatch, LoadChunk, TargetTable
 from floodmark.model.manifest import Column
-from floodmark.model.schema_change import STOPS, Mismatch
+from floodmark.model.schema_change import Mismatch
 from floodmark.warehouse.conversion import held_as
 from floodmark.warehouse.grants import grantees, granting, grants_of, refuse_unknown
 from floodmark.warehouse.lake_reader import LakeFiles
@@ -343,8 +343,6 @@ class PostgresTarget(SqlTarget):
                     source="a key",
                     target=f"{kind} with the nondeterministic collation {collation}, for which"
                     " different keys are equal,",
-                    will=STOPS,
-                    stops=True,
                     hint=f"run ALTER TABLE {self._name(table.name)} ALTER COLUMN {quote(name)}"
                     f' TYPE {kind} COLLATE pg_catalog."default"',
                 )

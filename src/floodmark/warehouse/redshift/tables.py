@@ -78,13 +78,16 @@ class RedshiftTables(SqlTarget):
             definition += f" ENCODE {encoding.upper()}"
         return f"{definition} NOT NULL" if column.name in never_null(table) else definition
 
-    def _adapt(self, table: TargetTable, found: dict[str, str]) -> list[str]:
+    def _make_nullable(
+        self, table: TargetTable, columns: Sequence[str], found: dict[str, str]
+    ) -> list[str]:
+        """First drop a declared key that rows no longer keep to."""
         done = []
         constraint, declared = self._declared_key(table.name)
         if declared and not stays_true(declared, table.primary_key):
             self._drop_key(table.name, constraint, "rows are loaded by another key")
             done.append(f"dropped the primary key of {table.name}")
-        return done + super()._adapt(table, found)
+        return done + super()._make_nullable(table, columns, found)
 
     def _widen(self, table: str, column: str, kind: str) -> None:
         columns = self._columns_of(table)
