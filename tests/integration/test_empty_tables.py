@@ -80,6 +80,9 @@ def test_an_empty_table_that_another_target_lacks(new_table: NewTable) -> None:
     synced.remove_file()
     assert synced.sync().code == 0
     assert columns_of(synced) == ["id", "big", "note", "update_at"]
+    synced.warehouse.query("DROP TABLE t")  # and its ledger has an entry
+    assert synced.sync("--redshift-only").code == 0
+    assert columns_of(synced) == ["id", "big", "note", "update_at"]
 
 
 def _never(*_arguments: Any, **_options: Any) -> Any:
