@@ -198,7 +198,7 @@ def test_a_key_column_whose_collation_merges_keys_is_refused(warehouse: Warehous
         " note text COLLATE {schema}.any_case)"
     )
     rows = [{"code": letter, "note": letter} for letter in "Aa"]
-    with pytest.raises(SchemaConflict, match=r"t\.code is a key, but .* any_case in") as caught:
+    with pytest.raises(SchemaConflict, match=r"t\.code is .* any_case,.* a key in") as caught:
         loads.load(loads.chunk(rows))
     warehouse.query(str(caught.value.hint).removeprefix("run "))
     assert loads.load(loads.chunk(rows[:1])) == 1

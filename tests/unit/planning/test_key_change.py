@@ -4,13 +4,19 @@ import pytest
 
 from floodmark.model.log_state import LogState
 from floodmark.model.manifest import Chunk, Column, Manifest
-from floodmark.model.position import START
+from floodmark.model.position import START, Position
 from floodmark.model.timestamps import parse_timestamp
 from floodmark.planning.key_change import key_change
 
 
 def manifest(
-    number: int, key: str, type_: str, *, epoch: int = 1, reload: bool = False
+    number: int,
+    key: str,
+    type_: str,
+    *,
+    epoch: int = 1,
+    reload: bool = False,
+    empty: bool = False,
 ) -> Manifest:
     return Manifest(
         table_name="S:s.t",
@@ -21,7 +27,7 @@ def manifest(
         author="a",
         change=Chunk(
             start=START,
-            end=START,
+            end=START if empty else Position(id=number),
             files=(),
             strategy="sequential",
             columns=(Column("id", type_, False, "x"),),
@@ -57,3 +63,7 @@ def test_key_changes_across_reloads_and_resets() -> None:
     assert key_change([old, manifest(2, "id", "binary(16)", reload=True)]) is None
     assert key_change([manifest(1, "id", "bigint"), manifest(1, "id", "int", epoch=2)]) is not None
     assert key_change([]) is None
+
+
+def test_the_key_of_an_empty_table_does_not_count() -> None:
+    assert key_change([manifest(1, "", "int", empty=True), manifest(2, "id", "int")]) is None
