@@ -5,10 +5,11 @@ import pytest
 from floodmark.errors import ConfigError
 from floodmark.model.cursor import Cursor
 from floodmark.model.extraction import ColumnChoices
+from floodmark.model.manifest import Column
 from floodmark.model.schema import SourceColumn, SourceTable
 from floodmark.model.table import TableName
 from floodmark.mysql.types import plan_columns
-from floodmark.planning.columns import check_choices
+from floodmark.planning.columns import check_choices, leave_out_new
 
 TABLE = SourceTable(
     name=TableName("S", "a", "b"),
@@ -79,3 +80,11 @@ def test_an_unknown_name_has_a_hint() -> None:
 
     assert hint("mial") == "did you mean 'Mail'?"
     assert hint("dropped_yesterday") == "remove it from 'exclude'"
+
+
+def test_new_columns_are_left_out_whatever_else_is_chosen_for_them() -> None:
+    before = [Column(name, "x", True, "x") for name in ("mail", "PHOTO", "flag")]
+    choices = ColumnChoices(exclude=("odd",), hash=("size", "mail"), booleans=("flag",))
+    found = leave_out_new(TABLE, Cursor(kind="timestamp", timestamp="shape"), choices, before)
+    assert found == ColumnChoices(exclude=("size", "odd"), hash=("mail",), booleans=("flag",))
+    assert check_choices(TABLE, CURSOR, found).exclude == ("size", "odd")
