@@ -222,8 +222,9 @@ def test_columns_that_are_chosen_otherwise(
     assert ended.code == 0, ended
 
 
-def test_a_column_that_is_gone_is_said_once(new_table: NewTable) -> None:
-    synced = new_table()
+@pytest.mark.parametrize("settings", [CURSOR, "{cursor: none}"])
+def test_a_column_that_is_gone_is_said_once(new_table: NewTable, settings: str) -> None:
+    synced = new_table(settings=settings)
     synced.add(1, 2, day=1)
     assert synced.sync().code == 0
     synced.change("ALTER TABLE t DROP COLUMN note")

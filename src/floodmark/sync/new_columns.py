@@ -40,13 +40,10 @@ def find_fills(
 
     Raise FloodmarkError, before anything is read, if these rows must be read again.
     """
-    if watermark.position.is_start or plan.choice.cursor.kind == "none":
-        return {}
     table = plan.source.name
     chunks = _chunks_before(log, table, watermark)
     if not chunks:
         return {}
-    known = _columns_before(chunks)
     lake = lake_columns(plan.source, plan.columns)
     now = {column.name.lower(): column for column in lake}
     changes = column_changes(chunks[-1].columns, lake)
@@ -54,6 +51,9 @@ def find_fills(
     for change in changes:
         if change.now is None:
             report(_gone(table, change))
+    if watermark.position.is_start or plan.choice.cursor.kind == "none":
+        return {}  # no row was read before, or all are read again
+    known = _columns_before(chunks)
     # Files of an older system have their own column order.
     moved = {n for c in chunks if not c.adopted for n in exchanged(c.columns, lake)}
     keyed = all(chunk.primary_key for chunk in chunks)
