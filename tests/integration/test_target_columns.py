@@ -92,3 +92,19 @@ def test_extra_column_that_needs_a_value_stops(new_table: NewTable, kind: str) -
         synced.follow(ended)
     assert synced.settle() == 0
     synced.check_equal()
+
+
+@pytest.mark.enough_on("mysql")
+@pytest.mark.follows_hint("or leave it out with 'exclude: […]'")
+def test_frozen_table_that_lacks_a_column_at_the_first_sync(new_table: NewTable) -> None:
+    settings = "{schema_changes: freeze, exclude: []}"
+    synced = new_table(columns=f"{SOURCE}, x INT, KEY (update_at, id)", settings=settings)
+    own_table(synced, "duckdb", "tag VARCHAR")
+    synced.add(1, 3, day=1)
+    ended = synced.sync()
+    said = " ".join(ended.err.split())
+    assert (ended.code, "or leave it out with 'exclude: [x]'" in said) == (1, True), ended
+    synced.edit("exclude: []", "exclude: [x]")
+    assert synced.settle() == 0
+    assert len(synced.warehouse.query("SELECT * FROM t")) == 3
+    assert "x" not in synced.held()

@@ -101,6 +101,8 @@ class TableChanges(ConvertingBackend):
             return structs.replace(mismatch, will=f"the column is {done}", stops=False)
         run = self._run_hint(table.name, statement)
         follow = "set 'schema_changes: follow' for the table, and sync"
+        if mismatch.change == "add":
+            follow += f", or leave it out with 'exclude: [{mismatch.column}]'"
         return structs.replace(
             mismatch,
             will=f"{STOPS}: it would have to be {done}, and 'schema_changes' is 'freeze'",
