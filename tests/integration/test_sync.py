@@ -13,6 +13,7 @@ import duckdb
 import pytest
 
 from floodmark.embedded.mariadb import PrivateMariaDB
+from floodmark.model import lake_layout
 from pipelines import DirectEngine, Pipeline, ask, ask_once, numbers, session, source_of
 from scenarios import snapshot
 

@@ -183,12 +183,13 @@ def _state(watermark: Watermark, lease: LeaseDocument | None, now: datetime) -> 
         return style(_held(lease, now), "yellow")
     if extract.status == "in_progress":
         return style("interrupted", "yellow")
-    if extract.last_extraction_time is None:
+    never_read = extract.last_extraction_time is None
+    if never_read and (extract.before_start or extract.status != "success"):  # else it is empty
         return style("nothing read" if extract.before_start else "not read yet", "yellow")
     if extract.total_rows and load.status == "pending":
         return style("not loaded yet", "yellow")
-    fresh = lease.in_step_at if lease else None
-    return _lag(now - (fresh or extract.last_extraction_time))
+    fresh = (lease.in_step_at if lease else None) or extract.last_extraction_time
+    return style("not read yet", "yellow") if fresh is None else _lag(now - fresh)
 
 
 def show_absence(lease: LeaseDocument | None, problem: str | None, now: datetime) -> str:

@@ -162,7 +162,8 @@ class Chunk(Struct, frozen=True, kw_only=True, tag_field="kind", tag="chunk"):
     @property
     def only_columns(self) -> bool:
         """Whether this only records the columns of a table from which nothing was read yet."""
-        return not (self.files or self.quarantine or self.reload) and self.end.is_start
+        read = self.files or self.quarantine or self.reload or self.reconciled
+        return not read and self.end.is_start
 
     @property
     def quarantined_rows(self) -> int:

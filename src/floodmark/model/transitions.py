@@ -159,6 +159,9 @@ def _log_state_after(watermark: Watermark, change: Change, by: Authorship) -> Lo
 
 def _after_chunk(before: LogState, chunk: Chunk, by: Authorship, *, same_session: bool) -> LogState:
     state = before.mysql_state
+    if chunk.only_columns:  # nothing was read, and it does not count
+        state = structs.replace(state, status="success")
+        return structs.replace(before, backup_strategy=chunk.strategy, mysql_state=state)
     rows = state.total_rows + chunk.extracted_rows
     chunks = state.chunk_count + (0 if chunk.reconciled else 1)
     seconds = before.metadata.total_processing_time_seconds + chunk.seconds

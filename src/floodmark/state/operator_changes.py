@@ -154,7 +154,7 @@ def counted_restore(
 ) -> Restore:
     """Return the change that restores a state, with the counts of all chunks that count in it."""
     first = ManifestId(earlier.mysql_state.counted_from_epoch, 0)
-    chunks = list(store.log.chunks(table, since=first))
+    chunks = [c for c in store.log.chunks(table, since=first) if not c.only_columns]
     return Restore(
         origin=origin,
         earlier=earlier,
