@@ -94,7 +94,7 @@ def _check_source(run: RunContext, scope: str, tables: Sequence[TableName]) -> I
             start = run.start_of_new_tables()
             for table in tables:
                 table_settings, zone = run.table_settings(table), activity.server_zone
-                yield from check_table(
+                found = check_table(
                     table,
                     session,
                     connection,
@@ -105,8 +105,11 @@ def _check_source(run: RunContext, scope: str, tables: Sequence[TableName]) -> I
                     partial(_known_key, run, table),
                     partial(run.reserved, table),
                 )
+                checks = list(found)
+                yield from checks
                 yield from _check_history(run, table, source, session, start)
-                if table in run.config.tables:
+                readable = all(check.state != "failed" for check in checks)
+                if readable and table in run.config.tables:
                     yield from _check_columns(columns, table, session)
     except FloodmarkError as error:
         yield failed(f"source {scope}", error)
@@ -116,10 +119,13 @@ def _check_columns(
     columns: "SchemaCheck", table: TableName, session: "MysqlSession"
 ) -> Iterator[Check]:
     """Report every column that differs between source, last reading and target."""
-    with suppress(FloodmarkError):  # problems of the table or the target are already reported
+    try:
         for found in columns.differences(table, session):
             state: Literal["failed", "note"] = "failed" if found.stops else "note"
             yield Check(subject=str(table), state=state, finding=str(found), hint=found.hint)
+    except FloodmarkError as error:
+        finding = f"its columns are not compared: {error.message}"
+        yield Check(subject=str(table), state="note", finding=finding, hint=error.hint)
 
 
 def _state(run: RunContext, table: TableName) -> MysqlState | None:

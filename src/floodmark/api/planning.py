@@ -8,6 +8,7 @@ from floodmark.api.syncing import Syncing
 from floodmark.errors import AnotherCursor, FloodmarkError
 from floodmark.model.history import RowCount, RowsBefore, StartedBy
 from floodmark.model.manifest import Chunk
+from floodmark.model.notice import Notice
 from floodmark.model.position import START, Position
 from floodmark.model.schema_change import SchemaDifference
 from floodmark.model.table import TableName
@@ -97,7 +98,9 @@ def plan_sync(syncing: Syncing) -> list[TablePlan]:
             for table in syncing.tables
         ]
         return [
-            structs.replace(plan, schema=_differences(syncing, table, sources, check))
+            plan
+            if plan.read and plan.read.error
+            else structs.replace(plan, schema=_differences(syncing, table, sources, check))
             for table, plan in zip(syncing.tables, plans, strict=True)
         ]
 
@@ -107,10 +110,15 @@ def _differences(
 ) -> tuple[SchemaDifference, ...]:
     """Compare a table's columns on all sides that the sync would use."""
     loads = table in syncing.targets
-    if table not in syncing.sources:
-        return tuple(check.differences(table, None, loads=loads))
-    with sources.of(syncing.sources[table]) as source, source.session() as session:
-        return tuple(check.differences(table, session, loads=loads))
+    try:
+        if table not in syncing.sources:
+            return tuple(check.differences(table, None, loads=loads))
+        with sources.of(syncing.sources[table]) as source, source.session() as session:
+            return tuple(check.differences(table, session, loads=loads))
+    except FloodmarkError as error:
+        message = f"{table}: its columns are not compared: {error.message}"
+        syncing.run.report(Notice("warning", message, table=str(table), hint=error.hint))
+        return ()
 
 
 def _plan_table(
