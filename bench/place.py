@@ -60,10 +60,14 @@ class Place(Struct, frozen=True, kw_only=True):
         if not folder.exists():
             folder.mkdir()
             server = self.target
+            postgres = (
+                f"type: postgres, port: {server.port}, user: {server.user},"
+                f' password: "{server.password}", database: {server.database}, schema: {name}'
+            )
             targets = {
                 "duckdb": "{type: duckdb, path: ./warehouse.duckdb}",
-                "postgres": f"{{type: postgres, port: {server.port}, user: {server.user},"
-                f' password: "{server.password}", database: {server.database}, schema: {name}}}',
+                "postgres": f"{{{postgres}}}",
+                "postgres, text": f"{{{postgres}, json: text}}",
             }
             text = _CONFIG.format(source=self.source, target=targets[target])
             (folder / "floodmark.yml").write_text(text)

@@ -36,6 +36,7 @@ def report(results: dict[str, Any]) -> str:
         ("first load", "First load: the whole wide table into an empty warehouse"),
         ("changes", "Later syncs into PostgreSQL, with merge"),
         ("reconcile", "Reconciliation with PostgreSQL, by key and version"),
+        ("verification", "Comparison of all columns of equal tables, MariaDB and PostgreSQL"),
     ):
         if name in results:
             parts += [f"### {title}", costs(results[name])]
@@ -173,6 +174,11 @@ def targets(results: dict[str, Any]) -> str:
         faster(f"incremental with merge, warm, than {peer}", ours["warm"], other, 2)
     nothing = cost(later, "nothing new: Floodmark, cold")
     slower("nothing new, against Sling", nothing, cost(later, "nothing new: Sling"), 2)
+    compared = cost("verification", "Floodmark, by checksums")
+    for name, other in results.get("verification", {}).items():
+        if name != "Floodmark, by checksums":
+            least = {"Floodmark, row by row": 5}.get(name, 1)
+            faster(f"comparison by checksums, than {name}", compared, other, least)
     if narrow := results.get("narrow"):
         row = {name: found["wall"] / found["rows"] for name, found in narrow.items()}
         at_most("cost of a row at ten times the rows", row["large"], row["small"], 1.1)

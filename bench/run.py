@@ -23,10 +23,11 @@ from msgspec import structs
 import meter
 import runs
 import tables
+import verify_data
 from everyday import measure_commits, measure_listing, measure_watermark
-from meter import Cost
 from place import PEERS, Place, open_place
 from reconcile import measure_reconcile
+from runs import Contender
 
 ROWS = int(os.environ.get("FLOODMARK_BENCH_ROWS", "2000000"))
 ROUNDS = int(os.environ.get("FLOODMARK_BENCH_ROUNDS", "3"))
@@ -35,8 +36,6 @@ CHANGED = ROWS // 20
 FEW = 1000
 
 _TENTH = ", a tenth of the rows"  # for contenders that would take too long
-
-Contender = Callable[[int], Cost]
 
 
 def main() -> None:
@@ -48,6 +47,7 @@ def main() -> None:
         "first load": first_load,
         "changes": changes,
         "reconcile": lambda place: measure_reconcile(place, ROWS, interleaved),
+        "verification": verification,
         "narrow": narrow,
         "memory": memory,
         "start": start,
@@ -170,6 +170,11 @@ def changes(place: Place) -> dict[str, Any]:
         return {
             f"{what}: {who}": found for what, one in measured.items() for who, found in one.items()
         }
+
+
+def verification(place: Place) -> dict[str, Any]:
+    """Compare all columns of equal tables, with the whole command."""
+    return interleaved(place, verify_data.contenders(place))
 
 
 class Changed(NamedTuple):

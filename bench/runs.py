@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from msgspec import structs
 import meter
 from meter import Cost
 from place import JAR, PEERS, Place
+
+Contender = Callable[[int], Cost]
 
 _HERE = Path(__file__).parent / "contenders"
 _PEER = {

@@ -118,7 +118,12 @@ def test_a_verification_tells_of_a_role_that_may_not_unload(
     monkeypatch.setattr(RedshiftTarget, "unload_rows", 2)
     it = pipeline({"t": "{cursor: id}"}, lake="ministack")
     use_redshift(it, redshift, schema=f"s_{it.schema[-8:]}")
-    ask_once(it, f"CREATE TABLE t (id INT PRIMARY KEY) AS SELECT seq AS id FROM {numbers(1, 9)}")
+    # A DOUBLE has no checksum in Redshift, so that it is read.
+    ask_once(
+        it,
+        "CREATE TABLE t (id INT PRIMARY KEY, f DOUBLE)"
+        f" AS SELECT seq AS id, seq / 2 AS f FROM {numbers(1, 9)}",
+    )
     redshift.may_unload = False
     try:
         ended = it.call("sync", "-p", "main", "--verify-data=new", "--json")

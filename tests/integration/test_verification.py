@@ -12,6 +12,8 @@ from floodmark.embedded.mariadb import PrivateMariaDB
 from floodmark.errors import FloodmarkError
 from floodmark.model.position import START
 from floodmark.model.verification import Comparison, WindowPair
+from floodmark.sync.compare_windows import WindowComparison
+from floodmark.warehouse.duckdb import DuckdbTarget
 from floodmark.warehouse.redshift.target import RedshiftTarget
 from floodmark.worker.compare_window import VerificationJob
 from pipelines import DirectEngine, Ended, Pipeline, ask_once, numbers, warm_engine
@@ -80,7 +82,7 @@ def synced(pipeline: New) -> Pipeline:
     ended = verify(it)
     assert ended.code == 0, ended
     found = ended.table["verification"]
-    assert (found["rows"], found["windows"]) == (20, 5)
+    assert (found["rows"], found["windows"], found["checksum_windows"]) == (20, 5, 5)
     return it
 
 
@@ -144,21 +146,25 @@ def test_a_difference_stops_what_is_verified_until_it_is_mended(pipeline: New) -
     assert (state.position.id, state.status, state.error) == (20, "success", None)
 
 
-class DiesAtSecondChunk(DirectEngine):
-    """Compares a chunk of windows, and then no more."""
+@pytest.mark.enough_on("mariadb")
+def test_a_comparison_that_breaks_off_goes_on_where_it_was(
+    pipeline: New, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compare = WindowComparison.compare
 
-    def compare(self, job: VerificationJob, pairs: Sequence[WindowPair]) -> list[Comparison]:
+    def die_at_second_chunk(
+        self: WindowComparison, pairs: Sequence[WindowPair]
+    ) -> list[Comparison]:
         if pairs[0].window.start.id == 8:
             raise FloodmarkError("struck")
-        return super().compare(job, pairs)
+        return compare(self, pairs)
 
-
-@pytest.mark.enough_on("mariadb")
-def test_a_comparison_that_breaks_off_goes_on_where_it_was(pipeline: New) -> None:
     it = pipeline({"t": CURSOR}, settings=FOURS)
     create(it)
     fill(it, 1, 20)
-    broken = it.call("sync", "-p", "main", "--verify-data", "--json", engine=DiesAtSecondChunk)
+    with monkeypatch.context() as patched:
+        patched.setattr(WindowComparison, "compare", die_at_second_chunk)
+        broken = it.call("sync", "-p", "main", "--verify-data", "--json")
     assert (broken.code, broken.table["error"]) == (1, "struck")
     assert broken.table["loaded_rows"] == 20
     assert it.watermark().verified_state.position.id == 8
@@ -225,6 +231,12 @@ def test_each_kind_of_difference_is_told(synced: Pipeline) -> None:
         ("extra", ("99",), {}),
         ("missing", ("5",), {}),
     ]
+    assert sorted((row["kind"], row["key"]["id"]) for row in found["keys"]) == [
+        ("changed", "3"),
+        ("duplicate", "7"),
+        ("extra", "99"),
+        ("missing", "5"),
+    ]
     told = synced.call("sync", "-p", "main", "--verify-data=all")
     assert told.code == 5
     assert "changed: id = '3'" in told.out
@@ -240,6 +252,8 @@ def test_a_few_rows_are_shown_and_all_are_counted(synced: Pipeline) -> None:
     in_target(synced, "UPDATE t SET v = -v")
     found = compare_all(synced)
     assert (found["differences"], len(found["shown"])) == ({"changed": 40}, 20)
+    assert sorted(int(row["key"]["id"]) for row in found["keys"]) == list(range(1, 41))
+    assert {row["kind"] for row in found["keys"]} == {"changed"}
     assert "the first 20 of 40 rows" in synced.call("sync", "-p", "main", "--verify-data=all").out
 
 
@@ -361,6 +375,62 @@ def test_rows_in_quarantine_are_counted_apart(
     found = compare_all(it)
     assert (found["quarantined"], found["moved"]) == (2, 2)  # older versions are still there
     assert shown(found) == [("missing", ("4",), {})]
+
+
+# Where it is compared
+
+
+class NoSpark(DirectEngine):
+    """Reads nothing."""
+
+    def compare(self, job: VerificationJob, pairs: Sequence[WindowPair]) -> list[Comparison]:
+        raise FloodmarkError("Spark was started")
+
+
+@pytest.mark.enough_on("mariadb")
+def test_equal_windows_and_a_few_rows_need_no_spark(
+    synced: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it = replace(synced, engine=NoSpark)
+    assert compare_all(it)["checksum_windows"] == 5
+    in_target(it, "UPDATE t SET v = -1 WHERE id IN (3, 9)")
+    found = compare_all(it)
+    assert (found["checksum_windows"], found["rows"]) == (3, 20)
+    assert [key for _, key, _ in shown(found)] == [("3",), ("9",)]
+    monkeypatch.setattr("floodmark.sync.compare_windows._MOST_ROWS_HERE", 3)
+    assert verify(it, which="all").table["error"] == "Spark was started"
+
+
+@pytest.mark.enough_on("mysql")
+def test_a_target_without_the_functions_is_compared_row_by_row(
+    synced: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_target(synced, "UPDATE t SET v = -1 WHERE id = 3")
+    monkeypatch.setattr(DuckdbTarget, "_sha256", lambda _, text: f"no_such_hash({text})")
+    ended = verify(synced, "--load-only", which="all")
+    found = ended.table["verification"]
+    assert shown(found) == [("changed", ("3",), {"v": ("3", "-1")})]
+    assert (found["checksum_windows"], found["rows"]) == (0, 20)
+    assert found["read_columns"] == ["id", "v", "note", "update_at"]
+    assert ended.err.count("compared row by row, as checksums failed: DuckDB: Catalog Error") == 1
+
+
+@pytest.mark.enough_on("mariadb")
+def test_invalid_dates_are_left_to_the_comparison_of_rows(pipeline: New) -> None:
+    it = pipeline({"t": "{cursor: id}"}, settings=FOURS)
+    create(it, "id INT PRIMARY KEY, d DATE")
+    days = ["0000-00-00", "2024-00-15", "2024-02-31", "2025-01-01"]
+    for number, day in enumerate(days * 2, start=1):
+        insert = f"INSERT INTO t VALUES ({number}, '{day}')"
+        ask_once(it, insert, sql_mode="ALLOW_INVALID_DATES")
+    ended = verify(it)
+    found = ended.table["verification"]
+    assert (ended.code, found["rows"], found["windows"]) == (0, 8, 2)
+    assert found["checksum_windows"] == 0
+    ask_once(it, "DELETE FROM t WHERE id IN (2, 3, 6, 7)")
+    in_target(it, "DELETE FROM t WHERE id IN (2, 3, 6, 7)")
+    found = compare_all(it)
+    assert (found["rows"], found["checksum_windows"]) == (4, found["windows"])
 
 
 # Cursors and keys
@@ -534,6 +604,11 @@ def test_every_type_in_every_target(
         ended = verify(it)
         assert ended.code == 0, ended
         assert ended.table["verification"]["rows"] == 31
+        read = {"postgres": ["doc"], "redshift": ["single", "twice", "shape"]}.get(kind, [])
+        assert ended.table["verification"]["read_columns"] == read
+        assert ended.table["verification"]["checksum_windows"] == 8
+        told = f"read to be compared, as there is no checksum: {', '.join(read)}"
+        assert (told in ended.err) == bool(read)
         if unloaded:
             stand_in = request.getfixturevalue("redshift")
             assert "UNLOAD" in {execution.kind for execution in stand_in.executed}
@@ -566,8 +641,14 @@ def test_every_type_in_every_target(
 
 @pytest.mark.parametrize("kind", ["duckdb", "postgres"])
 def test_windows_are_compared_on_spark(
-    pipeline: New, spark: Any, request: pytest.FixtureRequest, tmp_path: Path, kind: str
+    pipeline: New,
+    spark: Any,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
 ) -> None:
+    monkeypatch.setattr("floodmark.sync.compare_windows._MOST_ROWS_HERE", 0)
     warehouse = new_warehouse(kind, request, tmp_path / "target")
     (tmp_path / "target").mkdir(exist_ok=True)
     it = pipeline({"t": CURSOR}, settings=FOURS, engine=warm_engine(spark))

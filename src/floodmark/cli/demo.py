@@ -98,7 +98,7 @@ class Demo:
         self._run(f"watermark get -t {DELIVERIES.unscoped}")
         self._open(
             "Run it again",
-            "It resumes after the last chunk, then compares source and warehouse row by row.",
+            "It resumes after the last chunk, then compares all columns of source and warehouse.",
         )
         self._run("sync -p settlement --verify-data")
         self._open("What happened", "The log records every step, and you can restore any of them.")

@@ -62,6 +62,13 @@ class RowDifference(Struct, frozen=True, kw_only=True):
     values: tuple[ValueDifference, ...] = ()
 
 
+class DifferingKey(Struct, frozen=True):
+    """The key of a row that differs, with values as text; None is NULL."""
+
+    kind: DifferenceKind
+    key: dict[str, str | None]
+
+
 class Checksum(Struct, frozen=True):
     """The number of rows and two sums of their hashes, independent of row order."""
 
@@ -73,10 +80,11 @@ class Checksum(Struct, frozen=True):
 class Comparison(Struct, frozen=True, kw_only=True):
     """The result of comparing one window.
 
-    `differences` counts rows by kind, `shown` are some of them. `moved` are rows that changed in
-    the source since they were loaded: they are not differences. `quarantined` are rows that the
-    target cannot represent. `undated` rows have a zero or partial date in the cursor, so they
-    cannot be found in the target and are not compared. `remarks` are about how it was read.
+    `differences` counts rows by kind, `shown` are some of them, `keys` the keys of all. `moved` are
+    rows that changed in the source since they were loaded: they are not differences. `quarantined`
+    are rows that the target cannot represent. `undated` rows have a zero or partial date in the
+    cursor, so they cannot be found in the target and are not compared. `remarks` are about how it
+    was read; with `by_checksum` it was not, as the checksums of both databases are equal.
     """
 
     part: int
@@ -84,11 +92,13 @@ class Comparison(Struct, frozen=True, kw_only=True):
     target: Checksum
     differences: dict[DifferenceKind, int] = {}
     shown: tuple[RowDifference, ...] = ()
+    keys: tuple[DifferingKey, ...] = ()
     moved: int = 0
     quarantined: int = 0
     undated: int = 0
     seconds: float = 0.0
     remarks: tuple[str, ...] = ()
+    by_checksum: bool = False
 
     @property
     def agrees(self) -> bool:
@@ -129,20 +139,25 @@ class NotCompared(Struct, frozen=True, kw_only=True):
 class VerificationResult(Struct, frozen=True, kw_only=True):
     """The result of a verification.
 
-    `differences` counts rows by kind, `shown` are the first of them. `moved` are rows that changed
-    in the source since they were loaded, `quarantined` those that the target cannot represent,
-    `undated` those that were not compared because their cursor is a zero or partial date.
-    `not_compared` are other rows that were left out. The table is verified up to `position`.
+    `differences` counts rows by kind, `shown` are the first of them, `keys` the keys of all (none
+    for a table without a primary key). `moved` are rows that changed in the source since they were
+    loaded, `quarantined` those that the target cannot represent, `undated` those that were not
+    compared because their cursor is a zero or partial date. `not_compared` are other rows that were
+    left out. The table is verified up to `position`. The checksums of `checksum_windows` are equal
+    in both databases, so that only their `read_columns` were read.
     """
 
     rows: int = 0
     windows: int = 0
+    checksum_windows: int = 0
+    read_columns: tuple[str, ...] = ()
     moved: int = 0
     quarantined: int = 0
     undated: int = 0
     position: Position = START
     differences: dict[DifferenceKind, int] = {}
     shown: tuple[RowDifference, ...] = ()
+    keys: tuple[DifferingKey, ...] = ()
     remarks: tuple[str, ...] = ()
     not_compared: tuple[NotCompared, ...] = ()
     seconds: float = 0.0

@@ -58,6 +58,9 @@ def notices_of_verification(table_name: str, verified: VerificationResult) -> It
         yield Notice("info", f"{table_name}: {left}", table=table_name)
     for remark in verified.remarks:
         yield Notice("warning", f"{table_name}: {remark}", table=table_name)
+    if verified.read_columns:
+        read = f"read to be compared, as there is no checksum: {', '.join(verified.read_columns)}"
+        yield Notice("info", f"{table_name}: {read}", table=table_name)
     if verified.quarantined:
         aside = (
             f"{counted(verified.quarantined, 'row')} are in quarantine, and so not in the target"

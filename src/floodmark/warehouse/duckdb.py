@@ -16,6 +16,7 @@ from floodmark.model.load import TargetTable
 from floodmark.model.manifest import Column
 from floodmark.storage.objects import ObjectStore
 from floodmark.warehouse.lake_reader import LakeFiles
+from floodmark.warehouse.row_checksums import Family
 from floodmark.warehouse.sql_dialect import NEWEST, STAGING, PassingConflict, quote
 from floodmark.warehouse.sql_target import SqlTarget
 
@@ -155,6 +156,19 @@ class DuckdbTarget(SqlTarget):
     ) -> Iterator[pa.RecordBatch]:
         with _translated():
             yield from self._database.sql(statement).to_arrow_reader(_BATCH_ROWS)
+
+    def _shown(self, name: str, family: Family) -> str | None:
+        if family == "float":  # the bits of the number
+            return f"lower(hex(CAST(CAST(CAST({name} AS DOUBLE) AS BIT) AS BLOB)))"
+        if family == "binary":
+            return f"lower(hex({name}))"
+        if family == "decimal":  # without digits before the point, DuckDB writes none
+            text = f"CAST({name} AS VARCHAR)"
+            return f"regexp_replace({text}, '^(-?)\\.', '\\10.')"
+        return super()._shown(name, family)
+
+    def _length(self, name: str, family: Family) -> str:
+        return f"octet_length({name})" if family == "binary" else f"strlen({name})"
 
     def _columns_of(self, name: str) -> dict[str, str]:
         rows = self._query(

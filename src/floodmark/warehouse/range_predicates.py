@@ -22,6 +22,11 @@ def within(extents: Sequence[Extent], quote: Callable[[str], str]) -> str:
     return " AND ".join(conditions) or "TRUE"
 
 
+def up_to(extent: Extent, quote: Callable[[str], str]) -> str:
+    """Return the condition for rows up to the end of an extent."""
+    return _beyond([quote(name) for name in extent.columns], extent.end, "<", "<=")
+
+
 def _beyond(names: Sequence[str], values: Sequence[datetime | int], strict: str, last: str) -> str:
     name, value = names[0], _literal(values[0])
     if len(values) == 1:

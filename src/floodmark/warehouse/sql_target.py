@@ -27,6 +27,7 @@ from floodmark.warehouse.deletes import DeletingBackend
 from floodmark.warehouse.fingerprints import FingerprintingBackend
 from floodmark.warehouse.ledger import LedgerTable
 from floodmark.warehouse.range_predicates import within
+from floodmark.warehouse.row_checksums import RowChecksums
 from floodmark.warehouse.sql_dialect import (
     LEDGER,
     NEWEST,
@@ -45,7 +46,7 @@ TRIES = 5
 Result = TypeVar("Result")
 
 
-class SqlTarget(LedgerTable, TableChanges, DeletingBackend, FingerprintingBackend):
+class SqlTarget(LedgerTable, TableChanges, RowChecksums, DeletingBackend, FingerprintingBackend):
     """A target that speaks SQL: defines the steps of a load; the backend implements them."""
 
     pause = staticmethod(time.sleep)

@@ -13,8 +13,9 @@ from floodmark.model.fingerprint import Hashing, NumberKind
 from floodmark.model.load import LedgerEntry, LoadBatch, RenamedManifest, TargetTable
 from floodmark.model.notice import Report
 from floodmark.model.reconciliation import Fingerprint, Grouping, Slice
+from floodmark.model.row_checksums import CheckedColumn
 from floodmark.model.schema_change import KEY, Mismatch
-from floodmark.model.verification import Extent
+from floodmark.model.verification import Checksum, Extent
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -200,6 +201,19 @@ class Target(ABC):
     @abstractmethod
     def keys(self, compared: ComparedTable, part: Slice) -> list[KeyRow]:
         """Read keys and versions of all rows of a slice."""
+
+    @abstractmethod
+    def checkable(self, table: TargetTable, checked: Sequence[CheckedColumn]) -> tuple[str, ...]:
+        """Return the columns whose text is the same in the source and in this target."""
+
+    @abstractmethod
+    def checksums(
+        self,
+        table: TargetTable,
+        checked: Sequence[CheckedColumn],
+        windows: Sequence[Sequence[Extent]],
+    ) -> list[Checksum]:
+        """Compute the checksums of windows that follow each other, inside the target."""
 
     @abstractmethod
     def unsupported_values(self, table: TargetTable) -> "Sequence[UnsupportedValue]":

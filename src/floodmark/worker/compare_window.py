@@ -26,6 +26,7 @@ from floodmark.model.verification import (
     Checksum,
     Comparison,
     DifferenceKind,
+    DifferingKey,
     Extent,
     RowDifference,
     SyncedRange,
@@ -148,12 +149,17 @@ def compare_window(job: VerificationJob, pair: WindowPair) -> Comparison:
         if job.table.primary_key:
             _look_up(job, pair.window, prints, RowFilter(target.unsupported_values(job.table)))
         moved = prints.dismiss_found()
+        names = job.table.primary_key
         shown = tuple(_shown(job.table, *found) for found in prints.differing(job.most_shown))
         return structs.replace(
             equal,
             seconds=round(time.monotonic() - began, 3),
             differences=cast("dict[DifferenceKind, int]", prints.counts()),
             shown=shown,
+            keys=tuple(
+                DifferingKey(kind, dict(zip(names, map(show_exactly, key), strict=True)))
+                for kind, *key in prints.differing_keys()
+            ),
             moved=moved,
             quarantined=quarantined + supported.rows,
         )

@@ -144,6 +144,19 @@ class Fingerprints:
             for kind, in_source, in_target, *values in rows
         ]
 
+    def differing_keys(self) -> list[tuple[Any, ...]]:
+        """Return the keys of all rows that differ, each after the kind of difference."""
+        if not self._key:
+            return []
+        columns = ", ".join(
+            f"coalesce(any_value(x.c{number}), any_value(y.c{number}))" for number in self._key
+        )
+        return self._all(
+            f"SELECT any_value(kind), {columns} FROM judged"  # noqa: S608
+            " LEFT JOIN source_rows AS x USING (k) LEFT JOIN target_rows AS y USING (k)"
+            " WHERE kind IS NOT NULL GROUP BY judged.k ORDER BY ALL"
+        )
+
     def counts(self) -> dict[str, int]:
         """Return how many rows differ, by kind."""
         return dict(

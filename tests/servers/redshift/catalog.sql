@@ -184,3 +184,20 @@ CREATE TABLE redshift.sys_load_error_detail (
   file_name character(256), line_number bigint, column_name character(127),
   column_type character(10), column_length character(10), error_code integer,
   error_message character(512));
+
+-- Hashes and numbers for checksums.
+CREATE FUNCTION redshift.sha2(text, integer) RETURNS redshift."character varying"
+  LANGUAGE plpgsql IMMUTABLE STRICT AS $$
+BEGIN
+  IF $2 <> 256 OR octet_length($1) > 65535 THEN
+    RAISE EXCEPTION 'SHA2 of % bytes', octet_length($1) USING ERRCODE = '22001';
+  END IF;
+  RETURN encode(sha256(convert_to($1, 'UTF8')), 'hex');
+END $$;
+CREATE FUNCTION redshift.strtol(text, integer) RETURNS bigint LANGUAGE plpgsql IMMUTABLE STRICT AS $$
+BEGIN
+  IF $2 <> 16 OR length($1) > 15 THEN
+    RAISE EXCEPTION 'The input % is not valid to be converted to base %', $1, $2;
+  END IF;
+  RETURN ('x' || lpad($1, 16, '0'))::bit(64)::bigint;
+END $$;

@@ -1,0 +1,104 @@
+"""Build the statement that computes a window's checksum inside MySQL or MariaDB.
+
+A NULL hash means that a text was too long for the server's packets. Such rows are counted, so that
+they never pass for equal.
+"""
+
+from collections.abc import Sequence
+
+from floodmark.model.extraction import ColumnPlan, ZeroDates
+from floodmark.model.row_checksums import HASH_DIGITS, LONGEST_TEXT, CheckedColumn
+from floodmark.model.schema import SourceTable
+from floodmark.model.verification import Checksum
+from floodmark.mysql.connection import MysqlSession, query
+from floodmark.mysql.types import quote_name
+
+_BYTES = HASH_DIGITS // 2
+_ALL = 18446744073709551615
+
+
+class SourceChecksums:
+    """Computes checksums of a table's windows in the source.
+
+    `relation` is the FROM clause, `guard` the condition that fails on any other server.
+    """
+
+    def __init__(
+        self,
+        table: SourceTable,
+        plans: Sequence[ColumnPlan],
+        checked: Sequence[CheckedColumn],
+        *,
+        relation: str,
+        guard: str,
+        zero_dates: ZeroDates,
+    ) -> None:
+        found = {plan.name: plan for plan in plans}
+        texts = [
+            _piece(table, found[column.name], column, zero_dates == "null") for column in checked
+        ]
+        self._row = "CONCAT(" + ", ',', ".join(texts) + ", '')"
+        self._relation = relation
+        self._guard = guard
+
+    def statement(self, predicate: str) -> str:
+        """Return the query for the rows, the rows with a hash, and the sums of both parts.
+
+        Because of its LIMIT, the inner query is not merged into the outer one, which would compute
+        every hash twice.
+        """
+        first, second = (
+            f"SUM(CAST(CONV(HEX({part}), 16, 10) AS UNSIGNED))"
+            for part in (f"LEFT(h, {_BYTES})", f"RIGHT(h, {_BYTES})")
+        )
+        return (
+            f"SELECT COUNT(*), COUNT(h), {first}, {second} FROM"  # noqa: S608
+            f" (SELECT LEFT(UNHEX(SHA2({self._row}, 256)), {2 * _BYTES}) AS h"
+            f" FROM {self._relation} WHERE ({predicate}) AND {self._guard} LIMIT {_ALL}) AS hashed"
+        )
+
+    def read(self, session: MysqlSession, predicate: str) -> Checksum | None:
+        """Compute a window's checksum; None if some row has no hash."""
+        ((rows, hashed, first, second),) = query(session, self.statement(predicate))
+        return Checksum(rows, int(first or 0), int(second or 0)) if rows == hashed else None
+
+
+def _piece(table: SourceTable, plan: ColumnPlan, column: CheckedColumn, zero_is_null: bool) -> str:
+    """Return the SQL for the part of the row's text that a column has."""
+    name = quote_name(plan.name)
+    missing = [f"{name} IS NULL"] if table.column(plan.name).nullable else []
+    if column.form == "plain":
+        if plan.zero_dates and zero_is_null:
+            missing.append(f"{name} = 0")
+        text, null = _plain(plan), "''"
+    else:
+        text, null = _framed(table, plan, column), "':'"
+    return f"IF({' OR '.join(missing)}, {null}, {text})" if missing else text
+
+
+def _plain(plan: ColumnPlan) -> str:
+    """Return the SQL for a number or a time."""
+    name, kind = quote_name(plan.name), plan.type.lower()
+    match plan.arrow:
+        case "float32" | "float64":  # the bits of the number: the x of a point in WKB, reversed
+            return f"LOWER(HEX(REVERSE(SUBSTR(POINT({plan.expression}, 0), 10, 8))))"
+        case "timestamp[us]" | "timestamp[us, UTC]":
+            text = name
+            if "(" in kind:  # digits of a second, without trailing zeros
+                text = f"TRIM(TRAILING '.' FROM TRIM(TRAILING '0' FROM {name}))"
+            return f"CONCAT({text}, '+00')" if plan.arrow.endswith("UTC]") else text
+    # YEAR and ZEROFILL have leading zeros as text.
+    return f"({name} + 0)" if "zerofill" in kind or kind.startswith("year") else plan.expression
+
+
+def _framed(table: SourceTable, plan: ColumnPlan, column: CheckedColumn) -> str:
+    """Return the SQL for text or binary data after its length."""
+    name, data = quote_name(plan.name), plan.expression
+    if plan.arrow == "string":
+        collation = None if plan.hashed else table.column(plan.name).collation
+        if data != name or not (collation or "").startswith("utf8mb4_"):
+            data = f"CONVERT({data} USING utf8mb4)"
+    text = f"LOWER(HEX({data}))" if plan.arrow == "binary" else data
+    if column.form == "shortened":
+        text = f"IF(LENGTH({data}) > {LONGEST_TEXT}, SHA2({data}, 256), {text})"
+    return f"CONCAT(LENGTH({data}), ':', {text})"

@@ -1,0 +1,197 @@
+"""Compare windows: by checksums in both databases, and row by row where those differ.
+
+    checksums of both sides → equal: no row is read
+                            → other: a suspicion, which the comparison row by row confirms or not
+
+Columns without a common text in both databases are read together with the key. They are compared on
+Spark, as are all columns of windows with a suspicion; a few rows are compared in this process.
+"""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import cached_property, partial
+from typing import TYPE_CHECKING
+
+from msgspec import structs
+
+from floodmark.errors import AnotherServer, FloodmarkError
+from floodmark.model.load import TargetTable
+from floodmark.model.manifest import Column
+from floodmark.model.verification import Checksum, Comparison, SyncedRange, WindowPair
+from floodmark.mysql.predicates import keys_predicate, relation
+from floodmark.mysql.row_checksums import SourceChecksums
+from floodmark.planning.row_checksums import ComparedColumns
+from floodmark.sync.extract import Extraction
+from floodmark.sync.extraction_job import extraction_job
+from floodmark.sync.plan import TablePlan
+from floodmark.warehouse.target import Target
+
+if TYPE_CHECKING:
+    from floodmark.worker.compare_window import VerificationJob
+
+MOST_SHOWN = 20
+_SOURCE_CONNECTIONS = 4
+_MOST_ROWS_HERE = 20_000
+_MOST_BYTES_HERE = 32_000_000
+
+
+class WindowComparison:
+    """Compare windows of one table."""
+
+    def __init__(
+        self,
+        extraction: Extraction,
+        plan: TablePlan,
+        target_name: str,
+        open_target: Callable[[], Target],
+        columns: ComparedColumns,
+        ranges: Sequence[SyncedRange],
+    ) -> None:
+        self._extraction = extraction
+        self._row_bytes = max(1, plan.source.average_row_bytes)
+        self._open_target = open_target
+        self._checked = columns.checked
+        self._remark: str | None = None
+        self._rows: dict[int, int] = {}
+        self._plan = plan
+        self._columns = columns
+        self._ranges = tuple(ranges)
+        self._table = TargetTable(
+            name=target_name,
+            columns=tuple(Column(c.name, c.type, c.nullable, c.arrow) for c in plan.columns),
+            primary_key=plan.source.primary_key,
+            version=None,
+        )
+        self._read = columns.read
+        self._source = SourceChecksums(
+            plan.source,
+            plan.columns,
+            columns.checked,
+            relation=relation(plan.source, plan.route.index),
+            guard=extraction.source.server.guard,
+            zero_dates=extraction.settings.zero_dates,
+        )
+
+    @property
+    def read_columns(self) -> tuple[str, ...]:
+        """The columns that were read row by row in every window."""
+        return self._read
+
+    def compare(self, pairs: Sequence[WindowPair]) -> list[Comparison]:
+        """Compare windows that follow each other."""
+        if not self._checked:
+            return self._with_remark(self._extraction.engine.compare(self._job, pairs))
+        equal = self._compare_checksums(pairs)
+        if self._read and equal:
+            equal = self._compare_rest([p for p in pairs if p.window.part in equal])
+        suspicions = [pair for pair in pairs if pair.window.part not in equal]
+        found = {c.part: c for c in self._compare_rows(self._job, suspicions)} if suspicions else {}
+        return self._with_remark([(equal | found)[pair.window.part] for pair in pairs])
+
+    def _compare_checksums(self, pairs: Sequence[WindowPair]) -> dict[int, Comparison]:
+        """Return the comparisons of windows whose checksums are equal, by part."""
+        try:
+            sums = self._checksums(pairs)
+        except AnotherServer:
+            raise
+        except FloodmarkError as error:
+            self._checked, self._read = (), tuple(c.name for c in self._table.columns)
+            self._rows = {}
+            self._remark = f"compared row by row, as checksums failed: {error.message}"
+            return {}
+        self._rows = {
+            pair.window.part: max(source.rows, target.rows)
+            for pair, source, target in sums
+            if source is not None
+        }
+        return {
+            pair.window.part: Comparison(
+                part=pair.window.part, source=source, target=target, by_checksum=True
+            )
+            for pair, source, target in sums
+            if source == target
+        }
+
+    def _checksums(
+        self, pairs: Sequence[WindowPair]
+    ) -> list[tuple[WindowPair, Checksum | None, Checksum]]:
+        """Compute the checksums of both sides at the same time."""
+        with ThreadPoolExecutor(1 + min(_SOURCE_CONNECTIONS, len(pairs))) as pool:
+            target = pool.submit(self._of_target, pairs)
+            sources = list(pool.map(self._of_source, pairs))
+            return list(zip(pairs, sources, target.result(), strict=True))
+
+    def _of_source(self, pair: WindowPair) -> Checksum | None:
+        with self._extraction.source.session() as session:
+            return self._source.read(session, pair.window.predicate)
+
+    def _of_target(self, pairs: Sequence[WindowPair]) -> list[Checksum]:
+        with self._open_target() as target:
+            return target.checksums(self._table, self._checked, [pair.extents for pair in pairs])
+
+    def _compare_rest(self, pairs: Sequence[WindowPair]) -> dict[int, Comparison]:
+        """Compare the columns without a checksum, with the key; return the equal windows."""
+        found = self._compare_rows(_narrowed(self._job, self._read), pairs)
+        return {c.part: structs.replace(c, by_checksum=True) for c in found if c.source == c.target}
+
+    def _compare_rows(
+        self, job: "VerificationJob", pairs: Sequence[WindowPair]
+    ) -> list[Comparison]:
+        """Compare windows row by row; a few rows here, as Spark takes seconds to start."""
+        rows = sum(self._rows.get(pair.window.part, _MOST_ROWS_HERE + 1) for pair in pairs)
+        if rows <= _MOST_ROWS_HERE and rows * self._row_bytes <= _MOST_BYTES_HERE:
+            with suppress(FloodmarkError):  # Spark tries again, and reports the error
+                return _compare_here(job, pairs)
+        return self._extraction.engine.compare(job, pairs)
+
+    @cached_property
+    def _job(self) -> "VerificationJob":
+        """The job for workers; described when it is first needed, as its imports take time."""
+        from floodmark.worker.compare_window import VerificationJob
+
+        source = self._plan.source
+        return VerificationJob(
+            source=extraction_job(self._extraction, self._plan, source.name, 0),
+            table=self._table,
+            json_columns=self._columns.by_meaning,
+            lookup=relation(source),
+            keys=partial(keys_predicate, source),
+            open_target=self._open_target,
+            synced=self._ranges,
+            most_shown=MOST_SHOWN,
+        )
+
+    def _with_remark(self, comparisons: list[Comparison]) -> list[Comparison]:
+        if self._remark is None:
+            return comparisons
+        remark, self._remark = self._remark, None
+        first, *others = comparisons
+        return [structs.replace(first, remarks=(remark, *first.remarks)), *others]
+
+
+def _compare_here(job: "VerificationJob", pairs: Sequence[WindowPair]) -> list[Comparison]:
+    """Compare windows in this process; FloodmarkError if that fails.
+
+    They are streamed: it takes little memory, and changes nothing that other threads may use.
+    """
+    from floodmark.worker.compare_window import compare_window
+
+    streamed = (
+        WindowPair(structs.replace(pair.window, streamed=True), pair.extents) for pair in pairs
+    )
+    return [compare_window(job, pair) for pair in streamed]
+
+
+def _narrowed(job: "VerificationJob", names: Sequence[str]) -> "VerificationJob":
+    """Return the comparison of some columns, with the key and the cursor."""
+    kept = {*names, *job.table.primary_key, *job.source.cursor.columns}
+    return structs.replace(
+        job,
+        source=structs.replace(
+            job.source, columns=tuple(c for c in job.source.columns if c.name in kept)
+        ),
+        table=structs.replace(
+            job.table, columns=tuple(c for c in job.table.columns if c.name in kept)
+        ),
+    )
