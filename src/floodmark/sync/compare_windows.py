@@ -47,6 +47,7 @@ class WindowComparison:
         open_target: Callable[[], Target],
         columns: ComparedColumns,
         ranges: Sequence[SyncedRange],
+        deleted_at: str | None = None,
     ) -> None:
         self._extraction = extraction
         self._row_bytes = max(1, plan.source.average_row_bytes)
@@ -62,6 +63,7 @@ class WindowComparison:
             columns=tuple(Column(c.name, c.type, c.nullable, c.arrow) for c in plan.columns),
             primary_key=plan.source.primary_key,
             version=None,
+            deleted_at=deleted_at,
         )
         self._read = columns.read
         self._source = SourceChecksums(

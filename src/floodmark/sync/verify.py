@@ -111,6 +111,7 @@ def verify_table(
                 verification.open_target,
                 compared,
                 ranges,
+                watermark.mysql_state.deleted_at,
             )
             scope = Scope(
                 table=table,

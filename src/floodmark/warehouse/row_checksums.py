@@ -10,7 +10,7 @@ from floodmark.model.load import TargetTable
 from floodmark.model.manifest import Column
 from floodmark.model.row_checksums import HASH_DIGITS, LONGEST_TEXT, CheckedColumn
 from floodmark.model.verification import Checksum, Extent
-from floodmark.warehouse.conversion import held_as
+from floodmark.warehouse.conversion import held_as, held_name
 from floodmark.warehouse.range_predicates import up_to, within
 from floodmark.warehouse.sql_dialect import SqlBackend, quote
 
@@ -122,6 +122,8 @@ class RowChecksums(SqlBackend):
             return quote(kept[column].name)
 
         where = within(_together(windows), name)
+        if marked := held_name(named.deleted_at, found):
+            where += f" AND {quote(marked)} IS NULL"
         ends = [up_to(extents[0], name) for extents in windows[:-1]]
         first, second = (
             self._hash_part(f"SUBSTRING(h, {start}, {HASH_DIGITS})")
