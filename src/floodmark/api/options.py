@@ -32,6 +32,7 @@ class SyncOptions(Struct, frozen=True, kw_only=True):
     strategy: Strategy = "intra-table"
     limit: int | None = None
     verify: Verify | None = None
+    repair: bool = False
     reconcile: ReconcileOptions | None = None
     adopt: bool = False
     adopt_from: str | None = None
@@ -57,6 +58,7 @@ class SyncOptions(Struct, frozen=True, kw_only=True):
             "verify": self.verify,
             "reconcile": True if self.reconcile and stages else None,
             **(self.reconcile.given if self.reconcile else {}),
+            "repair": self.repair or None,
             "adopt": self.adopt or None,
             "adopt_from": self.adopt_from,
         }
@@ -68,7 +70,7 @@ class SyncOptions(Struct, frozen=True, kw_only=True):
         expect("strategy", self.strategy, str)
         expect("limit", self.limit, int, optional=True)
         expect("verify", self.verify, str, optional=True)
-        expect_flags(adopt=self.adopt)
+        expect_flags(adopt=self.adopt, repair=self.repair)
         expect("adopt_from", self.adopt_from, str, optional=True)
         expect("every", self.every, timedelta, optional=True)
         if not stages and not self.verify and self.reconcile is None:
@@ -84,6 +86,8 @@ class SyncOptions(Struct, frozen=True, kw_only=True):
             )
         if self.verify not in (None, "new", "all"):
             raise UsageError(f"verify must be 'new' or 'all', not {self.verify!r}")
+        if self.repair and not self.verify:
+            raise UsageError("repair needs verify: it repairs the rows that are found to differ")
         if self.verify and stages == ("extract",):
             raise UsageError("verify compares loaded rows, and the extract stage loads nothing")
         if self.reconcile is not None:
@@ -124,6 +128,7 @@ def compose(
         extract=extract,
         load=load,
         verify=verify,
+        repair=options.repair,
         reconcile=options.reconcile,
         adoption=adoption_of(run, options.adopt_from) if adopt else None,
         owners={t: run.mysql(t.scope) for t in tables} if adopt else {},

@@ -150,6 +150,7 @@ class Project:
         strategy: Strategy = "intra-table",
         limit: int | None = None,
         verify: Verify | None = None,
+        repair: bool = False,
         reconcile: bool = False,
         adopt: bool = False,
         adopt_from: str | None = None,
@@ -163,6 +164,8 @@ class Project:
                             or many windows of one table in parallel (intra-table)
         limit               at most this many rows per table in the extract stage
         verify              compare source and target afterwards: "new" rows, or "all"
+        repair              load rows that differ again, and remove those that only the target has,
+                            as `reconcile: {deletes: …}` says
         reconcile           reconcile all tables afterwards, and not only those that are due
         adopt, adopt_from   load Parquet files of older systems, from a folder in the lake
         every               the interval, if you call this again and again: a table counts as behind
@@ -179,6 +182,7 @@ class Project:
             "strategy": strategy,
             "limit": limit,
             "verify": verify,
+            "repair": repair,
             "reconcile": ReconcileOptions() if reconcile else None,
             "adopt": adopt,
             "adopt_from": adopt_from,

@@ -7,7 +7,7 @@ from functools import partial
 from threading import Thread
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from floodmark.api.adoption import adopt_table, warn_of_adoptable_files
 from floodmark.api.callbacks import traceback_notice
@@ -21,14 +21,19 @@ from floodmark.config.models import Connection, MysqlConnection, SparkSettings
 from floodmark.model.history import StartedBy
 from floodmark.model.manifest import Column
 from floodmark.model.position import Position
+from floodmark.model.reconciliation import IntervalDifferences
 from floodmark.model.run import Strategy, WorkStage
 from floodmark.model.table import TableName
+from floodmark.model.verification import VerificationResult
 from floodmark.mysql.connection import Sessions
+from floodmark.planning.cursor import version_column
+from floodmark.planning.verified_differences import to_repair
 from floodmark.spark.user_settings import other_machines
 from floodmark.sync.adopt import Adoption
 from floodmark.sync.extract import Extraction, Progress, extract_table
 from floodmark.sync.load import Loading, check_frozen, check_target, load_after
 from floodmark.sync.notices import HELD_BACK
+from floodmark.sync.plan import TablePlan
 from floodmark.sync.reconcile import reconcile_after
 from floodmark.sync.result import TableResult
 from floodmark.sync.run_tables import run_tables
@@ -44,8 +49,9 @@ class Syncing(Struct, frozen=True, kw_only=True):
     """A sync and its options.
 
     `sources` has the tables to read, `targets` those to load, `owners` those whose older files are
-    adopted. `reconcile` is set to reconcile the tables even if they are not due. `progress` is
-    called from other threads.
+    adopted. `reconcile` is set to reconcile the tables even if they are not due. With `repair`,
+    rows that `verify` finds to differ are loaded again or removed, and compared once more.
+    `progress` is called from other threads.
     """
 
     run: RunContext
@@ -59,6 +65,7 @@ class Syncing(Struct, frozen=True, kw_only=True):
     extract: bool = True
     load: bool = True
     verify: Literal["new", "all"] | None = None
+    repair: bool = False
     reconcile: ReconcileOptions | None = None
     adoption: Adoption | None = None
     owners: Mapping[TableName, MysqlConnection] = {}
@@ -92,7 +99,27 @@ class Syncing(Struct, frozen=True, kw_only=True):
                 results = each(
                     lambda table: self._compare(table, done[table], tunnels),
                     stage="verify",
-                    finished=lambda *end: None if done[end[0]].failed else self._compared(*end),
+                    finished=lambda *end: None if done[end[0]].failed else self._verified(*end),
+                )
+            if self.repair:
+                found = dict(zip(self.tables, results, strict=True))
+                repaired = each(
+                    lambda table: self._repair(
+                        table, done[table], found[table], sources, tunnels, start
+                    ),
+                    stage="reconcile",
+                )
+                done = dict(zip(self.tables, repaired, strict=True))
+                results = each(
+                    lambda table: (
+                        found[table]
+                        if done[table] is found[table]
+                        else self._compare(table, done[table], tunnels)
+                    ),
+                    stage="verify",
+                    finished=lambda *end: (
+                        self._compared(*end) if found[end[0]].status == "differs" else None
+                    ),
                 )
         return results
 
@@ -105,6 +132,11 @@ class Syncing(Struct, frozen=True, kw_only=True):
     def _synced(self, table: TableName, result: TableResult, began: datetime) -> None:
         """Record a table that is done: it is not to be compared, or failed before."""
         if not self.verify or result.failed:
+            self._compared(table, result, began)
+
+    def _verified(self, table: TableName, result: TableResult, began: datetime) -> None:
+        """Record a table that was compared, unless it is to be repaired."""
+        if not (self.repair and result.status == "differs"):
             self._compared(table, result, began)
 
     def _compared(self, table: TableName, result: TableResult, began: datetime) -> None:
@@ -152,6 +184,36 @@ class Syncing(Struct, frozen=True, kw_only=True):
             self.run, table, self.engine, tunnels, everything=everything
         ) as verification:
             return verify_after(result, verification, table, self.run.table_settings(table))
+
+    def _repair(
+        self,
+        table: TableName,
+        synced: TableResult,
+        compared: TableResult,
+        sources: Sources,
+        tunnels: Tunnels,
+        start: tuple[Position, StartedBy],
+    ) -> TableResult:
+        """Repair the rows that differ; return the same result if there are none."""
+        verified = compared.verification
+        if verified is None or not verified.keys:
+            return compared
+        with sources.of(self.sources[table]) as source:
+            how = reconciliation_of(
+                self.run,
+                table,
+                self._extraction(table, source, start, tunnels),
+                self.loading(table, tunnels),
+                ReconcileOptions(),
+            )
+            how = structs.replace(how, known=partial(_differences, verified))
+            result = reconcile_after(synced, how, table, self.run.table_settings(table))
+        if result.reconciliation is None:  # the guard stopped it, or it failed
+            return structs.replace(result, verification=verified)
+        # Whether rows are left that differ is what the next comparison finds.
+        return structs.replace(
+            synced, reconciliation=result.reconciliation, warnings=result.warnings
+        )
 
     def loading(self, table: TableName, tunnels: Tunnels) -> Loading:
         """Return how to load a table."""
@@ -219,3 +281,7 @@ class Syncing(Struct, frozen=True, kw_only=True):
     ) -> None:
         if self.load:
             check_frozen(self.loading(table, tunnels), table, columns, key)
+
+
+def _differences(verified: VerificationResult, plan: TablePlan) -> IntervalDifferences:
+    return to_repair(verified, plan.source, version_column(plan.source, plan.choice.cursor))

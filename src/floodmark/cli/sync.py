@@ -58,6 +58,9 @@ MOST_DIGITS = 18
     help="Compare source and target: rows not verified yet, or with =all every row.",
 )
 @click.option(
+    "--repair", is_flag=True, help="With --verify-data: repair the rows of the target that differ."
+)
+@click.option(
     "--reconcile",
     is_flag=True,
     help="Also reconcile the tables: find deleted and differing rows, and repair the target.",
@@ -92,6 +95,7 @@ def sync(
     *,
     backup_only: bool,
     load_only: bool,
+    repair: bool,
     reconcile: bool,
     adopt: bool,
     dry_run: bool,
@@ -105,6 +109,8 @@ def sync(
     if verify and (backup_only or dry_run):
         other = "--backup-only" if backup_only else "--dry-run"
         raise UsageError(f"--verify-data compares loaded rows, and {other} loads nothing")
+    if repair and not verify:
+        raise UsageError("--repair repairs what --verify-data finds", hint="add --verify-data")
     if reconcile and (backup_only or load_only or dry_run or limit_text is not None):
         raise UsageError(
             "--reconcile follows a whole sync, and cannot be combined with --backup-only,"
@@ -142,7 +148,13 @@ def sync(
     def run() -> SyncResult:
         with app.progress.running():
             return app.project.sync(
-                names, pipelines, verify=verify, reconcile=reconcile, every=every, **options
+                names,
+                pipelines,
+                verify=verify,
+                repair=repair,
+                reconcile=reconcile,
+                every=every,
+                **options,
             )
 
     app.log.quiet = quiet

@@ -63,10 +63,14 @@ class RowDifference(Struct, frozen=True, kw_only=True):
 
 
 class DifferingKey(Struct, frozen=True):
-    """The key of a row that differs, with values as text; None is NULL."""
+    """The key of a row that differs, with values as text; None is NULL.
+
+    `version` is the newest version that the target holds of an `extra` row.
+    """
 
     kind: DifferenceKind
     key: dict[str, str | None]
+    version: str | None = None
 
 
 class Checksum(Struct, frozen=True):

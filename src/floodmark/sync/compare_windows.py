@@ -21,6 +21,7 @@ from floodmark.model.manifest import Column
 from floodmark.model.verification import Checksum, Comparison, SyncedRange, WindowPair
 from floodmark.mysql.predicates import keys_predicate, relation
 from floodmark.mysql.row_checksums import SourceChecksums
+from floodmark.planning.cursor import version_column
 from floodmark.planning.row_checksums import ComparedColumns
 from floodmark.sync.extract import Extraction
 from floodmark.sync.extraction_job import extraction_job
@@ -161,6 +162,7 @@ class WindowComparison:
             keys=partial(keys_predicate, source),
             open_target=self._open_target,
             synced=self._ranges,
+            version=version_column(source, self._plan.choice.cursor),
             most_shown=MOST_SHOWN,
         )
 
@@ -187,7 +189,7 @@ def _compare_here(job: "VerificationJob", pairs: Sequence[WindowPair]) -> list[C
 
 def _narrowed(job: "VerificationJob", names: Sequence[str]) -> "VerificationJob":
     """Return the comparison of some columns, with the key and the cursor."""
-    kept = {*names, *job.table.primary_key, *job.source.cursor.columns}
+    kept = {*names, *job.table.primary_key, *job.source.cursor.columns, job.version}
     return structs.replace(
         job,
         source=structs.replace(

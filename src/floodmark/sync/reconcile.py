@@ -20,7 +20,7 @@ was seen, so a row that came back meanwhile survives.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from msgspec import Struct, structs
 
@@ -56,6 +56,7 @@ from floodmark.sync.reconcile_checks import (
 )
 from floodmark.sync.reconcile_commit import chunk_of, write_files
 from floodmark.sync.reconcile_plan import comparable, loaded_ranges, plan_reading, target_table
+from floodmark.sync.repair import gone
 from floodmark.sync.result import TableResult
 
 MOST_SHOWN = 10
@@ -71,6 +72,7 @@ class Reconciliation(Struct, frozen=True, kw_only=True):
 
     `allowed` is how many deletes the operator allows, if that is more than the policy does. With
     `dry_run` nothing is changed. A `scheduled` run only notes that a table cannot be compared.
+    `known` returns differences that a verification found: then only these are repaired.
     """
 
     extraction: Extraction
@@ -80,6 +82,7 @@ class Reconciliation(Struct, frozen=True, kw_only=True):
     allowed: int = 0
     dry_run: bool = False
     scheduled: bool = False
+    known: Callable[[TablePlan], IntervalDifferences] | None = None
 
 
 def reconcile_after(
@@ -125,7 +128,7 @@ class _Run:
         self._loading = reconciliation.loading
         self._store = reconciliation.extraction.store
         self._policy = reconciliation.policy
-        self._whole = reconciliation.within.is_whole
+        self._whole = reconciliation.within.is_whole and reconciliation.known is None
         self._table = table
         self._settings = settings
         self._began = time.monotonic()
@@ -202,16 +205,7 @@ class _Run:
     ) -> tuple[ReconcileResult, Place | None]:
         """Compare within the budget; return what differs, and the place where the rest begins."""
         found: list[IntervalDifferences] = []
-        for interval in find_differences(
-            self._extraction,
-            self._loading.open_target,
-            self._loading.target_name,
-            plan,
-            clipped(ranges, self._with.within, plan.choice.cursor),
-            start=state.place if self._whole else None,
-            deleted_at=marked,
-            check=lambda: self._check(lease),
-        ):
+        for interval in self._intervals(lease, plan, ranges, state, marked):
             found.append(interval)
             if interval.through is not None and self._is_spent(found):
                 break
@@ -222,9 +216,33 @@ class _Run:
             dry_run=self._with.dry_run,
             complete=self._whole and place is None,
             pass_started=state.pass_started if self._whole else None,
-            remarks=() if plan.choice.cursor.timestamp else (_KEYS_ALONE,),
+            remarks=(_KEYS_ALONE,)
+            if plan.choice.cursor.timestamp is None and self._with.known is None
+            else (),
         )
         return result, place
+
+    def _intervals(
+        self,
+        lease: Lease,
+        plan: TablePlan,
+        ranges: list[SyncedRange],
+        state: ReconciledState,
+        marked: str | None,
+    ) -> Iterable[IntervalDifferences]:
+        if self._with.known is not None:
+            known = self._with.known(plan)
+            return [structs.replace(known, deleted=gone(self._extraction, plan, known.deleted))]
+        return find_differences(
+            self._extraction,
+            self._loading.open_target,
+            self._loading.target_name,
+            plan,
+            clipped(ranges, self._with.within, plan.choice.cursor),
+            start=state.place if self._whole else None,
+            deleted_at=marked,
+            check=lambda: self._check(lease),
+        )
 
     def _check(self, lease: Lease) -> None:
         self._loading.check()

@@ -13,9 +13,16 @@ from msgspec import structs
 from floodmark.errors import FloodmarkError
 from floodmark.model.extraction import Receipt, Window
 from floodmark.model.position import START
-from floodmark.model.reconciliation import Key
+from floodmark.model.reconciliation import FoundKey, Key
 from floodmark.model.table import TableName
-from floodmark.mysql.predicates import keys_predicate, relation
+from floodmark.mysql.connection import query
+from floodmark.mysql.predicates import (
+    key_columns,
+    keys_predicate,
+    read_values,
+    relation,
+    selection,
+)
 from floodmark.sync.extract import Extraction
 from floodmark.sync.extraction_job import extraction_job
 from floodmark.sync.plan import TablePlan
@@ -72,3 +79,20 @@ def _check(
         raise FloodmarkError(f"{table}: two tasks reported the same file")
     if (rows := sum(file.rows for file in files)) > keys:
         raise FloodmarkError(f"{table}: read {rows:,} rows for {keys:,} keys")
+
+
+def gone(extraction: Extraction, plan: TablePlan, found: Sequence[FoundKey]) -> list[FoundKey]:
+    """Return the rows that the source still does not have: some may have come back meanwhile."""
+    columns = key_columns(plan.source)
+    present: set[Key] = set()
+    guard = extraction.source.server.guard
+    with extraction.source.session() as session:
+        for first in range(0, len(found), _WINDOW_KEYS):
+            these = [one.key for one in found[first : first + _WINDOW_KEYS]]
+            rows = query(
+                session,
+                f"SELECT {selection(columns)} FROM {relation(plan.source)}"  # noqa: S608
+                f" WHERE ({keys_predicate(plan.source, these)}) AND {guard}",
+            )
+            present.update(read_values(columns, row) for row in rows)
+    return [one for one in found if one.key not in present]

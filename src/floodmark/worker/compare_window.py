@@ -70,7 +70,7 @@ class VerificationJob(Struct, frozen=True, kw_only=True):
 
     `table` has the columns to compare, in the order of `source`. `lookup` is the FROM clause for
     rows that are looked up, and `keys` makes the condition from their keys. `synced` are the ranges
-    whose rows must be the same in the target.
+    whose rows must be the same in the target. `version` is the column that orders a row's versions.
     """
 
     source: ExtractionJob
@@ -80,6 +80,7 @@ class VerificationJob(Struct, frozen=True, kw_only=True):
     keys: Callable[[Sequence[tuple[int | str, ...]]], str]
     open_target: Callable[[], AbstractContextManager[Reader]]
     synced: tuple[SyncedRange, ...] = ()
+    version: str | None = None
     most_shown: int = 20
 
 
@@ -157,8 +158,12 @@ def compare_window(job: VerificationJob, pair: WindowPair) -> Comparison:
             differences=cast("dict[DifferenceKind, int]", prints.counts()),
             shown=shown,
             keys=tuple(
-                DifferingKey(kind, dict(zip(names, map(show_exactly, key), strict=True)))
-                for kind, *key in prints.differing_keys()
+                DifferingKey(
+                    kind,
+                    dict(zip(names, map(show_exactly, key), strict=True)),
+                    show_exactly(version) if kind == "extra" else None,
+                )
+                for kind, version, *key in prints.differing_keys(job.version)
             ),
             moved=moved,
             quarantined=quarantined + supported.rows,

@@ -144,15 +144,18 @@ class Fingerprints:
             for kind, in_source, in_target, *values in rows
         ]
 
-    def differing_keys(self) -> list[tuple[Any, ...]]:
-        """Return the keys of all rows that differ, each after the kind of difference."""
+    def differing_keys(self, version: str | None = None) -> list[tuple[Any, ...]]:
+        """Return the kind, the target's newest version, and the key of all rows that differ."""
         if not self._key:
             return []
+        newest = "NULL"
+        if version is not None:
+            newest = f"max(y.c{self._schema.get_field_index(version)})"
         columns = ", ".join(
             f"coalesce(any_value(x.c{number}), any_value(y.c{number}))" for number in self._key
         )
         return self._all(
-            f"SELECT any_value(kind), {columns} FROM judged"  # noqa: S608
+            f"SELECT any_value(kind), {newest}, {columns} FROM judged"  # noqa: S608
             " LEFT JOIN source_rows AS x USING (k) LEFT JOIN target_rows AS y USING (k)"
             " WHERE kind IS NOT NULL GROUP BY judged.k ORDER BY ALL"
         )
