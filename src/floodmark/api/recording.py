@@ -14,6 +14,7 @@ from msgspec import Struct, structs
 
 from floodmark import __version__
 from floodmark.api.context import RunContext
+from floodmark.api.hooks import RunHooks
 from floodmark.errors import ExitCode, FloodmarkError, UsageError
 from floodmark.model.failure import Failure
 from floodmark.model.notice import Notice
@@ -53,6 +54,7 @@ class Rounds:
         self.problems: object = None
         self.recorded_at: datetime | None = None
         self.pruned: str = ""
+        self.hooks = RunHooks()
 
 
 class RunTask(Struct, frozen=True, kw_only=True):
@@ -153,6 +155,8 @@ class Recording:
             )
             if self._is_news(record, now):
                 self._save(record)
+        if status != "interrupted":
+            self._rounds.hooks.after(self._run, record)
         if status == "success":  # so the clock is not wrong by days
             self._prune(now)
 

@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Meta, Struct, structs
 
+from floodmark.config.hook_settings import Hooks
 from floodmark.config.secret import Secret
 from floodmark.errors import ConfigError
 from floodmark.model.extraction import ColumnChoices, NullCursors, ZeroDates
@@ -546,5 +547,7 @@ class Config(Struct, frozen=True, kw_only=True):
     """See below."""
     lease_seconds: Seconds = 60.0
     """How long the lease of a run that died on another machine blocks its tables."""
+    hooks: Hooks = Hooks()
+    """Commands and webhooks to call after runs."""
     keep_runs_days: Annotated[int, Meta(ge=1, le=3650)] = 30
     """Days after which the record of a run is removed."""

@@ -19,7 +19,7 @@ _ON = {"on", "yes", "true", "1"}
 
 def build(kind: Any, raw: Any, path: str) -> Any:
     """Build a value of the given type; ConfigError names the path and the nearest known key."""
-    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+    if _is_struct(kind):
         return _build_struct(kind, raw, path)
     if get_origin(kind) is dict:
         value_kind = get_args(kind)[1]
@@ -27,6 +27,10 @@ def build(kind: Any, raw: Any, path: str) -> Any:
             (name := _name(key, path)): build(value_kind, value, f"{path}.{name}")
             for key, value in _mapping(raw, path).items()
         }
+    if get_origin(kind) is tuple and _is_struct(entry := get_args(kind)[0]):
+        if not isinstance(raw, list):
+            raise ConfigError(f"{path}: expected a list, got {_kind(raw)}")
+        return tuple(_build_entry(entry, one, f"{path}[{n}]") for n, one in enumerate(raw))
     choices = get_args(kind) if get_origin(kind) in (Union, UnionType) else ()
     if raw is False and Literal["off"] in choices:
         return "off"  # written without quotes, as in the documentation
@@ -34,11 +38,7 @@ def build(kind: Any, raw: Any, path: str) -> Any:
         raise ConfigError(
             f"{path}: expected keys and values, or 'off'", hint="write 'tls: {}' to encrypt"
         )
-    structs = [
-        choice
-        for choice in choices
-        if isinstance(choice, type) and issubclass(choice, msgspec.Struct)
-    ]
+    structs = [choice for choice in choices if _is_struct(choice)]
     if len(structs) > 1:
         return _build_tagged(structs, _mapping(raw, path), path)
     if structs and isinstance(raw, dict):
@@ -48,6 +48,10 @@ def build(kind: Any, raw: Any, path: str) -> Any:
             f"{path}: expected keys and values, got nothing", hint="write '{}', or remove it"
         )
     return _build_leaf(kind, raw, path)
+
+
+def _is_struct(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
 
 
 def _build_struct(kind: type[msgspec.Struct], raw: Any, path: str) -> Any:
@@ -67,6 +71,16 @@ def _build_struct(kind: type[msgspec.Struct], raw: Any, path: str) -> Any:
         if key not in tag
     }
     return kind(**values)
+
+
+def _build_entry(kind: type[msgspec.Struct], raw: Any, path: str) -> Any:
+    """Build an entry of a list; its own checks do not know where it stands."""
+    try:
+        return _build_struct(kind, raw, path)
+    except ConfigError as error:
+        if not error.message.startswith(path):
+            error.message = f"{path}: {error.message}"
+        raise
 
 
 @cache  # a configuration may list thousands of tables

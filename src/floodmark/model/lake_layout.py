@@ -22,6 +22,7 @@ MIRRORED = "watermarks/mirror.json"
 LAST_DRILL = "watermarks/drill.json"
 MIRROR = "mirror.json"  # in the mirror, not in the lake
 DRILLS = "drills/"
+ALERTS = "watermarks/alerts.json"
 MANIFESTS = "manifests/"
 DATA = "incremental/"
 QUARANTINE = "quarantine/"

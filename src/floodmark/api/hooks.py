@@ -1,0 +1,192 @@
+"""Call the configured commands and webhooks after a run.
+
+One message per run and event, whatever the number of tables. Which failures were reported is kept
+in the lake (`watermarks/alerts.json`), so that each is reported once, also by runs of cron. It is
+saved after a message was delivered: a crash in between leads to a second message, never to none.
+If the lake cannot be read, what this process has reported counts.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from floodmark.api.context import RunContext
+from floodmark.config.hook_settings import Event, Hook, Hooks
+from floodmark.errors import FloodmarkError, ObjectNotFound, WriteConflict
+from floodmark.model import lake_layout
+from floodmark.model.alerts import RUN, Alerts, reported, to_report
+from floodmark.model.formatting import counted
+from floodmark.model.notice import Notice
+from floodmark.model.run_record import RunRecord
+
+_SHOWN = 5
+_SYMBOLS: dict[Event, str] = {"failure": "❌", "recovery": "✅", "success": "✅"}
+_CONFLICTS = 5
+
+
+class RunHooks:
+    """Calls the hooks of runs; kept between the rounds of a process."""
+
+    pause = staticmethod(time.sleep)
+    """How to wait between tries; tests replace it."""
+
+    def __init__(self) -> None:
+        self._alerts = Alerts()
+
+    def after(self, run: RunContext, record: RunRecord) -> None:
+        """Call the hooks that a finished run calls for; never raise."""
+        hooks = run.config.settings.hooks
+        try:
+            if hooks.need_state:
+                self._report_failures(run, hooks, record)
+            if record.loaded_rows and record.status == "success":
+                names = [table.table_name for table in record.tables if table.loaded_rows]
+                self._send(run, hooks, "success", names, record)
+        except Exception as error:  # noqa: BLE001 - a hook never fails a run
+            _warn(run, f"hooks were not called: {error}")
+
+    def _report_failures(self, run: RunContext, hooks: Hooks, record: RunRecord) -> None:
+        now, repeat = run.run.clock(), timedelta(hours=hooks.repeat_hours)
+        known, etag = self._read(run)
+        failing, recovered = to_report(known, record, now, repeat)
+        if failing and not self._send(run, hooks, "failure", failing, record):
+            failing = []  # the next run tries again
+        if recovered and not self._send(run, hooks, "recovery", recovered, record):
+            recovered = []
+        if failing or recovered:
+            self._alerts = reported(known, record, now, failed=failing, ended=recovered)
+            for _ in range(_CONFLICTS):
+                if self._saved(run, self._alerts, etag):
+                    return
+                known, etag = self._read(run)  # another run has reported, too
+                self._alerts = reported(known, record, now, failed=failing, ended=recovered)
+
+    def _read(self, run: RunContext) -> tuple[Alerts, str | None]:
+        try:
+            stored = run.store.objects.get(lake_layout.ALERTS)
+            return msgspec.json.decode(stored.data, type=Alerts), stored.etag
+        except ObjectNotFound:
+            return Alerts(), None
+        except msgspec.MsgspecError:
+            return Alerts(), stored.etag
+        except FloodmarkError:
+            return self._alerts, None
+
+    def _saved(self, run: RunContext, alerts: Alerts, etag: str | None) -> bool:
+        objects, data = run.store.objects, msgspec.json.encode(alerts)
+        try:
+            if etag is None:
+                objects.put_if_absent(lake_layout.ALERTS, data)
+            else:
+                objects.put_if_match(lake_layout.ALERTS, data, etag)
+        except WriteConflict:
+            return False
+        except FloodmarkError as error:
+            _warn(run, f"what was reported is not recorded: {error.message}")
+        return True
+
+    def _send(
+        self, run: RunContext, hooks: Hooks, event: Event, names: list[str], record: RunRecord
+    ) -> bool:
+        """Call all hooks of an event; return whether each was delivered."""
+        message = {
+            "event": event,
+            "text": text_of(event, names, record),
+            "tables": [name for name in names if name != RUN],
+            "run": msgspec.to_builtins(record),
+        }
+        delivered = [self._deliver(run, hook, message) for hook in hooks.of(event)]
+        return all(delivered)
+
+    def _deliver(self, run: RunContext, hook: Hook, message: dict[str, Any]) -> bool:
+        for attempt in range(hook.tries):
+            if attempt:
+                self.pause(2.0 ** (attempt - 1))
+            problem = _call(hook, message)
+            if problem is None:
+                return True
+        what = f"command {hook.command[0]}" if hook.command else "webhook"
+        _warn(run, f"the {what} for {message['event']} failed: {problem}")
+        return False
+
+
+def text_of(event: Event, names: list[str], record: RunRecord) -> str:
+    """Format a message for people: what happened, where, and the first tables."""
+    where = f"{', '.join(record.pipelines) or record.command} on {record.host}"
+    tables = [name for name in names if name != RUN]
+    what = {
+        "failure": f"{counted(len(tables), 'table')} failed",
+        "recovery": f"{counted(len(tables), 'table')} recovered",
+        "success": f"{counted(record.loaded_rows, 'row')} loaded",
+    }[event]
+    if not tables:
+        what = "the run failed" if event == "failure" else "runs succeed again"
+    lines = [f"{_SYMBOLS[event]} floodmark {where}: {what}"]
+    if event == "failure" and record.error and RUN in names:
+        lines.append(record.error)
+    for name in tables[:_SHOWN] if event != "success" else ():
+        table = record.of(name)
+        lines.append(f"{name}: {table.error}" if table and table.error else name)
+    if event != "success" and len(tables) > _SHOWN:
+        lines.append(f"and {len(tables) - _SHOWN:,} more")
+    return "\n".join(lines)
+
+
+def _call(hook: Hook, message: dict[str, Any]) -> str | None:
+    """Try once; return what went wrong."""
+    if hook.command:
+        return _run(hook, msgspec.json.encode(message))
+    body = {"text": message["text"]} if hook.format == "slack" else message
+    return _post(hook, msgspec.json.encode(body))
+
+
+def _run(hook: Hook, data: bytes) -> str | None:
+    command = hook.command or ()
+    if shutil.which(command[0]) is None:
+        return "the program was not found"
+    process = subprocess.Popen(  # noqa: S603 - the operator's own command
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        _, errors = process.communicate(data, timeout=hook.timeout_seconds)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)  # and what it has started
+        process.communicate()
+        return f"it took longer than {hook.timeout_seconds:g} s"
+    if process.returncode == 0:
+        return None
+    last = errors.decode(errors="replace").strip().splitlines()[-1:]
+    return f"exit code {process.returncode}" + (f": {last[0][:200]}" if last else "")
+
+
+def _post(hook: Hook, data: bytes) -> str | None:
+    import urllib.error  # rarely needed, and takes a while
+    import urllib.request
+
+    assert hook.webhook is not None
+    request = urllib.request.Request(  # noqa: S310 - the scheme was checked
+        hook.webhook.reveal(), data=data, headers={"Content-Type": "application/json"}
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=hook.timeout_seconds):  # noqa: S310
+            return None
+    except urllib.error.HTTPError as error:
+        return f"HTTP status {error.code}"
+    except urllib.error.URLError as error:
+        return f"{error.reason}"
+    except (TimeoutError, OSError, ValueError) as error:
+        return str(error) or type(error).__name__
+
+
+def _warn(run: RunContext, message: str) -> None:
+    run.report(Notice("warning", message, "hook"))
