@@ -576,6 +576,24 @@ def test_what_operators_and_metrics_see(synced: Pipeline, tmp_path: Path) -> Non
 
 
 @pytest.mark.enough_on("mysql")
+def test_a_lost_watermark_starts_the_pass_again(synced: Pipeline, small_segments: None) -> None:
+    fill(synced, 31, 400)
+    assert synced.call("sync", "-p", "main").code == 0
+    ask_once(synced, "DELETE FROM t WHERE id IN (2, 399)")
+    first = reconcile(synced, "--deletes", "hard", "--budget", "1")
+    assert (first.code, found(first)) == (0, {"deleted": 1, "removed": 1})
+    assert state(synced).place is not None
+    objects = synced.lake.open()
+    for info in list(objects.list_objects("watermarks/")):
+        objects.delete(info.key)
+    assert (state(synced).place, state(synced).pass_started) == (None, None)
+    ended = reconcile(synced, "--deletes", "hard")
+    assert (ended.code, found(ended)) == (0, {"deleted": 1, "removed": 1})
+    assert (state(synced).status, state(synced).rows) == ("success", 398)
+    check_equal(synced)
+
+
+@pytest.mark.enough_on("mysql")
 @pytest.mark.follows_hint("shows what it would do")
 def test_options_that_contradict_each_other(synced: Pipeline) -> None:
     assert synced.call("reconcile").code == 2
