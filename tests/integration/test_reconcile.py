@@ -354,6 +354,8 @@ def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_emptied_table_does_not_empty_the_target(synced: Pipeline) -> None:
     ask_once(synced, "DELETE FROM t")
     before, rows = len(synced.manifests()), in_target(synced, "SELECT count(*) FROM t")
+    dry = synced.call("reconcile", "-p", "main", "--deletes", "hard", "--dry-run")
+    assert "30 of 30 rows would be deleted, and 'max_deletes' allows 0" in dry.err
     ended = synced.call("reconcile", "-p", "main", "--deletes", "hard")
     assert ended.code == 5
     assert "30 of 30 rows would be deleted, and 'max_deletes' allows 0" in ended.out

@@ -162,7 +162,9 @@ class _Run:
             marked = watermark.mysql_state.deleted_at
             found, place = self._find(lease, plan, ranges, state, marked)
             if self._with.dry_run:
-                return self._timed(found)
+                _, excess = self._excess(plan, state, found)
+                remarks = (*found.remarks, *([excess] if excess else []))
+                return self._timed(structs.replace(found, remarks=remarks))
             self._guard(plan, state, found)
             found = self._commit(lease, plan, watermark, found)
         if found.manifest:
@@ -256,26 +258,14 @@ class _Run:
 
     def _guard(self, plan: TablePlan, state: ReconciledState, found: ReconcileResult) -> None:
         """Raise DifferenceFound if the pass would delete more rows than allowed."""
-        if self._policy.deletes == "report" or not found.deleted:
-            return
-        before = state.deleted if self._whole else 0
-        rows = found.target_rows
-        if not found.complete or before or state.place is not None:
-            with self._loading.open_target() as target:
-                rows = target.count(target_table(plan, self._loading)) or 0
-        compared = found.source_rows + (state.rows if self._whole else 0)
-        most = self._policy.most_deletes(target_rows=rows, source_rows=compared)
-        total = before + len(found.deleted)
-        if total <= max(most, self._with.allowed):
+        total, excess = self._excess(plan, state, found)
+        if excess is None:
             return
         sample = "; ".join(
             ", ".join(f"{name} = {value}" for name, value in key.items())
             for _, key in found.sample(MOST_SHOWN)
         )
-        error = (
-            f"{total:,} of {rows:,} rows would be deleted, and 'max_deletes' allows {most:,};"
-            f" nothing was changed. The first keys: {sample}"
-        )
+        error = f"{excess}; nothing was changed. The first keys: {sample}"
         now = self._store.now()
         self._update(lambda state: stopped(state, error, now))
         raise DifferenceFound(
@@ -283,6 +273,26 @@ class _Run:
             hint="check that this is the right server, and that the table was not emptied by"
             f" mistake; then 'floodmark reconcile -t {self._table} --deletes"
             f" {self._policy.deletes} --allow-deletes {total}' deletes them",
+        )
+
+    def _excess(
+        self, plan: TablePlan, state: ReconciledState, found: ReconcileResult
+    ) -> tuple[int, str | None]:
+        """Return how many rows the pass deletes, and a message if that is more than allowed."""
+        before = state.deleted if self._whole else 0
+        total = before + len(found.deleted)
+        if self._policy.deletes == "report" or not found.deleted:
+            return total, None
+        rows = found.target_rows
+        if not found.complete or before or state.place is not None:
+            with self._loading.open_target() as target:
+                rows = target.count(target_table(plan, self._loading)) or 0
+        compared = found.source_rows + (state.rows if self._whole else 0)
+        most = self._policy.most_deletes(target_rows=rows, source_rows=compared)
+        if total <= max(most, self._with.allowed):
+            return total, None
+        return total, (
+            f"{total:,} of {rows:,} rows would be deleted, and 'max_deletes' allows {most:,}"
         )
 
     def _commit(
