@@ -268,6 +268,7 @@ def test_deletes_are_only_reported_unless_asked_for(synced: Pipeline) -> None:
     ended = reconcile(synced)
     assert ended.code == 5
     assert found(ended) == {"deleted": 2, "missing": 1, "repaired": 1, "left": 2}
+    assert "differ: 2 rows deleted in the source, and only reported" in ended.table["error"]
     assert in_target(synced, "SELECT count(*) FROM t") == [(31,)]
     assert (state(synced).status, state(synced).left) == ("failed", 2)
     assert state(synced).last_finished is not None

@@ -65,6 +65,11 @@ class ReconcileResult(Struct, frozen=True, kw_only=True):
         )
         return ", ".join(parts) or "no differences"
 
+    @property
+    def rest(self) -> str:
+        """What is left in the target, in one line."""
+        return f"{counted(self.left, 'row')} deleted in the source, and only reported"
+
     def sample(self, most: int) -> list[tuple[str, dict[str, Any]]]:
         """Return some of the keys that differ, with what is wrong."""
         found = [("deleted", one.key) for one in self.deleted[:most]]

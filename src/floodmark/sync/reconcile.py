@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable
 from msgspec import Struct, structs
 
 from floodmark.config.models import TableSettings
-from floodmark.errors import DifferenceFound, ExitCode, FloodmarkError, UsageError
+from floodmark.errors import ExitCode, FloodmarkError, UsageError
 from floodmark.model.reconcile_policy import Policy
 from floodmark.model.reconcile_result import ReconcileResult, merged
 from floodmark.model.reconciled_state import (
@@ -55,11 +55,11 @@ from floodmark.sync.reconcile_checks import (
     why_skipped,
 )
 from floodmark.sync.reconcile_commit import chunk_of, write_files
+from floodmark.sync.reconcile_guard import Excess, excess_deletes, refusal
 from floodmark.sync.reconcile_plan import comparable, loaded_ranges, plan_reading, target_table
 from floodmark.sync.repair import gone
 from floodmark.sync.result import TableResult
 
-MOST_SHOWN = 10
 _MOST_FOUND = 500_000  # keys in memory; the next run continues
 _KEYS_ALONE = (
     "its cursor has no time, so that rows are compared by their key alone: deleted and missing rows"
@@ -102,7 +102,7 @@ def reconcile_after(
     return structs.replace(
         result,
         status="differs",
-        error=f"source and target differ: {found.summary}",
+        error=f"source and target differ: {found.summary if found.dry_run else found.rest}",
         hint=_how_to_apply(table, found),
         exit_code=ExitCode.DIFFERENCE,
     )
@@ -162,8 +162,8 @@ class _Run:
             marked = watermark.mysql_state.deleted_at
             found, place = self._find(lease, plan, ranges, state, marked)
             if self._with.dry_run:
-                _, excess = self._excess(plan, state, found)
-                remarks = (*found.remarks, *([excess] if excess else []))
+                excess = self._excess(plan, state, found)
+                remarks = (*found.remarks, *([str(excess)] if excess else []))
                 return self._timed(structs.replace(found, remarks=remarks))
             self._guard(plan, state, found)
             found = self._commit(lease, plan, watermark, found)
@@ -258,42 +258,17 @@ class _Run:
 
     def _guard(self, plan: TablePlan, state: ReconciledState, found: ReconcileResult) -> None:
         """Raise DifferenceFound if the pass would delete more rows than allowed."""
-        total, excess = self._excess(plan, state, found)
-        if excess is None:
+        if (excess := self._excess(plan, state, found)) is None:
             return
-        sample = "; ".join(
-            ", ".join(f"{name} = {value}" for name, value in key.items())
-            for _, key in found.sample(MOST_SHOWN)
-        )
-        error = f"{excess}; nothing was changed. The first keys: {sample}"
-        now = self._store.now()
-        self._update(lambda state: stopped(state, error, now))
-        raise DifferenceFound(
-            f"{self._table}: {error}",
-            hint="check that this is the right server, and that the table was not emptied by"
-            f" mistake; then 'floodmark reconcile -t {self._table} --deletes"
-            f" {self._policy.deletes} --allow-deletes {total}' deletes them",
-        )
+        error, now = refusal(self._table, self._policy, excess, found), self._store.now()
+        self._update(lambda state: stopped(state, error.message, now))
+        raise error
 
     def _excess(
         self, plan: TablePlan, state: ReconciledState, found: ReconcileResult
-    ) -> tuple[int, str | None]:
-        """Return how many rows the pass deletes, and a message if that is more than allowed."""
-        before = state.deleted if self._whole else 0
-        total = before + len(found.deleted)
-        if self._policy.deletes == "report" or not found.deleted:
-            return total, None
-        rows = found.target_rows
-        if not found.complete or before or state.place is not None:
-            with self._loading.open_target() as target:
-                rows = target.count(target_table(plan, self._loading)) or 0
-        compared = found.source_rows + (state.rows if self._whole else 0)
-        most = self._policy.most_deletes(target_rows=rows, source_rows=compared)
-        if total <= max(most, self._with.allowed):
-            return total, None
-        return total, (
-            f"{total:,} of {rows:,} rows would be deleted, and 'max_deletes' allows {most:,}"
-        )
+    ) -> Excess | None:
+        of_pass = state if self._whole else None
+        return excess_deletes(self._policy, self._with.allowed, self._loading, plan, of_pass, found)
 
     def _commit(
         self, lease: Lease, plan: TablePlan, watermark: Watermark, found: ReconcileResult
