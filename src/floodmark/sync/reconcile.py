@@ -56,7 +56,7 @@ from floodmark.sync.reconcile_checks import (
 )
 from floodmark.sync.reconcile_commit import chunk_of, write_files
 from floodmark.sync.reconcile_guard import Excess, excess_deletes, refusal
-from floodmark.sync.reconcile_plan import comparable, loaded_ranges, plan_reading, target_table
+from floodmark.sync.reconcile_plan import comparable, loaded_ranges, plan_reading
 from floodmark.sync.repair import gone
 from floodmark.sync.result import TableResult
 
