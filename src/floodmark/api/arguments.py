@@ -19,6 +19,7 @@ _SHOWN: dict[Any, str] = {
     str: "a string",
     bool: "True or False",
     int: "a whole number",
+    float: "a number",
     datetime: "a datetime",
     timedelta: "a timedelta",
     TableName: "a TableName",

@@ -177,6 +177,7 @@ class Project:
         """
         from floodmark.api.reconciling import ReconcileOptions
 
+        expect_flags(reconcile=reconcile)
         options = {
             "stages": stages,
             "strategy": strategy,
@@ -321,13 +322,14 @@ class Project:
 
         return read_mirror_state(self._raw_lake) if self._mirror else None
 
-    def mirror_lag(self, table: str) -> "TableLag | None":
+    def mirror_lag(self, table: Table) -> "TableLag | None":
         """Compare the mirror's state of a table with the lake's; None if they are equal."""
         from floodmark.state.mirror_lag import measure_lag
 
+        name = self.new_run().table(table)
         if self._mirror is None:
             raise ConfigError("there is no mirror", hint="set 'mirror:' in the configuration")
-        return measure_lag(self._raw_lake, self._mirror.open(), self.new_run().table(table))
+        return measure_lag(self._raw_lake, self._mirror.open(), name)
 
     def recover(
         self, tables: Names = None, pipelines: Names = None, *, dry_run: bool = False
@@ -363,6 +365,7 @@ class Project:
         """
         from floodmark.api.drill import run_drill
 
+        expect_flags(target=target)
         with self._one_run() as run:
             chosen = run.selected(tables, pipelines)
             lake = RunContext(self.config, self._raw_lake, run.report)

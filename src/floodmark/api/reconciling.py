@@ -5,6 +5,7 @@ from typing import Any
 
 from msgspec import Struct, structs
 
+from floodmark.api.arguments import expect, expect_flags
 from floodmark.api.context import RunContext
 from floodmark.errors import UsageError
 from floodmark.model.reconcile_policy import Deletes, Policy
@@ -43,7 +44,14 @@ class ReconcileOptions(Struct, frozen=True, kw_only=True):
         }
 
     def check(self) -> None:
-        """Raise UsageError for values that are out of range."""
+        """Raise UsageError for arguments of a wrong type, or out of range."""
+        expect("deletes", self.deletes, str, optional=True)
+        expect("allow_deletes", self.allow_deletes, int, optional=True)
+        expect("start", self.start, datetime, int, str, optional=True)
+        expect("end", self.end, datetime, int, str, optional=True)
+        expect("seconds", self.seconds, float, int, optional=True)
+        expect("segments", self.segments, int, optional=True)
+        expect_flags(dry_run=self.dry_run)
         if self.deletes is not None and self.deletes not in _DELETES:
             raise UsageError(f"deletes must be one of {', '.join(_DELETES)}, not {self.deletes!r}")
         for name, least in (("allow_deletes", 0), ("seconds", 0), ("segments", 1)):
