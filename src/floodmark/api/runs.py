@@ -1,7 +1,9 @@
 """Read what runs have recorded: the runs themselves, and the history of a table."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import islice
 
 from msgspec import Struct, structs
@@ -15,6 +17,9 @@ from floodmark.state.recovery_records import Recovery
 from floodmark.state.run_records import RunRecords
 
 MOST_RUNS = 200
+MOST_MANIFESTS = 1000
+LAST_MANIFESTS = 50
+_AT_ONCE = 16
 
 
 class DayOfTable(Struct, frozen=True, kw_only=True):
@@ -42,28 +47,37 @@ class RunOfTable(Struct, frozen=True, kw_only=True):
 class TableHistory(Struct, frozen=True, kw_only=True):
     """What happened to a table.
 
+    since        from when on `days` and `changes` are complete
     days         rows and bytes read on each day with any, oldest first
     runs         the recorded runs that worked on it, oldest first; `table.fresh` is how fresh it
                  was after each
     changes      manifests that are not data: an operator's changes and imports, oldest first
+    last         the last manifests of any kind, oldest first
     recoveries   recoveries of its watermark, oldest first
     """
 
     table_name: str
+    since: datetime
     days: tuple[DayOfTable, ...] = ()
     runs: tuple[RunOfTable, ...] = ()
     changes: tuple[Manifest, ...] = ()
+    last: tuple[Manifest, ...] = ()
     recoveries: tuple[Recovery, ...] = ()
 
 
 def read_runs(
-    run: RunContext, pipelines: Names = None, *, failed: bool = False, most: int | None = None
+    run: RunContext,
+    pipelines: Names = None,
+    *,
+    failed: bool = False,
+    most: int | None = None,
+    known: Mapping[str, RunRecord] | None = None,
 ) -> Iterator[RunRecord]:
-    """Yield the recorded runs that match, newest first."""
+    """Yield the recorded runs that match, newest first; do not read those `known` to have ended."""
     named = set(as_list("pipelines", pipelines))
     found = (
         record
-        for record in RunRecords(run.store.objects, run.run.clock).newest()
+        for record in RunRecords(run.store.objects, run.run.clock).newest(known=known)
         if (pipelines is None or named & set(record.pipelines)) and (not failed or record.failed)
     )
     return islice(found, most)
@@ -75,13 +89,27 @@ def read_run(run: RunContext, run_id: str) -> RunRecord:
 
 
 def read_history(
-    run: RunContext, table: TableName, *, days: int, most_runs: int = MOST_RUNS
+    run: RunContext,
+    table: TableName,
+    *,
+    days: int,
+    most_runs: int = MOST_RUNS,
+    records: Iterable[RunRecord] | None = None,
 ) -> TableHistory:
-    """Return the history of a table over the last days, with at most so many runs."""
-    since = run.run.clock() - timedelta(days=days)
+    """Return the history of a table over the last days, with at most so many runs.
+
+    `records` are the runs to look at, newest first; by default they are read.
+    """
+    since = _midnight(run.run.clock() - timedelta(days=days - 1))
     read: dict[str, DayOfTable] = {}
     changes: list[Manifest] = []
-    for manifest in run.store.log.manifests(table, newest_first=True):
+    last: list[Manifest] = []
+    for number, manifest in enumerate(_newest_manifests(run, table)):
+        if number == MOST_MANIFESTS:  # the rest of this day is not read
+            since = _midnight(manifest.created_at + timedelta(days=1))
+            break
+        if number < LAST_MANIFESTS:
+            last.append(manifest)
         if manifest.created_at < since:
             break
         if not isinstance(manifest.change, Chunk):
@@ -89,27 +117,50 @@ def read_history(
             continue
         day = f"{manifest.created_at:%Y-%m-%d}"
         read[day] = _add(read.get(day) or DayOfTable(day=day), manifest.change)
+    if records is None:
+        records = RunRecords(run.store.objects, run.run.clock).newest(since=since)
     recoveries = [found for found in run.store.recoveries.of(table) if found.at >= since]
     return TableHistory(
         table_name=str(table),
-        days=tuple(read[day] for day in sorted(read)),
-        runs=tuple(reversed(list(islice(_runs_of(run, table, since), most_runs)))),
-        changes=tuple(reversed(changes)),
+        since=since,
+        days=tuple(read[day] for day in sorted(read) if day >= f"{since:%Y-%m-%d}"),
+        runs=runs_of(str(table), records, most_runs),
+        changes=tuple(change for change in reversed(changes) if change.created_at >= since),
+        last=tuple(reversed(last)),
         recoveries=tuple(recoveries),
     )
 
 
-def _runs_of(run: RunContext, table: TableName, since: datetime) -> Iterator[RunOfTable]:
-    for record in RunRecords(run.store.objects, run.run.clock).newest(since=since):
-        if (done := record.of(str(table))) is not None:
-            yield RunOfTable(
-                run_id=record.run_id,
-                command=record.command,
-                status=record.status,
-                started_at=record.started_at,
-                ended_at=done.ended_at or record.ended_at,
-                table=done,
-            )
+def runs_of(
+    table_name: str, records: Iterable[RunRecord], most: int = MOST_RUNS
+) -> tuple[RunOfTable, ...]:
+    """Return what runs, given newest first, did with a table; oldest first."""
+    found = (
+        RunOfTable(
+            run_id=record.run_id,
+            command=record.command,
+            status=record.status,
+            started_at=record.started_at,
+            ended_at=done.ended_at or record.ended_at,
+            table=done,
+        )
+        for record in records
+        if (done := record.of(table_name)) is not None
+    )
+    return tuple(reversed(list(islice(found, most))))
+
+
+def _midnight(moment: datetime) -> datetime:
+    return moment.replace(hour=0, minute=0, second=0, microsecond=0)
+
+
+def _newest_manifests(run: RunContext, table: TableName) -> Iterator[Manifest]:
+    """Yield the manifests of a table, newest first; read some of them at once."""
+    log = run.store.log
+    heads = sorted(log.heads(table), reverse=True)
+    with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
+        for start in range(0, len(heads), _AT_ONCE):
+            yield from pool.map(partial(log.read, table), heads[start : start + _AT_ONCE])
 
 
 def _add(day: DayOfTable, chunk: Chunk) -> DayOfTable:

@@ -8,7 +8,7 @@ A record has one writer, its own run. What a crash leaves:
     after the last table             the same; tables and watermarks have everything
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 
@@ -41,8 +41,18 @@ class RunRecords:
         """Write a record."""
         self._objects.put(lake_layout.run_record(record.run_id), msgspec.json.encode(record))
 
-    def newest(self, *, since: datetime | None = None) -> Iterator[RunRecord]:
-        """Yield the readable records, newest first; with `since`, of runs that began after it."""
+    def newest(
+        self, *, since: datetime | None = None, known: Mapping[str, RunRecord] | None = None
+    ) -> Iterator[RunRecord]:
+        """Yield the readable records, newest first; with `since`, of runs that began after it.
+
+        Records in `known`, by run id, of runs that have ended are not read again.
+        """
+        ended = {
+            lake_layout.run_record(run_id): record
+            for run_id, record in (known or {}).items()
+            if record.ended_at is not None
+        }
         oldest = f"{since:%Y%m%d_%H%M%S}" if since else ""
         with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
             for day in self._days(newest_first=True):
@@ -51,8 +61,10 @@ class RunRecords:
                 listed = self._objects.list_objects(lake_layout.runs_of_day(day))
                 keys = sorted((info.key for info in listed), reverse=True)
                 for start in range(0, len(keys), _AT_ONCE):
-                    some = pool.map(self._read, keys[start : start + _AT_ONCE])
-                    found = [record for record in some if record is not None]
+                    some = keys[start : start + _AT_ONCE]
+                    new = pool.map(self._read, [key for key in some if key not in ended])
+                    old = [ended[key] for key in some if key in ended]
+                    found = [*old, *(record for record in new if record is not None)]
                     # Ids have whole seconds.
                     for record in sorted(found, key=lambda r: r.started_at, reverse=True):
                         if record.run_id < oldest:
