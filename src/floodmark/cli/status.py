@@ -64,6 +64,7 @@ _COLUMNS = [
     help="Only tables whose data is older than 30m, 1h, 2d …; exit code 6 if there are any.",
 )
 @click.option("--watch", is_flag=True, help="Show it again every two seconds, until Ctrl-C.")
+@click.option("--html", "page", metavar="FILE", help="Write a page with these tables instead.")
 @command_options
 def status(
     app: App,
@@ -71,6 +72,7 @@ def status(
     pipelines: tuple[str, ...],
     states: tuple[str, ...],
     age_text: str | None,
+    page: str | None,
     *,
     watch: bool,
 ) -> int:
@@ -82,8 +84,8 @@ def status(
     'behind_hours' of its pipeline, or 24 hours.
     """
     age = parse_duration(age_text, like="30m, 1h or 2d") if age_text is not None else None
-    if watch and app.as_json:
-        raise UsageError("--watch and --json cannot be combined")
+    if watch and (app.as_json or page):
+        raise UsageError(f"--watch and {'--html' if page else '--json'} cannot be combined")
     chosen = (names or None, pipelines or None)
 
     def look() -> tuple[list[TableStatus], datetime]:
@@ -97,7 +99,12 @@ def status(
                 time.sleep(WATCH_SECONDS)
         return ExitCode.DONE
     found, now = look()
-    if found or age is None or app.as_json:  # cron mails whatever is printed
+    if page is not None:
+        from floodmark.cli.page.file import write_page
+
+        write_page(app.project, found, page)
+    # Cron mails whatever is printed.
+    if app.as_json or (page is None and (found or age is None)):
         app.print(_show(found, now), [value_of(seen, now) for seen in found])
     return ExitCode.STALE if age is not None and found else ExitCode.DONE
 

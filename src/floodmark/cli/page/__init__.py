@@ -1,0 +1,1 @@
+"""The status page: what it shows, how it is written to a file, and how it is served."""

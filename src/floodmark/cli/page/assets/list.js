@@ -1,0 +1,184 @@
+// All tables. Only the rows in view exist, so that ten thousand are as quick as ten.
+
+const COLUMNS = [
+  ["condition", "State", (t) => RANK.get(t.state)],
+  ["name", "Table", (t) => t.table_name],
+  ["pipe", "Pipeline", (t) => t.pipeline || "￿"],
+  ["fresh", ">Fresh", (t) => (t.fresh ? -time(t.fresh) : Infinity)],
+  ["since", ">Since", (t) => (t.since ? -time(t.since) : -Infinity)],
+  ["today", ">Rows today", (t) => (t.rows_today === undefined ? -2 : -t.rows_today)],
+  ["verified", ">Verified", (t) => (t.verified ? -time(t.verified) : Infinity)],
+  ["reconciled", ">Reconciled", (t) => (t.reconciled ? -time(t.reconciled) : Infinity)],
+  ["why", "Why", (t) => t.reason || "￿"],
+];
+const list = { query: "", state: "", sort: "", down: false, shown: [], at: 0, scroll: 0, rows: null };
+
+const chosenTables = () => {
+  const words = list.query.toLowerCase().split(/\s+/).filter(Boolean);
+  let found = data.tables;
+  if (list.state) found = found.filter((table) => table.state === list.state);
+  if (words.length) {
+    found = found.filter((table) => words.every((word) => textOf(table).includes(word)));
+  }
+  const column = COLUMNS.find(([key]) => key === list.sort);
+  if (!column) return found; // the worst first, as the lake was read
+  const keys = new Map(found.map((table) => [table, column[2](table)]));
+  const sign = list.down ? -1 : 1;
+  return [...found].sort((a, b) => {
+    const [left, right] = [keys.get(a), keys.get(b)];
+    return sign * (left < right ? -1 : left > right ? 1 : 0);
+  });
+};
+const textOf = (table) => {
+  texts.has(table) || texts.set(table,
+    `${table.table_name} ${table.pipeline || ""} ${table.state} ${table.reason || ""}`.toLowerCase());
+  return texts.get(table);
+};
+
+const rowHeight = () => (matchMedia("(max-width: 720px)").matches ? 62 : 34);
+const ageOf = (text) => (text ? brief(now() - time(text)) : "–");
+
+const rowOf = (table, index) => {
+  const late = ["behind", "failing", "held back"].includes(table.state) ? `late ${kind(table.state)}` : "";
+  const cell = (key, more, ...children) => el("div", { role: "cell", class: `${key} ${more}` }, children);
+  const row = el("div", { role: "row", class: "row cols", "aria-rowindex": index + 2 },
+    cell("condition", "", stateOf(table.state, table.running ? ", running" : null)),
+    cell("name", "", el("a", { href: linkTo("table", table.table_name), title: table.table_name,
+      tabindex: index === list.at ? 0 : -1, "data-at": index }, nameOf(table.table_name))),
+    cell("pipe", "", table.pipeline || "not configured"),
+    cell("fresh", `right ${late}`, table.fresh ? ageOf(table.fresh) : "unknown"),
+    cell("since", "right", ageOf(table.since)),
+    cell("today", "right", number(table.rows_today)),
+    cell("verified", "right", ageOf(table.verified)),
+    cell("reconciled", "right", ageOf(table.reconciled)),
+    el("div", { role: "cell", class: "why", title: table.reason }, table.reason || ""));
+  row.style.top = `${index * rowHeight()}px`;
+  return row;
+};
+
+const drawRows = (focus) => {
+  const rows = list.rows;
+  if (!rows || !rows.isConnected) return;
+  const height = rowHeight();
+  rows.style.height = `${list.shown.length * height}px`;
+  const top = rows.getBoundingClientRect().top;
+  const first = Math.max(0, Math.floor(-top / height) - 8);
+  const last = Math.min(list.shown.length, Math.ceil((innerHeight - top) / height) + 8);
+  const had = focus || rows.contains(document.activeElement);
+  const made = [];
+  for (let index = first; index < last; index += 1) made.push(rowOf(list.shown[index], index));
+  rows.replaceChildren(...made);
+  if (had) rows.querySelector(`[data-at="${list.at}"]`)?.focus({ preventScroll: true });
+};
+
+const moveTo = (index) => {
+  if (!list.shown.length) return;
+  list.at = Math.min(list.shown.length - 1, Math.max(0, index));
+  const height = rowHeight();
+  const top = list.rows.getBoundingClientRect().top + list.at * height;
+  if (top < 40) scrollBy(0, top - 40);
+  else if (top + height > innerHeight) scrollBy(0, top + height - innerHeight + 4);
+  drawRows(true);
+};
+
+const updateList = () => {
+  list.shown = chosenTables();
+  list.at = Math.min(list.at, Math.max(0, list.shown.length - 1));
+  list.rows.closest(".grid").setAttribute("aria-rowcount", list.shown.length + 1);
+  document.getElementById("empty").hidden = list.shown.length > 0;
+  document.getElementById("shown").textContent =
+    list.shown.length === data.tables.length ? "" : `${number(list.shown.length)} of ${number(data.tables.length)}`;
+  for (const chip of document.querySelectorAll(".chip")) {
+    chip.setAttribute("aria-pressed", chip.dataset.state === list.state);
+  }
+  for (const head of document.querySelectorAll(".heads > *")) {
+    const sorted = head.dataset.key === list.sort;
+    if (sorted) head.setAttribute("aria-sort", list.down ? "descending" : "ascending");
+    else head.removeAttribute("aria-sort");
+  }
+  drawRows();
+};
+
+const sortBy = (key) => {
+  if (list.sort !== key) [list.sort, list.down] = [key, false];
+  else if (!list.down) list.down = true;
+  else [list.sort, list.down] = ["", false];
+  list.at = 0;
+  keepFilter();
+  updateList();
+};
+
+const fact = (value, text) => el("div", { class: "fact" }, el("b", null, value), el("span", null, text));
+
+const overview = (tables) => {
+  const configured = tables.filter((table) => table.pipeline);
+  const ages = configured.filter((table) => table.fresh).map((table) => now() - time(table.fresh)).sort((a, b) => a - b);
+  const unknown = configured.length - ages.length;
+  const today = configured.filter((table) => table.rows_today !== undefined);
+  const rows = today.reduce((sum, table) => sum + table.rows_today, 0);
+  const well = configured.filter((table) => table.state === "in step").length;
+  const uncounted = configured.length - today.length;
+  const last = data.runs[0];
+  return el("div", { class: "facts" },
+    fact(`${number(well)} of ${number(configured.length)}`, configured.length === 1 ? "table in step" : "tables in step"),
+    fact(ages.length ? brief(ages[Math.floor(ages.length / 2)]) : "unknown", "median age of the data"),
+    fact(ages.length ? brief(ages[ages.length - 1]) : "unknown",
+      unknown ? `oldest; ${number(unknown)} of unknown age` : "oldest"),
+    fact(today.length || !configured.length ? number(rows) : "unknown",
+      uncounted && today.length ? `rows read today, ${number(uncounted)} tables not counted` : "rows read today"),
+    fact(last ? `${brief(now() - time(last.ended_at || last.seen_at))} ago` : "none",
+      last ? ["last run: ", el("a", { href: linkTo("run", last.run_id) }, last.status)] : "no run recorded"));
+};
+
+const chips = (tables) => {
+  const counts = new Map(data.states.map((state) => [state, 0]));
+  tables.forEach((table) => counts.set(table.state, counts.get(table.state) + 1));
+  const used = [...counts].filter(([, count]) => count);
+  const share = el("div", { class: "share", "aria-hidden": "true" },
+    used.map(([state]) => el("div", { class: kind(state) })));
+  used.forEach(([, count], index) => { share.children[index].style.flex = `${count} 1 0`; });
+  const choose = (state) => () => {
+    list.state = list.state === state ? "" : state;
+    list.at = 0;
+    keepFilter();
+    updateList();
+  };
+  return [share, used.map(([state, count]) => el("button",
+    { type: "button", class: `chip ${kind(state)}`, "data-state": state, "aria-pressed": "false", onclick: choose(state) },
+    stateOf(state), el("b", null, number(count))))];
+};
+
+const showList = () => {
+  document.title = "Floodmark";
+  const [share, buttons] = chips(data.tables);
+  const input = el("input", { type: "search", id: "filter", placeholder: "Filter tables  ( / )", "aria-label": "Filter tables",
+    autocomplete: "off", spellcheck: "false", oninput: () => {
+      list.query = input.value;
+      list.at = 0;
+      keepFilter();
+      updateList();
+    } });
+  input.value = list.query;
+  const sorts = el("select", { class: "small", "aria-label": "Sort by", onchange: () => {
+    [list.sort, list.down, list.at] = [sorts.value, false, 0];
+    keepFilter();
+    updateList();
+  } },
+    el("option", { value: "" }, "worst first"),
+    COLUMNS.map(([key, text]) => el("option", { value: key, selected: key === list.sort }, text.replace(">", ""))));
+  list.rows = el("div", { class: "rows", role: "rowgroup" });
+  // Columns that nothing is known about take no room.
+  const unused = [["pipe", new Set(data.tables.map((table) => table.pipeline)).size < 2],
+    ...["since", "verified", "reconciled"].map((key) => [key, !data.tables.some((table) => table[key])])];
+  show(overview(data.tables), share,
+    el("div", { class: "tools" }, buttons, el("span", { class: "quiet", id: "shown", role: "status" }), sorts, input),
+    el("div", { class: ["grid", ...unused.filter(([, none]) => none).map(([key]) => `no-${key}`)].join(" "), role: "table", "aria-label": "Tables" },
+      el("div", { class: "heads cols", role: "row" }, COLUMNS.map(([key, text]) =>
+        el("div", { role: "columnheader", class: `${key} ${text.startsWith(">") ? "right" : ""}`, "data-key": key },
+          el("button", { type: "button", onclick: () => sortBy(key) }, text.replace(">", ""))))),
+      list.rows,
+      el("div", { class: "none", id: "empty", hidden: true }, data.tables.length ? "No table matches." : "No tables.")));
+  updateList();
+  scrollTo(0, list.scroll);
+  drawRows();
+};

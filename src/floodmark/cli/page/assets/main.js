@@ -1,0 +1,177 @@
+// Where we are (the address), the keyboard, the theme, and newer values.
+
+const REFRESH = 15000;
+const view = document.getElementById("view");
+let data = JSON.parse(document.getElementById("data").textContent);
+let read = performance.now();
+let texts = new WeakMap();
+let lost = null;
+const kept = new Map();
+const RANK = new Map(data.states.map((state, index) => [state, index]));
+
+// A file shows how things were when it was written; a live page goes on.
+function now() {
+  return time(data.as_of) + (data.live ? performance.now() - read : 0);
+}
+
+const address = () => new URLSearchParams(location.hash.slice(1));
+
+const keepFilter = () => {
+  const parts = new URLSearchParams();
+  for (const [key, value] of [["q", list.query], ["state", list.state], ["sort", list.sort], ["down", list.down ? "1" : ""]]) {
+    if (value) parts.set(key, value);
+  }
+  listHash = `#${parts}`;
+  history.replaceState(null, "", listHash);
+};
+
+const detailsOf = async (what, name) => {
+  const embedded = (what === "table" ? data.table_details : data.run_details) || {};
+  if (Object.hasOwn(embedded, name)) return embedded[name];
+  if (!data.live) return null;
+  const key = `${what} ${name} ${data.as_of}`;
+  if (!kept.has(key)) {
+    kept.clear();
+    const parameter = what === "table" ? "name" : "id";
+    const answer = await fetch(`${what}.json?${parameter}=${encodeURIComponent(name)}`).catch(() => null);
+    if (!answer || (!answer.ok && answer.status !== 404)) {
+      return what === "table" ? { problem: "the server does not answer" } : null;
+    }
+    kept.set(key, answer.ok ? await answer.json() : null);
+  }
+  return kept.get(key);
+};
+
+const route = () => {
+  const parts = address();
+  const runs = parts.has("runs") || parts.has("run");
+  document.getElementById("nav-tables").toggleAttribute("aria-current", !runs);
+  document.getElementById("nav-runs").toggleAttribute("aria-current", runs);
+  if (parts.has("table")) return showTable(parts.get("table"));
+  if (parts.has("run")) return showRun(parts.get("run"));
+  if (parts.has("runs")) return showRuns();
+  list.query = parts.get("q") || "";
+  list.state = parts.get("state") || "";
+  list.sort = parts.get("sort") || "";
+  list.down = parts.has("down");
+  listHash = location.hash;
+  return showList();
+};
+const onList = () => list.rows && list.rows.isConnected;
+let lastScroll = 0;
+let listHash = "";
+const follow = () => {
+  const leaving = onList();
+  if (leaving) list.scroll = location.hash.slice(1) ? lastScroll : 0;
+  else if (!location.hash.slice(1)) history.replaceState(null, "", listHash || "#");
+  route();
+  if (!onList()) scrollTo(0, 0);
+};
+
+const showAge = () => {
+  const place = document.getElementById("asof");
+  const age = Date.now() - time(data.as_of);
+  const text = `${stamp(data.as_of)} UTC`;
+  place.textContent = data.live ? `live, as of ${text}` : `as of ${text}${age > 120000 ? `, ${brief(age)} ago` : ""}`;
+  place.classList.toggle("old", !data.live && age > 3600000);
+  const alarm = document.getElementById("alarm");
+  const problem = lost ? `No answer from the server for ${brief(performance.now() - lost)}. What you see is from ${text}.` : data.problem;
+  alarm.hidden = !problem;
+  if (problem && alarm.textContent !== problem) alarm.textContent = problem;
+};
+
+const showFoot = () => {
+  const keys = [["/", "filter"], ["j", null], ["k", "move"], ["Enter", "open"], ["Esc", "back"]];
+  document.getElementById("foot").replaceChildren(
+    el("div", null, keys.map(([key, text]) => [el("kbd", null, key), text ? ` ${text}   ` : " "])),
+    el("div", null, `Floodmark ${data.program}, lake ${data.lake}. All times are UTC. A dash means never or not known.`,
+      data.live ? "" : ` This file has details of ${number(Object.keys(data.table_details).length)} of ${number(data.tables.length)} tables`
+        + ` and ${number(Object.keys(data.run_details).length)} of the last ${number(data.runs.length)} runs.`));
+};
+
+const refresh = async () => {
+  if (document.hidden) return;
+  try {
+    const answer = await fetch("status.json", { signal: AbortSignal.timeout(60000) });
+    if (!answer.ok) throw new Error(answer.status);
+    const found = await answer.json();
+    lost = null;
+    if (found.as_of !== data.as_of || found.problem !== data.problem) {
+      data = { ...found, live: true };
+      read = performance.now() - (found.age_seconds || 0) * 1000;
+      texts = new WeakMap();
+      redraw();
+    }
+  } catch {
+    lost = lost || performance.now();
+  }
+  showAge();
+};
+
+// Keep what the reader does: the focus, the filter, and the place.
+const redraw = () => {
+  if (!onList()) { route(); return; }
+  const filter = document.getElementById("filter");
+  const typing = document.activeElement === filter ? [filter.selectionStart, filter.selectionEnd] : null;
+  const inRows = list.rows.contains(document.activeElement);
+  list.scroll = scrollY;
+  showList();
+  if (typing) {
+    const made = document.getElementById("filter");
+    made.focus({ preventScroll: true });
+    made.setSelectionRange(...typing);
+  } else if (inRows) drawRows(true);
+};
+
+const themes = ["auto", "light", "dark"];
+const setTheme = (name) => {
+  if (name === "auto") delete document.documentElement.dataset.theme;
+  else document.documentElement.dataset.theme = name;
+  document.getElementById("theme").textContent = `Theme: ${name}`;
+  try { localStorage.setItem("floodmark-theme", name); } catch { /* a file may have no storage */ }
+};
+let theme = "auto";
+try { theme = themes.includes(localStorage.getItem("floodmark-theme")) ? localStorage.getItem("floodmark-theme") : "auto"; } catch { /* as above */ }
+document.getElementById("theme").addEventListener("click", () => {
+  theme = themes[(themes.indexOf(theme) + 1) % themes.length];
+  setTheme(theme);
+});
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  const typing = ["INPUT", "SELECT"].includes(event.target.tagName);
+  const moves = { ArrowDown: 1, ArrowUp: -1, PageDown: 20, PageUp: -20 };
+  if (!typing) Object.assign(moves, { j: 1, k: -1 });
+  if (event.key === "Escape") {
+    if (!onList()) location.hash = address().has("run") ? "#runs" : "#";
+    else if (typing && !list.query) event.target.blur();
+    else { [list.query, list.state, list.at] = ["", "", 0]; keepFilter(); redraw(); }
+  } else if (event.key === "/" && !typing) {
+    if (!onList()) location.hash = "#";
+    setTimeout(() => document.getElementById("filter")?.focus());
+  } else if (onList() && event.key in moves && event.target.tagName !== "SELECT") {
+    const inRows = list.rows.contains(document.activeElement);
+    moveTo(inRows ? list.at + moves[event.key] : list.at);
+  } else if (onList() && event.key === "Enter" && event.target.id === "filter" && list.shown.length) {
+    location.hash = linkTo("table", list.shown[list.at].table_name);
+  } else return;
+  event.preventDefault();
+});
+
+let waiting = false;
+addEventListener("scroll", () => {
+  if (onList()) lastScroll = scrollY;
+  if (waiting) return;
+  waiting = true;
+  requestAnimationFrame(() => { waiting = false; drawRows(); });
+}, { passive: true });
+addEventListener("resize", () => drawRows());
+addEventListener("hashchange", follow);
+addEventListener("visibilitychange", () => { if (data.live && !document.hidden) refresh(); });
+
+setTheme(theme);
+showFoot();
+showAge();
+route();
+setInterval(showAge, 5000);
+if (data.live) setInterval(refresh, REFRESH);

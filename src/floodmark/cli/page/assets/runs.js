@@ -1,0 +1,87 @@
+// All recorded runs, and one run with its tables.
+
+const MOST_ROWS = 500;
+
+const lasted = (run) => {
+  if (run.ended_at) return brief(time(run.ended_at) - time(run.started_at));
+  return run.status === "running" ? `${brief(now() - time(run.started_at))} so far` : "unknown";
+};
+
+const showRuns = () => {
+  document.title = "Runs – Floodmark";
+  const head = el("div", { class: "title" }, el("h1", null, "Runs"),
+    el("span", { class: "quiet" }, data.runs.length ? `the last ${number(data.runs.length)}, newest first` : ""));
+  if (!data.runs.length) {
+    show(head, el("p", { class: "quiet" }, "No run is recorded in the lake."));
+    return;
+  }
+  const most = Math.max(...data.runs.map(allSeconds));
+  const rows = data.runs.map((run) => el("tr", null,
+    el("td", null, runLink(run.run_id, stamp(run.started_at))),
+    el("td", null, stateOf(run.status)),
+    el("td", { class: "right" }, lasted(run)),
+    el("td", { class: "right" }, number(run.table_count)),
+    el("td", { class: "right" }, run.failed ? number(run.failed) : ""),
+    el("td", { class: "right" }, number(run.rows)),
+    el("td", { class: "right" }, number(run.loaded_rows)),
+    el("td", { class: "bar" }, stageBar(run, most)),
+    el("td", { class: "text" }, run.what, run.error ? `: ${run.error}` : "")));
+  const [shown, more] = folded(rows, 50);
+  show(head, el("div", { class: "cards" },
+    wide("Over time", runStrip(data.runs, (run) => linkTo("run", run.run_id))),
+    wide("Work of each stage, summed over its tables",
+      tableOf(["Started (UTC)", "Status", ">Lasted", ">Tables", ">Failed", ">Read", ">Loaded", "Stages", "What"], shown),
+      more, stageLegend())));
+};
+
+const runTables = (tables) => {
+  if (!tables.length) return card("Tables", el("p", { class: "quiet" }, "No table has anything to report."));
+  const order = ["failed", "differs", "held_back", "busy", "success"];
+  const rank = (table) => order.indexOf(table.status || "success");
+  const sorted = [...tables].sort((a, b) => rank(a) - rank(b) || allSeconds(b) - allSeconds(a));
+  const most = Math.max(...tables.map(allSeconds));
+  const rows = sorted.slice(0, MOST_ROWS).map((table) => el("tr", null,
+    el("td", { class: "name" }, tableLink(table.table_name)),
+    el("td", null, stateOf(table.status || "success")),
+    el("td", { class: "right" }, number(table.rows || 0)),
+    el("td", { class: "right" }, size(table.bytes)),
+    el("td", { class: "right" }, number(table.loaded_rows || 0)),
+    el("td", { class: "bar" }, stageBar(table, most)),
+    el("td", { class: "right" }, took(allSeconds(table))),
+    el("td", { class: "right" }, table.ended_at ? clock(time(table.ended_at)) : ""),
+    el("td", { class: "text" }, table.error || table.held_back || "", table.hint ? el("div", null, `hint: ${table.hint}`) : null)));
+  const left = tables.length - Math.min(tables.length, MOST_ROWS);
+  return wide("Tables: how long each stage took",
+    tableOf(["Table", "Result", ">Read", ">Bytes", ">Loaded", "Stages", ">Took", ">Done at", ""], rows),
+    left ? el("p", { class: "quiet" }, `and ${number(left)} more that took less`) : null, stageLegend());
+};
+
+const showRun = async (id) => {
+  document.title = `Run ${id} – Floodmark`;
+  const head = el("div", { class: "crumb" }, el("a", { href: "#runs" }, "← Runs"));
+  show(head, el("h1", null, id), el("p", { class: "quiet" }, "Loading…"));
+  const mark = view.lastChild;
+  const run = await detailsOf("run", id);
+  if (!mark.isConnected) return;
+  if (!run) {
+    const known = data.runs.some((each) => each.run_id === id);
+    mark.textContent = known ? "This file has no details of this run; 'floodmark runs show' prints them."
+      : "There is no record of this run among the last ones: an operator's change leaves none, and old ones are removed.";
+    return;
+  }
+  show(head,
+    el("div", { class: "title" }, el("h1", null, run.run_id), stateOf(run.status),
+      el("span", { class: "quiet" }, run.what)),
+    run.error ? el("div", { class: "note failing" }, el("p", null, run.error),
+      run.hint ? el("p", { class: "quiet" }, `hint: ${run.hint}`) : null) : "",
+    el("div", { class: "facts" },
+      fact(lasted(run), `since ${stamp(run.started_at)} UTC`),
+      fact(number(run.table_count), `tables, ${number(run.unchanged)} with nothing new`),
+      fact(number(run.failed), "failed"),
+      fact(number(run.rows), "rows read"),
+      fact(number(run.loaded_rows), "rows loaded"),
+      fact(run.who, `version ${run.program || "unknown"}`)),
+    el("div", { class: "cards" }, runTables(run.tables || []),
+      run.notices ? wide("Notices", run.notices.map((notice) => el("div", { class: `note ${notice.level === "info" ? "" : "held_back"}` },
+        el("p", null, `${notice.level}: ${notice.message}`)))) : null));
+};

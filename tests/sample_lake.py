@@ -1,0 +1,239 @@
+"""A lake with tables in every state and days of runs, written by the program's own store.
+
+Only the clock is made up. There is no source and no warehouse: a chunk's data file does not exist.
+"""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from msgspec import Struct
+
+from floodmark import __version__
+from floodmark.model import lake_layout
+from floodmark.model.failure import Failure
+from floodmark.model.manifest import Chunk, DataFile, Set
+from floodmark.model.position import Position
+from floodmark.model.run_record import RunNotice, RunRecord, RunStatus, TableRun
+from floodmark.model.table import TableName
+from floodmark.model.transitions import differs, loaded, verified
+from floodmark.model.watermark import Watermark
+from floodmark.state.lease import record_failure
+from floodmark.state.run_records import RunRecords
+from floodmark.state.watermark_store import WatermarkStore
+from scenarios import Lake, open_store
+
+PASSWORD = "1045 (28000): Access denied for user 'reader'@'10.4.0.17' (using password: YES)"
+DIFFERENCE = "3 rows differ between source and target: id 48213, 48377, 51002"
+HELD = "transaction 8127341 has been open for 5 hours and may still commit older rows"
+MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
+
+
+class Sample(Struct, kw_only=True):
+    """A table of the lake: how many rows it gets a run, and what becomes of it at the end."""
+
+    name: str
+    rows: int = 0
+    fate: str = "in step"
+
+
+SHOP = [
+    Sample(name="shop.payments", rows=5200, fate="failing"),
+    Sample(name="shop.orders", rows=9100, fate="differs"),
+    Sample(name="shop.stock_movements", rows=14800, fate="held back"),
+    Sample(name="shop.deliveries", rows=3100, fate="behind"),
+    Sample(name="shop.gift_cards", fate="never synced"),
+    Sample(name="shop.customers", rows=420),
+    Sample(name="shop.order_items", rows=26400),
+    Sample(name="shop.prices", rows=900),
+    Sample(name="shop.countries", rows=0),
+    Sample(name="shop.returns", rows=310),
+    Sample(name="shop.suppliers", rows=12),
+    Sample(name="shop.invoices", rows=4800),
+]
+
+
+class SampleLake:
+    """Writes the lake of a configuration, run after run."""
+
+    def __init__(self, folder: Path, samples: Iterable[Sample] = SHOP, *, days: int = 14) -> None:
+        self.samples = list(samples)
+        self.lake = Lake(folder=str(folder / "lake"))
+        self.config = folder / "floodmark.yml"
+        tables = "\n".join(f"      '{sample.name}': {{}}" for sample in self.samples)
+        self.config.write_text(CONFIG.format(tables=tables))
+        self.objects = self.lake.open()
+        self.end = datetime.now(UTC).replace(microsecond=0) - 20 * MINUTE
+        self.now = self.end - days * DAY
+        self._runs = 0
+
+    def fill(self, *, every: timedelta = 6 * HOUR) -> None:
+        """Run until the end; then let every table meet its fate."""
+        while self.now + every < self.end:
+            self.run([sample for sample in self.samples if sample.fate != "never synced"])
+            self.now += every
+        self._operator()
+        self._finish()
+
+    def run(self, samples: list[Sample], *, fates: bool = False) -> None:
+        """One run: extract and load each table, and record it."""
+        began = self.now
+        self._runs += 1
+        session = f"{began:%Y%m%d_%H%M%S}_{self._runs:06x}"
+        results = []
+        for sample in samples:
+            results.append(self._sync(sample, session, fate=sample.fate if fates else ""))
+        status: RunStatus = "partial" if any(r.status == "failed" for r in results) else "success"
+        record = RunRecord(
+            run_id=session,
+            command="sync",
+            options={"pipelines": ["shop"]},
+            pipelines=("shop",),
+            user="etl",
+            host="worker-2",
+            program=__version__,
+            status=status,
+            started_at=began,
+            seen_at=self.now,
+            ended_at=self.now + timedelta(seconds=2),
+            table_count=len(results),
+            tables=tuple(result for result in results if not result.is_idle),
+            unchanged={result.table_name: result.fresh for result in results if result.is_idle},
+            notices=(RunNotice(level="warning", message=HELD),) if fates else (),
+        )
+        RunRecords(self.objects, lambda: self.now).save(record)
+
+    def table(self, sample: Sample) -> TableName:
+        """The table of a sample."""
+        schema, _, name = sample.name.partition(".")
+        return TableName("PROD", schema, name)
+
+    def _sync(self, sample: Sample, session: str, *, fate: str) -> TableRun:
+        began, table = self.now, self.table(sample)
+        if fate == "failing":
+            return self._fail(table, session)
+        store = open_store(self.objects, session=session, clock=lambda: self.now, lease_seconds=900)
+        rows = self._rows(sample)
+        seconds = round(0.4 + rows / 900, 3)
+        load_seconds = round(0.3 + rows / 2600, 3) if rows and fate != "behind" else 0.0
+        with store.lease(table, "extract") as lease:
+            if rows:
+                self.now += timedelta(seconds=seconds)
+                store.commit(table, lambda current: self._chunk(table, current, rows, session))
+            lease.note_in_step(began)
+            lease.note_held(HELD if fate == "held back" else None)
+        if load_seconds:
+            self.now += timedelta(seconds=load_seconds)
+            self._load(store, table)
+        return TableRun(
+            table_name=str(table),
+            status="held_back" if fate == "held back" else "success",
+            rows=rows,
+            files=1 if rows else 0,
+            bytes=rows * 61,
+            loaded_rows=rows if load_seconds else 0,
+            seconds=seconds if rows else 0.0,
+            load_seconds=load_seconds,
+            ended_at=self.now,
+            fresh=began,
+            held_back=HELD if fate == "held back" else None,
+        )
+
+    def _fail(self, table: TableName, session: str) -> TableRun:
+        self.now += timedelta(seconds=1)
+        hint = "check 'user' and 'password' of the connection PROD"
+        failure = Failure(
+            stage="extract",
+            error=PASSWORD,
+            hint=hint,
+            since=self.now,
+            at=self.now,
+            session_id=session,
+        )
+        record_failure(self.objects, table, failure, owner="etl@worker-2", began=self.now)
+        return TableRun(
+            table_name=str(table),
+            status="failed",
+            stage="extract",
+            error=PASSWORD,
+            hint=hint,
+            exit_code=1,
+            ended_at=self.now,
+        )
+
+    def _load(self, store: WatermarkStore, table: TableName) -> None:
+        with store.lease(table, "load") as lease:
+            store.update(
+                table,
+                lambda w: loaded(
+                    w,
+                    through=w.head,
+                    total_rows=w.mysql_state.total_rows,
+                    session_rows=0,
+                    now=self.now,
+                ),
+            )
+            lease.note_loaded()
+
+    def _rows(self, sample: Sample) -> int:
+        """Fewer at night and at weekends; the same every time."""
+        weekend = 0.45 if self.now.weekday() >= 5 else 1.0
+        night = 0.35 if self.now.hour < 6 else 1.0
+        return int(sample.rows * weekend * night * (1 + (self._runs * 7 % 5) / 9))
+
+    def _chunk(self, table: TableName, current: Watermark, rows: int, name: str) -> Chunk:
+        end = Position(self.now - timedelta(seconds=3), current.mysql_state.total_rows + rows)
+        path = f"{lake_layout.data_files(table)}year={self.now:%Y}/{name}.parquet"
+        file = DataFile(path, rows, rows * 61, "", "", end, end)
+        return Chunk(start=current.position, end=end, files=(file,), strategy="intra-table")
+
+    def _operator(self) -> None:
+        """An operator sets a position, and a watermark is damaged and recovered."""
+        for sample in self.samples:
+            store = open_store(self.objects, clock=lambda: self.now)
+            if sample.fate == "differs":
+                start = Position(self.now - 2 * DAY)
+                store.commit(self.table(sample), lambda _, start=start: Set(position=start))  # type: ignore[misc]
+            if sample.fate == "behind":
+                self.objects.put(lake_layout.primary(self.table(sample)), b"garbage\n")
+                store.get(self.table(sample))
+
+    def _finish(self) -> None:
+        """The last runs, and comparisons of source and target."""
+        self.now = self.end - 20 * MINUTE
+        late = [sample for sample in self.samples if sample.fate == "failing"]
+        self.run(late, fates=True)
+        self.now = self.end
+        self.run([s for s in self.samples if s.fate != "never synced"], fates=True)
+        for sample in self.samples:
+            store = open_store(self.objects, clock=lambda: self.now)
+            if sample.fate == "differs":
+                store.update(
+                    self.table(sample),
+                    lambda w: differs(
+                        w,
+                        w.verified_state.position,
+                        DIFFERENCE,
+                        since=w.verified_state.head,
+                        now=self.now,
+                    ),
+                )
+            elif sample.fate == "in step" and sample.rows:
+                store.update(
+                    self.table(sample),
+                    lambda w: verified(w, w.position, through=w.head, now=self.now),
+                )
+
+
+CONFIG = """\
+lake: ./lake
+connections:
+  PROD: {{type: mysql, host: db.example, user: reader, password: "${{NO_SUCH_PASSWORD}}"}}
+  warehouse: {{type: duckdb, path: ./warehouse.duckdb}}
+pipelines:
+  shop:
+    source: PROD
+    target: warehouse
+    tables:
+{tables}
+"""
