@@ -80,9 +80,9 @@ class SampleLake:
         began = self.now
         self._runs += 1
         session = f"{began:%Y%m%d_%H%M%S}_{self._runs:06x}"
-        results = []
-        for sample in samples:
-            results.append(self._sync(sample, session, fate=sample.fate if fates else ""))
+        results = [
+            self._sync(sample, session, fate=sample.fate if fates else "") for sample in samples
+        ]
         status: RunStatus = "partial" if any(r.status == "failed" for r in results) else "success"
         record = RunRecord(
             run_id=session,

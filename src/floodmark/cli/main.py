@@ -41,6 +41,7 @@ class Program(LazyGroup):
         ),
         "status": ("floodmark.cli.status:status", "Show how every table is doing, worst first."),
         "runs": ("floodmark.cli.runs:runs", "List the recorded runs, or show one."),
+        "serve": ("floodmark.cli.serve:serve", "Serve a page with the state of every table."),
         "reconcile": (
             "floodmark.cli.reconcile:reconcile",
             "Make the warehouse equal to the source, deletes included.",

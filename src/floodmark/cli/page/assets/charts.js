@@ -54,7 +54,7 @@ const freshnessChart = (runs, limit) => {
   const height = 150;
   const y = (age) => height - (Math.max(0, age) / most) * (height - 12);
   const rounds = points.some((point) => point.every);
-  const current = `Age of the data, now ${brief(to - points[points.length - 1].fresh)}`;
+  const current = `Age of the data in the lake, now ${brief(to - points[points.length - 1].fresh)}`;
   const drawn = chart(height + 22, current, (width) => {
     const x = scale(from, to, width);
     const path = line.map(([at, age]) => `${x(at).toFixed(1)},${y(age).toFixed(1)}`);

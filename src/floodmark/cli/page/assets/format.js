@@ -24,11 +24,13 @@ const svg = (tag, attributes, ...children) =>
 
 const show = (...children) => view.replaceChildren(...children.flat(3).filter((child) => child !== null && child !== ""));
 
-// The first rows of a long table, and a button for the others.
-const folded = (rows, most) => {
-  const rest = rows.slice(most);
+// The first rows of a long table, and a button for the others, until another view is opened.
+const unfolded = new Set();
+const folded = (key, rows, most) => {
+  const rest = unfolded.has(key) ? [] : rows.slice(most);
   rest.forEach((row) => { row.hidden = true; });
   const button = rest.length ? el("button", { type: "button", class: "more", onclick: () => {
+    unfolded.add(key);
     rest.forEach((row) => { row.hidden = false; });
     button.remove();
   } }, `Show ${NUMBER.format(rest.length)} more`) : null;

@@ -3,7 +3,7 @@
 const REFRESH = 15000;
 const view = document.getElementById("view");
 let data = JSON.parse(document.getElementById("data").textContent);
-let read = performance.now();
+let offset = null; // of the server's clock
 let texts = new WeakMap();
 let lost = null;
 const kept = new Map();
@@ -11,7 +11,8 @@ const RANK = new Map(data.states.map((state, index) => [state, index]));
 
 // A file shows how things were when it was written; a live page goes on.
 function now() {
-  return time(data.as_of) + (data.live ? performance.now() - read : 0);
+  if (!data.live) return time(data.as_of);
+  return Math.max(time(data.as_of), offset === null ? 0 : performance.now() + offset);
 }
 
 const address = () => new URLSearchParams(location.hash.slice(1));
@@ -42,11 +43,22 @@ const detailsOf = async (what, name) => {
   return kept.get(key);
 };
 
+// Show what is known while details are fetched, unless the same view is only brought up to date.
+const STALE = Symbol("another view was opened meanwhile");
+const loaded = async (what, name, top) => {
+  const place = `${what} ${name}`;
+  if (view.dataset.place !== place) show(top, el("p", { class: "quiet" }, "Loading…"));
+  view.dataset.place = place;
+  const details = await detailsOf(what, name);
+  return view.dataset.place === place ? details : STALE;
+};
+
 const route = () => {
   const parts = address();
   const runs = parts.has("runs") || parts.has("run");
   document.getElementById("nav-tables").toggleAttribute("aria-current", !runs);
   document.getElementById("nav-runs").toggleAttribute("aria-current", runs);
+  if (!parts.has("table") && !parts.has("run")) view.dataset.place = "";
   if (parts.has("table")) return showTable(parts.get("table"));
   if (parts.has("run")) return showRun(parts.get("run"));
   if (parts.has("runs")) return showRuns();
@@ -63,7 +75,8 @@ let listHash = "";
 const follow = () => {
   const leaving = onList();
   if (leaving) list.scroll = location.hash.slice(1) ? lastScroll : 0;
-  else if (!location.hash.slice(1)) history.replaceState(null, "", listHash || "#");
+  unfolded.clear();
+  if (!leaving && !location.hash.slice(1)) history.replaceState(null, "", listHash || "#");
   route();
   if (!onList()) scrollTo(0, 0);
 };
@@ -92,16 +105,17 @@ const showFoot = () => {
 const refresh = async () => {
   if (document.hidden) return;
   try {
-    const answer = await fetch("status.json", { signal: AbortSignal.timeout(60000) });
+    const seen = data.problem ? "" : `?seen=${encodeURIComponent(data.as_of)}`;
+    const answer = await fetch(`status.json${seen}`, { signal: AbortSignal.timeout(60000) });
     if (!answer.ok) throw new Error(answer.status);
-    const found = await answer.json();
+    offset = time(answer.headers.get("date")) - performance.now();
+    const found = answer.status === 204 ? null : await answer.json();
     lost = null;
-    if (found.as_of !== data.as_of || found.problem !== data.problem) {
+    if (found && (found.as_of !== data.as_of || found.problem !== data.problem)) {
       data = { ...found, live: true };
-      read = performance.now() - (found.age_seconds || 0) * 1000;
       texts = new WeakMap();
       redraw();
-    }
+    } else if (onList()) redraw();
   } catch {
     lost = lost || performance.now();
   }
@@ -110,7 +124,11 @@ const refresh = async () => {
 
 // Keep what the reader does: the focus, the filter, and the place.
 const redraw = () => {
-  if (!onList()) { route(); return; }
+  if (!onList()) {
+    const place = scrollY;
+    Promise.resolve(route()).then(() => scrollTo(0, place));
+    return;
+  }
   const filter = document.getElementById("filter");
   const typing = document.activeElement === filter ? [filter.selectionStart, filter.selectionEnd] : null;
   const inRows = list.rows.contains(document.activeElement);
@@ -174,4 +192,7 @@ showFoot();
 showAge();
 route();
 setInterval(showAge, 5000);
-if (data.live) setInterval(refresh, REFRESH);
+if (data.live) {
+  refresh();
+  setInterval(refresh, REFRESH);
+}

@@ -26,7 +26,7 @@ const showRuns = () => {
     el("td", { class: "right" }, number(run.loaded_rows)),
     el("td", { class: "bar" }, stageBar(run, most)),
     el("td", { class: "text" }, run.what, run.error ? `: ${run.error}` : "")));
-  const [shown, more] = folded(rows, 50);
+  const [shown, more] = folded("all", rows, 50);
   show(head, el("div", { class: "cards" },
     wide("Over time", runStrip(data.runs, (run) => linkTo("run", run.run_id))),
     wide("Work of each stage, summed over its tables",
@@ -59,14 +59,13 @@ const runTables = (tables) => {
 const showRun = async (id) => {
   document.title = `Run ${id} – Floodmark`;
   const head = el("div", { class: "crumb" }, el("a", { href: "#runs" }, "← Runs"));
-  show(head, el("h1", null, id), el("p", { class: "quiet" }, "Loading…"));
-  const mark = view.lastChild;
-  const run = await detailsOf("run", id);
-  if (!mark.isConnected) return;
+  const run = await loaded("run", id, [head, el("h1", null, id)]);
+  if (run === STALE) return;
   if (!run) {
     const known = data.runs.some((each) => each.run_id === id);
-    mark.textContent = known ? "This file has no details of this run; 'floodmark runs show' prints them."
-      : "There is no record of this run among the last ones: an operator's change leaves none, and old ones are removed.";
+    show(head, el("h1", null, id), el("p", { class: "quiet" },
+      known ? "This file has no details of this run; 'floodmark runs show' prints them."
+        : "There is no record of this run among the last ones: an operator's change leaves none, and old ones are removed."));
     return;
   }
   show(head,

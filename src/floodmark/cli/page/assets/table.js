@@ -75,7 +75,7 @@ const differences = (table, details) => {
     lines.push(tableOf(["When (UTC)", "Found", "Run"], rows.map(([at, text, link]) => el("tr", null,
       el("td", null, stamp(at)), el("td", { class: "text" }, text), el("td", { class: "mono" }, link)))));
   }
-  return card("Differences and deletes", lines);
+  return (rows.length ? wide : card)("Differences and deletes", lines);
 };
 
 const tableRuns = (runs) => {
@@ -91,7 +91,7 @@ const tableRuns = (runs) => {
     el("td", { class: "bar" }, stageBar(run.table, most)),
     el("td", { class: "right" }, took(allSeconds(run.table))),
     el("td", { class: "text" }, run.table.error || run.table.held_back || "")));
-  const [shown, more] = folded(rows, 10);
+  const [shown, more] = folded("runs", rows, 10);
   return wide(`Runs: the last ${number(newest.length)}`,
     runStrip(runs.map((run) => ({ ...run, status: run.table.status || "success" })), (run) => linkTo("run", run.run_id)),
     tableOf(["Started (UTC)", "Command", "Result", ">Read", ">Loaded", "Stages", ">Took", ""], shown), more, stageLegend());
@@ -112,14 +112,15 @@ const watermarkHistory = (details) => {
     el("td", null, manifest.author),
     el("td", { class: "mono" }, runLink(manifest.run_id))));
   const hand = all.findLastIndex((manifest) => !manifest.data);
-  const [shown, more] = folded(rows, Math.max(10, Math.min(25, hand + 2)));
+  const [shown, more] = folded("manifests", rows, Math.max(10, Math.min(25, hand + 2)));
   return wide("Watermark: the last commits, and what operators changed",
     tableOf(["Manifest", "When (UTC)", "Change", "Position after it", "Who", "Run"], shown), more);
 };
 
-const recoveries = (found) => card("Recoveries", found.length ? tableOf(["When (UTC)", "Recovered from", "Why", ">Took"],
-  [...found].reverse().map((event) => el("tr", null, el("td", null, stamp(event.at)), el("td", null, event.source),
-    el("td", { class: "text" }, event.reason), el("td", { class: "right" }, took(event.seconds)))))
+const recoveries = (found) => (found.length ? wide : card)("Recoveries of the watermark", found.length
+  ? tableOf(["When (UTC)", "Why", "Recovered from", ">Took"],
+    [...found].reverse().map((event) => el("tr", null, el("td", null, stamp(event.at)), el("td", { class: "name" }, event.reason),
+      el("td", { class: "name" }, event.source), el("td", { class: "right" }, took(event.seconds)))))
   : el("p", { class: "quiet" }, `None in the last ${data.days} days.`));
 
 const tableBody = (table, details) => {
@@ -129,7 +130,7 @@ const tableBody = (table, details) => {
   }
   return el("div", { class: "cards" },
     stageColumns(details.stages, table),
-    card("Age of the data, by recorded runs", freshnessChart(details.runs || [], table.behind_after)),
+    card("Age of the data in the lake, by recorded runs", freshnessChart(details.runs || [], table.behind_after)),
     card("Rows read a day", daysChart(details.history_days || [], details.since)),
     differences(table, details),
     recoveries(details.recoveries || []),
@@ -145,8 +146,7 @@ const showTable = async (name) => {
     show(head, el("h1", null, name), el("p", null, "There is no such table here."));
     return;
   }
-  const rest = el("div", null, el("p", { class: "quiet" }, "Loading…"));
-  show(head,
+  const top = [head,
     el("div", { class: "title" }, el("h1", null, nameOf(name)),
       stateOf(table.state, table.running ? ", running" : null),
       el("span", { class: "quiet" }, table.pipeline ? `pipeline ${table.pipeline}` : "not configured")),
@@ -156,12 +156,10 @@ const showTable = async (name) => {
       fact(table.read_fresh ? brief(now() - time(table.read_fresh)) : "unknown", "age of the data in the lake"),
       fact(number(table.rows_today), "rows read today"),
       fact(brief(table.behind_after * 1000), "behind after"),
-      table.running ? fact(runLink(table.running, "running"), "now") : null),
-    rest);
-  const details = await detailsOf("table", name);
-  if (!rest.isConnected) return;
-  rest.replaceChildren(...[details
-    ? tableBody(table, details)
+      table.running ? fact(runLink(table.running, "running"), "now") : null)];
+  const details = await loaded("table", name, top);
+  if (details === STALE) return;
+  show(top, details ? tableBody(table, details)
     : el("p", { class: "quiet" }, `This file has the details of ${number(Object.keys(data.table_details || {}).length)} tables, the worst first.`,
-      " For this one: ", el("code", null, `floodmark status -t ${name} --html FILE`), ", or ", el("code", null, "floodmark serve"), ".")].flat());
+      " For this one: ", el("code", null, `floodmark status -t ${name} --html FILE`), ", or ", el("code", null, "floodmark serve"), "."));
 };

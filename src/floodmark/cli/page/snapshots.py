@@ -1,0 +1,76 @@
+"""Keep the last reading of the lake, and read again when it is asked for and old.
+
+If nobody asks, nothing is read. A reading that takes long is repeated less often, so that a page
+that is open all day does not burden the lake: at most a tenth of the time is spent on reading.
+"""
+
+import time
+from collections.abc import Callable
+from threading import Lock
+
+from msgspec import Struct
+
+from floodmark.cli.page.document import Overview
+from floodmark.errors import FloodmarkError
+
+SHORTEST_PAUSE = 5.0
+"""Seconds between two readings, at least."""
+SHARE = 10
+_PATIENCE = 30.0
+
+
+class Snapshot(Struct, frozen=True, kw_only=True):
+    """What is known: the last reading, and why there is no newer one."""
+
+    overview: Overview | None = None
+    problem: str | None = None
+
+
+class Snapshots:
+    """Reads at most once at a time; the others get what is known."""
+
+    def __init__(
+        self,
+        read: Callable[[], Overview],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        pause: float = SHORTEST_PAUSE,
+    ) -> None:
+        self._read = read
+        self._clock = clock
+        self._pause = pause
+        self._lock = Lock()
+        self._known = Snapshot()
+        self._due = clock()
+        self._began: float | None = None
+
+    def get(self) -> Snapshot:
+        """Return what is known, after a new reading if one is due and nobody else reads."""
+        first = self._known == Snapshot()
+        if self._clock() >= self._due and self._lock.acquire(blocking=first):
+            try:
+                if self._clock() >= self._due:
+                    self._update()
+            finally:
+                self._lock.release()
+        return self._known
+
+    @property
+    def problem(self) -> str | None:
+        """Why the lake cannot be read; None if it can."""
+        known, began = self.get(), self._began
+        if known.problem is None and began is not None and self._clock() - began > _PATIENCE:
+            return f"the lake has not answered for {self._clock() - began:.0f} seconds"
+        return known.problem
+
+    def _update(self) -> None:
+        self._began = began = self._clock()
+        try:
+            self._known = Snapshot(overview=self._read())
+        except (FloodmarkError, OSError) as error:
+            reason = error.message if isinstance(error, FloodmarkError) else error.strerror
+            self._known = Snapshot(overview=self._known.overview, problem=str(reason))
+        finally:
+            self._began = None
+            took = self._clock() - began
+            self._due = self._clock() + max(self._pause, (SHARE - 1) * took)
