@@ -3,6 +3,7 @@
 Only the clock is made up. There is no source and no warehouse: a chunk's data file does not exist.
 """
 
+import json
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -60,7 +61,7 @@ class SampleLake:
         self.samples = list(samples)
         self.lake = Lake(folder=str(folder / "lake"))
         self.config = folder / "floodmark.yml"
-        tables = "\n".join(f"      '{sample.name}': {{}}" for sample in self.samples)
+        tables = "\n".join(f"      {json.dumps(sample.name)}: {{}}" for sample in self.samples)
         self.config.write_text(CONFIG.format(tables=tables))
         self.objects = self.lake.open()
         self.end = datetime.now(UTC).replace(microsecond=0) - 20 * MINUTE

@@ -65,6 +65,8 @@ class HttpServer:
 
 
 class _Server(ThreadingHTTPServer):
+    request_queue_size = _AT_ONCE
+
     def __init__(self, host: str, port: int, answer: Answer) -> None:
         self.address_family = AF_INET6 if ":" in host else AF_INET
         self.answer = answer

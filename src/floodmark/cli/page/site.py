@@ -26,7 +26,7 @@ from floodmark.cli.metrics_server import CONTENT_TYPE
 from floodmark.cli.page.access import Access
 from floodmark.cli.page.document import Overview, Reader, run_values
 from floodmark.cli.page.render import render
-from floodmark.cli.page.snapshots import SHORTEST_PAUSE, Snapshot, Snapshots
+from floodmark.cli.page.snapshots import Snapshot, Snapshots, pause_after
 from floodmark.errors import StorageError
 from floodmark.model.timestamps import stamped, utc_now
 
@@ -42,7 +42,13 @@ _WORTH_PACKING = 1400
 class Site:
     """Answers requests."""
 
-    def __init__(self, project: Project, access: Access, *, pause: float = SHORTEST_PAUSE) -> None:
+    def __init__(
+        self,
+        project: Project,
+        access: Access,
+        *,
+        pause: Callable[[float], float] = pause_after,
+    ) -> None:
         self._project = project
         self._access = access
         self._reader = Reader(project)

@@ -13,10 +13,13 @@ from msgspec import Struct
 from floodmark.cli.page.document import Overview
 from floodmark.errors import FloodmarkError
 
-SHORTEST_PAUSE = 5.0
-"""Seconds between two readings, at least."""
-SHARE = 10
+_SHORTEST_PAUSE = 5.0
 _PATIENCE = 30.0
+
+
+def pause_after(seconds: float) -> float:
+    """Return how long to wait after a reading that took so long."""
+    return max(_SHORTEST_PAUSE, 9 * seconds)
 
 
 class Snapshot(Struct, frozen=True, kw_only=True):
@@ -34,7 +37,7 @@ class Snapshots:
         read: Callable[[], Overview],
         *,
         clock: Callable[[], float] = time.monotonic,
-        pause: float = SHORTEST_PAUSE,
+        pause: Callable[[float], float] = pause_after,
     ) -> None:
         self._read = read
         self._clock = clock
@@ -72,5 +75,4 @@ class Snapshots:
             self._known = Snapshot(overview=self._known.overview, problem=str(reason))
         finally:
             self._began = None
-            took = self._clock() - began
-            self._due = self._clock() + max(self._pause, (SHARE - 1) * took)
+            self._due = self._clock() + self._pause(self._clock() - began)
