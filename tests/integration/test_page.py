@@ -1,0 +1,282 @@
+"""The status page in a real Chromium: what is shown is what the lake says."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import pytest
+
+from browser import CHROMIUM, chromium, opened
+from floodmark.api.project import open_project
+from floodmark.cli.http_server import LOOPBACK, HttpServer
+from floodmark.cli.main import run
+from floodmark.cli.page.access import Access
+from floodmark.cli.page.render import render
+from floodmark.cli.page.site import Site
+from floodmark.model.failure import Failure
+from floodmark.model.timestamps import utc_now
+from floodmark.state.lease import record_failure
+from sample_lake import DIFFERENCE, HELD, HOUR, PASSWORD, SHOP, Sample, SampleLake
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed: make setup")
+
+HOSTILE = "shop.</script><script>alert(1)</script><img src=x onerror=alert(2)>'\"&{{js}}"
+ATTACK = '"><svg onload=alert(3)></script><script>alert(4)</script>&lt;b&gt;'
+
+
+@pytest.fixture(scope="module")
+def browser() -> "Iterator[Browser]":
+    with chromium() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def sample(tmp_path_factory: pytest.TempPathFactory) -> SampleLake:
+    folder = tmp_path_factory.mktemp("sample")
+    made = SampleLake(folder, [*SHOP, Sample(name=HOSTILE, rows=7)], days=4)
+    made.fill(every=12 * HOUR)
+    now = utc_now()
+    failure = Failure(stage="load", error=ATTACK, hint=ATTACK, since=now, at=now, session_id="x")
+    record_failure(made.objects, made.table(made.samples[-1]), failure, owner=ATTACK, began=now)
+    return made
+
+
+@pytest.fixture(scope="module")
+def url(sample: SampleLake) -> str:
+    path = sample.config.with_name("status.html")
+    assert run(["status", "--config", str(sample.config), "--html", str(path)]) == 0
+    return path.as_uri()
+
+
+@pytest.fixture
+def tables(sample: SampleLake, capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    """What `status --json` prints, worst first."""
+    assert run(["status", "--config", str(sample.config), "--json"]) == 0
+    found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def names(page: "Page") -> list[str]:
+    """The names in the rows that are drawn."""
+    return page.locator(".row .name a").evaluate_all("all => all.map((one) => one.title)")  # type: ignore[no-any-return]
+
+
+def test_tables_are_shown_as_the_lake_has_them(
+    browser: "Browser", url: str, tables: list[dict[str, Any]]
+) -> None:
+    with opened(browser, url) as page:
+        assert names(page) == [table["table_name"] for table in tables]
+        rows = page.locator(".row").all()
+        for row, table in zip(rows, tables, strict=True):
+            shown = {
+                key: row.locator(f".{key}").inner_text()
+                for key in ("condition", "name", "fresh", "today", "why")
+            }
+            assert shown["condition"] == table["state"]
+            assert shown["name"] == table["table_name"]
+            assert (shown["fresh"] == "unknown") == (table["fresh"] is None)
+            assert shown["today"] == f"{table['rows_today']:,}"
+            assert shown["why"] == (table["reason"] or "")
+        facts = page.locator(".fact").all_inner_texts()
+        in_step = sum(table["state"] == "in step" for table in tables)
+        assert facts[0] == f"{in_step} of {len(tables)}\ntables in step"
+        assert "1 of unknown age" in facts[2]
+        assert facts[3] == f"{sum(t['rows_today'] for t in tables):,}\nrows read today"
+        assert page.locator(".chip").all_inner_texts() == [
+            f"{state}{sum(table['state'] == state for table in tables)}"
+            for state in ("failing", "differs", "held back", "behind", "never synced", "in step")
+        ]
+
+
+def test_a_table_shows_its_stages_history_and_problems(
+    browser: "Browser", url: str, tables: list[dict[str, Any]]
+) -> None:
+    known = {table["table_name"]: table for table in tables}
+
+    def read(page: "Page", name: str) -> str:
+        page.goto(f"{url}#table=PROD%3Ashop.{name}")
+        page.wait_for_selector(f"h1:has-text('shop.{name}')")
+        return page.locator("main").inner_text()
+
+    with opened(browser, url) as page:
+        orders = read(page, "orders")
+        assert DIFFERENCE in orders
+        assert "set by hand" in orders
+        assert page.locator("tr.hand").count() == 1
+        rows = f"{known['PROD:shop.orders']['rows_read']:,}"
+        assert page.locator(".stages dd").first.inner_text() == rows
+        assert f"{rows} rows in 30 days" in orders
+        bars = page.locator("rect.column title").all_text_contents()
+        read_a_day = [re.search(r": ([\d,]+) rows", bar) for bar in bars]
+        counts = [int(found[1].replace(",", "")) for found in read_a_day if found]
+        assert (len(counts), f"{sum(counts):,}") == (30, rows)
+        assert page.locator("polyline.edge").count() == 1
+        payments = read(page, "payments")
+        assert "extract fails, since" in payments
+        assert PASSWORD in payments
+        assert "check 'user' and 'password' of the connection PROD" in payments
+        assert HELD in read(page, "stock_movements")
+        deliveries = read(page, "deliveries")
+        assert "rows in the lake are not loaded yet" in deliveries
+        assert "watermarks/backups/" in deliveries
+        cards = read(page, "gift_cards")
+        assert "Unknown: no recorded run has read this table to its end." in cards
+        assert "Unknown: source and target were never compared." in cards
+        assert "Nothing was committed yet." in cards
+        page.goto(f"{url}#table=PROD%3Ashop.nothing")
+        page.wait_for_selector("text=There is no such table here.")
+
+
+def test_runs_are_shown_with_their_stages(browser: "Browser", url: str) -> None:
+    with opened(browser, f"{url}#runs") as page:
+        runs = page.evaluate("JSON.parse(document.getElementById('data').textContent).runs")
+        shown = page.locator("tbody tr td:first-child").all_inner_texts()
+        assert shown == [run["started_at"][:19].replace("T", " ") for run in runs]
+        assert page.locator(".strip a, .chart a").count() == len(runs)
+        page.locator("tbody a").first.click()
+        page.wait_for_selector(f"h1:has-text('{runs[0]['run_id']}')")
+        text = page.locator("main").inner_text()
+        assert f"{runs[0]['rows']:,}\nrows read" in text
+        assert PASSWORD in text
+        assert page.locator("svg.stagebar .seg.load").count() > 5
+        page.keyboard.press("Escape")
+        page.wait_for_selector("h1:text-is('Runs')")
+
+
+def test_filter_sort_and_keyboard(browser: "Browser", url: str) -> None:
+    with opened(browser, url) as page:
+        page.keyboard.press("/")
+        page.keyboard.type("ORDER step")
+        assert names(page) == ["PROD:shop.order_items"]
+        assert page.locator("#shown").inner_text() == "1 of 13"
+        page.keyboard.press("Enter")
+        page.wait_for_selector("h1:has-text('order_items')")
+        page.keyboard.press("Escape")
+        page.wait_for_selector("#filter")
+        assert page.locator("#filter").input_value() == "ORDER step"  # back to where we were
+        page.keyboard.press("Escape")
+        assert len(names(page)) == 13
+        page.locator(".chip.behind").click()
+        assert names(page) == ["PROD:shop.deliveries"]
+        assert page.url.endswith("#state=behind")
+        page.locator(".chip.behind").click()
+        page.get_by_role("button", name="Rows today").click()
+        by_rows = names(page)
+        assert by_rows[0] == "PROD:shop.order_items"
+        assert page.locator("[aria-sort=ascending]").inner_text().startswith("Rows today")
+        page.get_by_role("button", name="Table", exact=True).click()
+        assert names(page) == sorted(names(page))
+        page.get_by_role("button", name="Table", exact=True).click()
+        assert names(page) == sorted(names(page), reverse=True)
+        for key in ("j", "j", "ArrowDown", "k"):
+            page.keyboard.press(key)
+        focused = page.evaluate("document.activeElement.title")
+        assert focused == names(page)[1]
+        page.keyboard.press("Enter")
+        page.wait_for_selector("h1")
+        assert page.title().startswith(focused)
+        page.go_back()
+        page.wait_for_selector("#filter")
+        assert names(page) == sorted(names(page), reverse=True)
+    with opened(browser, f"{url}#q=shop.ord&sort=name") as page:
+        assert names(page) == ["PROD:shop.order_items", "PROD:shop.orders"]
+
+
+def test_light_and_dark_and_a_phone(browser: "Browser", url: str) -> None:
+    ground = "getComputedStyle(document.body).backgroundColor"
+    with opened(browser, url, color_scheme="dark") as page:
+        dark = page.evaluate(ground)
+        page.locator("#theme").click()
+        light = page.evaluate(ground)
+        assert (dark, light) == ("rgb(20, 24, 27)", "rgb(251, 251, 250)")
+        page.reload()
+        assert page.evaluate(ground) == light  # the choice is kept
+        page.locator("#theme").click()
+        assert page.evaluate(ground) == dark
+        page.set_viewport_size({"width": 390, "height": 800})
+        for place in ("", "#runs", "#table=PROD%3Ashop.orders"):
+            page.goto(f"{url}{place}")
+            page.wait_for_selector("h1, #filter")
+            assert page.evaluate("document.documentElement.scrollWidth") == 390, place
+        page.goto(url)
+        assert page.locator(".row").first.locator(".why").is_visible()
+        assert not page.locator(".heads").is_visible()
+
+
+def test_hostile_names_and_errors_stay_text(browser: "Browser", url: str) -> None:
+    name = f"PROD:{HOSTILE}"
+    with opened(browser, url) as page:
+        assert name in names(page)
+        page.goto(f"{url}#table={quote(name, safe='')}")
+        page.wait_for_selector("h1")
+        assert page.locator("h1").inner_text() == name
+        assert page.locator(".note").first.inner_text().count(ATTACK) == 2
+        assert (
+            page.locator("main svg[onload], main img, main script, main b:text('x')").count() == 0
+        )
+        page.goto(f"{url}#q={quote('<img src=x onerror=alert(5)>', safe='')}")
+        page.wait_for_selector("#filter")
+        assert page.locator("main img").count() == 0
+
+
+def test_ten_thousand_tables_are_drawn_in_part(
+    browser: "Browser", url: str, tmp_path: Path
+) -> None:
+    with opened(browser, url) as page:
+        values = page.evaluate("JSON.parse(document.getElementById('data').textContent)")
+    kinds = values["tables"]
+    values["tables"] = [
+        {**kinds[at % len(kinds)], "table_name": f"PROD:shop.t{at:05}"} for at in range(10_000)
+    ]
+    values |= {"table_details": {}, "run_details": {}}
+    path = tmp_path / "many.html"
+    path.write_bytes(render(values, live=False))
+    with opened(browser, path.as_uri()) as page:
+        assert 20 < page.locator(".row").count() < 60
+        page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
+        page.wait_for_selector("[title='PROD:shop.t09999']")
+        assert page.locator(".row").count() < 60
+        page.keyboard.press("/")
+        page.keyboard.type("t0421")
+        assert names(page) == [f"PROD:shop.t0421{digit}" for digit in range(10)]
+        assert page.locator("#shown").inner_text() == "10 of 10,000"
+        page.keyboard.press("Enter")
+        page.wait_for_selector("text=This file has the details of 0 tables")
+
+
+def test_a_live_page_follows_the_lake(browser: "Browser", sample: SampleLake) -> None:
+    customers = sample.table(sample.samples[5])
+    lake, away = Path(str(sample.lake.folder)), Path(f"{sample.lake.folder}-away")
+    look_again = "dispatchEvent(new Event('visibilitychange'))"
+    with open_project(sample.config, environment={}) as project:
+        site = Site(project, Access(None), pause=lambda _took: 0)
+        server = HttpServer(LOOPBACK, 0, site.answer, "serve")
+        with opened(browser, server.address) as page:
+            assert page.locator("#asof").inner_text().startswith("live, as of ")
+            page.goto(f"{server.address}#table={customers}")
+            page.wait_for_selector("polyline.edge")
+            page.keyboard.press("Escape")
+            page.locator("#filter").fill("customers")
+            assert page.locator(".row .state").all_inner_texts() == ["in step"]
+            now = utc_now()
+            failure = Failure(stage="extract", error="gone", since=now, at=now, session_id="x")
+            record_failure(sample.objects, customers, failure, owner="me@here", began=now)
+            page.evaluate(look_again)
+            page.wait_for_selector(".row .state.failing")
+            assert page.locator("#filter").input_value() == "customers"
+            assert page.evaluate("document.activeElement.id") == "filter"
+            lake.rename(away)
+            try:
+                page.evaluate(look_again)
+                page.wait_for_selector("#alarm:has-text('The lake cannot be read: the folder')")
+            finally:
+                away.rename(lake)
+            page.evaluate(look_again)
+            page.wait_for_selector("#alarm", state="hidden")
+        server.stop()
