@@ -23,6 +23,12 @@ const stageColumn = (stage, title, state, pairs) => el("div", null,
   state ? definitions(pairs) : el("p", { class: "quiet" }, "Unknown: the watermark cannot be read, or there is none."),
   state && state.error ? el("p", { class: "quiet" }, state.error) : null);
 
+// A full reload has no positions.
+const equalUpTo = (verify) => {
+  if (verify.position !== "the start") return verify.position;
+  return verify.status === "success" ? "the end" : "unknown";
+};
+
 const stageColumns = (stages, table) => {
   const { extract, load, verify, reconcile } = stages || {};
   const counted = (value) => (value ? number(value) : "");
@@ -40,7 +46,7 @@ const stageColumns = (stages, table) => {
       ["target", load.target], ["last load", when(load.last_load_time)],
     ]),
     stageColumn("verify", "Verified", verify, verify && [
-      ["equal up to", verify.status === "success" ? verify.position : "unknown"],
+      ["equal up to", equalUpTo(verify)],
       ["through manifest", verify.verified_sequence ? `${verify.verified_epoch}-${verify.verified_sequence}` : "none"],
       ["compared", when(table.verified)],
     ]),
