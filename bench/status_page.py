@@ -50,7 +50,7 @@ def main(count: int) -> None:
         with open_project(lake.config, environment={}) as project:
             found = timed("read the state of all tables", project.status)
             timed("the same again", project.status)
-            timed("write the page", lambda: write_page(project, found, str(page)))
+            timed("write the page", lambda: write_page(project, found, str(page), everything=True))
             reader = Reader(project)
             overview = timed("read the runs", lambda: reader.overview(found))
             body = timed("render the live page", lambda: render(overview.values, live=True))

@@ -296,6 +296,8 @@ def test_a_file_is_complete_private_and_printed_nowhere(
     assert again.code == 6
     assert page.path.stat().st_mode & 0o777 == 0o640
     assert [table["table_name"] for table in again.values["tables"]] == [ORDERS]
+    assert len(again.values["runs"]) == len(page.values["runs"]) - 1  # one was of payments only
+    assert "shop.payments" not in again.text
     missing = Written(sample, tmp_path / "none" / "status.html")
     assert missing.code == 2
     assert "cannot write" in capsys.readouterr().err

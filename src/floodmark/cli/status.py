@@ -102,7 +102,8 @@ def status(
     if page is not None:
         from floodmark.cli.page.file import write_page
 
-        write_page(app.project, found, page)
+        everything = not (names or pipelines or states or age)
+        write_page(app.project, found, page, everything=everything)
     # Cron mails whatever is printed.
     if app.as_json or (page is None and (found or age is None)):
         app.print(_show(found, now), [value_of(seen, now) for seen in found])

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from floodmark import __version__
 from floodmark.api.project import Project
@@ -47,10 +47,14 @@ class Reader:
         self._records: dict[str, RunRecord] = {}
         self._histories: dict[str, tuple[object, TableHistory]] = {}
 
-    def overview(self, found: Sequence[TableStatus]) -> Overview:
-        """Return these tables and the last runs."""
+    def overview(self, found: Sequence[TableStatus], *, everything: bool = True) -> Overview:
+        """Return these tables and the last runs; if not `everything`, of runs only these tables."""
         run = self._project.new_run()
         records = self._read_records()
+        if not everything:
+            names = {str(seen.table) for seen in found}
+            some = ((run_id, _narrowed(record, names)) for run_id, record in records.items())
+            records = {run_id: record for run_id, record in some if record.table_count}
         now = run.run.clock()
         values = {
             "as_of": now,
@@ -110,6 +114,19 @@ class Reader:
         while len(self._histories) > _MOST_HISTORIES:
             del self._histories[next(iter(self._histories))]
         return known[1]
+
+
+def _narrowed(record: RunRecord, names: set[str]) -> RunRecord:
+    """Return what a run did with some tables."""
+    tables = tuple(table for table in record.tables if table.table_name in names)
+    unchanged = {name: fresh for name, fresh in record.unchanged.items() if name in names}
+    return structs.replace(
+        record,
+        tables=tables,
+        unchanged=unchanged,
+        table_count=len(tables) + len(unchanged),
+        notices=tuple(notice for notice in record.notices if notice.table in names),
+    )
 
 
 def summary(record: RunRecord) -> dict[str, Any]:

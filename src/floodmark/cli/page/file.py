@@ -21,10 +21,16 @@ MOST_RUN_BYTES = 2_000_000
 """How many details a file contains: of the worst tables, and of the newest runs."""
 
 
-def write_page(project: Project, found: Sequence[TableStatus], path: str) -> None:
-    """Write a page with these tables. Nobody sees half of it; a file keeps its mode."""
+def write_page(
+    project: Project, found: Sequence[TableStatus], path: str, *, everything: bool
+) -> None:
+    """Write a page with these tables, which may be everything there is.
+
+    Nobody sees half of it; a file keeps its mode.
+    """
     reader = Reader(project)
-    page = render(collect(reader, reader.overview(found)), live=False)
+    values = collect(reader, reader.overview(found, everything=everything))
+    page = render(values, live=False)
     temporary = None
     try:
         descriptor, temporary = mkstemp(".tmp", ".floodmark-", os.path.dirname(path) or ".")
