@@ -4,12 +4,13 @@ const LEFT = 46;
 const DAY = 86400000;
 
 const ticks = (from, to, most) => {
-  const steps = [60000, 300000, 900000, 3600000, 3 * 3600000, 6 * 3600000, DAY, 2 * DAY, 7 * DAY];
+  const steps = [1000, 5000, 15000, 60000, 300000, 900000, 3600000, 3 * 3600000, 6 * 3600000, DAY, 2 * DAY, 7 * DAY];
   const step = steps.find((each) => (to - from) / each <= most) || 30 * DAY;
   const found = [];
   for (let at = Math.ceil(from / step) * step; at <= to; at += step) found.push(at);
   const text = (at) => new Date(at).toISOString();
-  return found.map((at) => [at, step >= DAY ? text(at).slice(5, 10) : text(at).slice(11, 16)]);
+  const [start, end] = step >= DAY ? [5, 10] : [11, step < 60000 ? 19 : 16];
+  return found.map((at) => [at, text(at).slice(start, end)]);
 };
 
 const timeAxis = (from, to, x, y) => ticks(from, to, Math.max(2, (x(to) - x(from)) / 75)).map(([at, text]) => [
@@ -146,5 +147,26 @@ const runStrip = (runs, link) => {
     const x = scale(from, to, width);
     return [svg("rect", { class: "lane", x: LEFT, width: width - LEFT - 8, y: 2, height: 22 }),
       runs.map((run) => span(run, x)), timeAxis(from, to, x, 26)];
+  });
+};
+
+// When the tables of a run were done. When each of them began is not recorded.
+const doneChart = (run) => {
+  const done = (run.tables || []).filter((table) => table.ended_at).map((table) => time(table.ended_at)).sort((a, b) => a - b);
+  const from = time(run.started_at);
+  const to = Math.max(time(run.ended_at) || time(run.seen_at) || from, done[done.length - 1] || from, from + 1000);
+  const height = 110;
+  const y = (count) => height - (count / Math.max(1, done.length)) * (height - 12);
+  return chart(height + 22, `${done.length} tables done over time`, (width) => {
+    const x = scale(from, to, width);
+    const path = [`${x(from)},${y(0)}`];
+    done.forEach((at, index) => path.push(`${x(at).toFixed(1)},${y(index).toFixed(1)}`, `${x(at).toFixed(1)},${y(index + 1).toFixed(1)}`));
+    path.push(`${x(to)},${y(done.length)}`);
+    return [
+      svg("line", { class: "axis", x1: LEFT, x2: width - 8, y1: height, y2: height }),
+      svg("polyline", { class: "edge", points: path.join(" ") }),
+      svg("text", { x: LEFT - 6, y: y(done.length) + 4, "text-anchor": "end" }, NUMBER.format(done.length)),
+      timeAxis(from, to, x, height),
+    ];
   });
 };

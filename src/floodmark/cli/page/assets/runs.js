@@ -80,7 +80,14 @@ const showRun = async (id) => {
       fact(number(run.rows), "rows read"),
       fact(number(run.loaded_rows), "rows loaded"),
       fact(run.who, `version ${run.program || "unknown"}`)),
-    el("div", { class: "cards" }, runTables(run.tables || []),
+    el("div", { class: "cards" },
+      (run.tables || []).length ? [
+        card("Tables done over time", doneChart(run)),
+        card("Time of each stage, summed over its tables", el("div", { class: "stages" },
+          STAGES.map(([stage, key]) => el("div", null, el("h3", { class: stage }, stage),
+            el("div", { class: "fact" }, el("b", null, run[key] ? took(run[key]) : "none")))))),
+      ] : null,
+      runTables(run.tables || []),
       run.notices ? wide("Notices", run.notices.map((notice) => el("div", { class: `note ${notice.level === "info" ? "" : "held_back"}` },
         el("p", null, `${notice.level}: ${notice.message}`)))) : null));
 };
