@@ -147,6 +147,9 @@ def test_runs_are_shown_with_their_stages(browser: "Browser", url: str) -> None:
         assert page.locator("svg.stagebar .seg.load").count() > 5
         page.keyboard.press("Escape")
         page.wait_for_selector("h1:text-is('Runs')")
+        page.keyboard.press("/")
+        page.keyboard.type("prices")
+        assert names(page) == ["PROD:shop.prices"]
 
 
 def test_filter_sort_and_keyboard(browser: "Browser", url: str) -> None:
@@ -279,4 +282,16 @@ def test_a_live_page_follows_the_lake(browser: "Browser", sample: SampleLake) ->
                 away.rename(lake)
             page.evaluate(look_again)
             page.wait_for_selector("#alarm", state="hidden")
+        server.stop()
+
+
+def test_a_browser_logs_in_with_the_token(browser: "Browser", sample: SampleLake) -> None:
+    token = "a-token-of-25-characters!"
+    with open_project(sample.config, environment={}) as project:
+        server = HttpServer(LOOPBACK, 0, Site(project, Access(token)).answer, "serve")
+        login = {"username": "", "password": token}
+        with opened(
+            browser, f"{server.address}#table=PROD%3Ashop.prices", http_credentials=login
+        ) as page:
+            page.wait_for_selector("polyline.edge")  # which is fetched by itself
         server.stop()

@@ -165,8 +165,11 @@ document.addEventListener("keydown", (event) => {
     else if (typing && !list.query) event.target.blur();
     else { [list.query, list.state, list.at] = ["", "", 0]; keepFilter(); redraw(); }
   } else if (event.key === "/" && !typing) {
-    if (!onList()) location.hash = "#";
-    setTimeout(() => document.getElementById("filter")?.focus());
+    if (!onList()) {
+      history.pushState(null, "", listHash || "#");
+      route();
+    }
+    document.getElementById("filter").focus();
   } else if (onList() && event.key in moves && event.target.tagName !== "SELECT") {
     const inRows = list.rows.contains(document.activeElement);
     moveTo(inRows ? list.at + moves[event.key] : list.at);
