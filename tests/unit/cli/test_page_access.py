@@ -3,6 +3,7 @@
 import base64
 from http import HTTPStatus
 from pathlib import Path
+from threading import Event
 
 import pytest
 from msgspec import structs
@@ -109,9 +110,13 @@ class Readings:
 
     def __init__(self) -> None:
         self.now, self.takes, self.count, self.away = 100.0, 0.0, 0, False
+        self.free, self.begun = Event(), Event()
+        self.free.set()
         self.snapshots = Snapshots(self.read, clock=lambda: self.now)
 
     def read(self) -> Overview:
+        self.begun.set()
+        self.free.wait()
         self.count += 1
         self.now += self.takes
         if self.away:
@@ -146,11 +151,11 @@ def test_a_slow_reading_is_repeated_less_often() -> None:
 def test_a_lake_that_is_away_keeps_the_last_reading_and_says_so() -> None:
     it = Readings()
     it.away = True
-    assert it.snapshots.problem == "no route to the lake"
+    assert it.snapshots.problem(wait=9) == "no route to the lake"
     assert it.snapshots.get().overview is None
     it.away = False
     it.now += 5
-    assert it.snapshots.problem is None
+    assert it.snapshots.problem(wait=9) is None
     it.away = True
     it.now += 5
     known = it.snapshots.get()
@@ -158,3 +163,27 @@ def test_a_lake_that_is_away_keeps_the_last_reading_and_says_so() -> None:
         structs.replace(OVERVIEW, values={"count": 2}),
         "no route to the lake",
     )
+
+
+def test_a_probe_does_not_wait_for_a_lake_that_does_not_answer() -> None:
+    it = Readings()
+    it.free.clear()
+    assert it.snapshots.problem(wait=0) == "the first reading is not done yet"
+    it.free.set()
+    assert it.snapshots.get().overview is not None  # waits for the first one
+    it.now += 5
+    it.free.clear()
+    it.begun.clear()
+    assert it.snapshots.problem(wait=0) is None
+    it.begun.wait()
+    it.now += 61
+    assert it.snapshots.get().overview is not None
+    assert it.snapshots.problem(wait=0) == "it has not answered for 61 seconds"
+    it.free.set()
+
+
+def test_an_unexpected_error_is_a_problem_too() -> None:
+    def fail() -> Overview:
+        raise ValueError("a bug")
+
+    assert Snapshots(fail).get().problem == "unexpected ValueError: a bug"

@@ -89,7 +89,7 @@ class Site:
 
     def _health(self, request: Request) -> Response:
         """Answer probes, which may have no token; only others see the reason."""
-        problem = self._snapshots.problem
+        problem = self._snapshots.problem()
         if problem is None:
             return Response(body=b"ok\n")
         shown = f": {problem}" if self._access.refuse(request) is None else ""

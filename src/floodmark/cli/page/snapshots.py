@@ -6,7 +6,7 @@ that is open all day does not burden the lake: at most a tenth of the time is sp
 
 import time
 from collections.abc import Callable
-from threading import Lock
+from threading import Lock, Thread
 
 from msgspec import Struct
 
@@ -14,7 +14,8 @@ from floodmark.cli.page.document import Overview
 from floodmark.errors import FloodmarkError
 
 _SHORTEST_PAUSE = 5.0
-_PATIENCE = 30.0
+_PATIENCE = 60.0
+_PROBE_SECONDS = 0.8
 
 
 def pause_after(seconds: float) -> float:
@@ -58,21 +59,31 @@ class Snapshots:
                 self._lock.release()
         return self._known
 
-    @property
-    def problem(self) -> str | None:
-        """Why the lake cannot be read; None if it can."""
-        known, began = self.get(), self._began
+    def problem(self, wait: float = _PROBE_SECONDS) -> str | None:
+        """Return why the lake cannot be read; None if it can.
+
+        Wait only briefly for a reading that is due: probes give up after a second.
+        """
+        if self._clock() >= self._due:
+            reading = Thread(target=self.get, name="reading", daemon=True)
+            reading.start()
+            reading.join(wait)
+        known, began = self._known, self._began
+        if known == Snapshot():
+            return "the first reading is not done yet"
         if known.problem is None and began is not None and self._clock() - began > _PATIENCE:
-            return f"the lake has not answered for {self._clock() - began:.0f} seconds"
+            return f"it has not answered for {self._clock() - began:.0f} seconds"
         return known.problem
 
     def _update(self) -> None:
         self._began = began = self._clock()
         try:
             self._known = Snapshot(overview=self._read())
-        except (FloodmarkError, OSError) as error:
-            reason = error.message if isinstance(error, FloodmarkError) else error.strerror
-            self._known = Snapshot(overview=self._known.overview, problem=str(reason))
+        except Exception as error:  # noqa: BLE001 - whatever it is, the page must say so
+            reason = f"unexpected {type(error).__name__}: {error}"
+            if isinstance(error, FloodmarkError):
+                reason = error.message
+            self._known = Snapshot(overview=self._known.overview, problem=reason)
         finally:
             self._began = None
             self._due = self._clock() + self._pause(self._clock() - began)
