@@ -15,6 +15,7 @@ from floodmark.errors import FloodmarkError
 
 _SHORTEST_PAUSE = 5.0
 _PATIENCE = 60.0
+_PAGE_SECONDS = 10.0
 _PROBE_SECONDS = 0.8
 
 
@@ -49,31 +50,36 @@ class Snapshots:
         self._began: float | None = None
 
     def get(self) -> Snapshot:
-        """Return what is known, after a new reading if one is due and nobody else reads."""
-        first = self._known == Snapshot()
-        if self._clock() >= self._due and self._lock.acquire(blocking=first):
-            try:
-                if self._clock() >= self._due:
-                    self._update()
-            finally:
-                self._lock.release()
+        """Return what is known, after a new reading if one is due and does not take long.
+
+        The first one may take long.
+        """
+        self._look(None if self._known == Snapshot() else _PAGE_SECONDS)
         return self._known
 
     def problem(self, wait: float = _PROBE_SECONDS) -> str | None:
-        """Return why the lake cannot be read; None if it can.
-
-        Wait only briefly for a reading that is due: probes give up after a second.
-        """
-        if self._clock() >= self._due:
-            reading = Thread(target=self.get, name="reading", daemon=True)
-            reading.start()
-            reading.join(wait)
+        """Return why the lake cannot be read; None if it can. Probes give up after a second."""
+        self._look(wait)
         known, began = self._known, self._began
         if known == Snapshot():
             return "the first reading is not done yet"
         if known.problem is None and began is not None and self._clock() - began > _PATIENCE:
             return f"it has not answered for {self._clock() - began:.0f} seconds"
         return known.problem
+
+    def _look(self, wait: float | None) -> None:
+        if self._clock() >= self._due:
+            reading = Thread(target=self._read_if_due, name="reading", daemon=True)
+            reading.start()
+            reading.join(wait)
+
+    def _read_if_due(self) -> None:
+        if self._lock.acquire(blocking=self._known == Snapshot()):
+            try:
+                if self._clock() >= self._due:
+                    self._update()
+            finally:
+                self._lock.release()
 
     def _update(self) -> None:
         self._began = began = self._clock()
