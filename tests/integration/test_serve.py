@@ -26,7 +26,8 @@ from floodmark.cli.page.site import Site
 from floodmark.model import lake_layout
 from pipelines import PROGRAM, wait_until
 from sample_lake import HOUR, SampleLake
-from scenarios import snapshot
+from scenarios import new_lake, snapshot, use_test_keys
+from servers.seaweedfs import SeaweedFS
 
 TOKEN = "a-token-of-25-characters!"
 ORDERS = "PROD:shop.orders"
@@ -264,6 +265,37 @@ def test_too_many_connections_are_closed_and_the_next_are_answered(sample: Sampl
         for connection in idle:
             connection.close()
         wait_until(answers)
+
+
+def test_a_lake_in_s3_needs_only_its_own_login(
+    sample: SampleLake,
+    seaweedfs: SeaweedFS,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    use_test_keys(monkeypatch)
+    lake = new_lake("seaweedfs", request, tmp_path)
+    copy = lake.open()
+    for info in sample.objects.list_objects(""):
+        if "/backups/" not in info.key:
+            copy.put(info.key, sample.objects.get(info.key).data)
+    config = tmp_path / "floodmark.yml"
+    config.write_text(sample.config.read_text().replace("lake: ./lake", f"lake: {lake.yaml}"))
+    with serving(sample.config) as local, serving(config) as client:
+        expected, found = local.json("/status.json"), client.json("/status.json")
+        details = client.json(f"/table.json?name={ORDERS}")
+    states = [(table["table_name"], table["state"]) for table in expected["tables"]]
+    assert [(table["table_name"], table["state"]) for table in found["tables"]] == states
+    assert [each["run_id"] for each in found["runs"]] == [e["run_id"] for e in expected["runs"]]
+    assert details["changes"]
+    gone = lake.yaml.replace(lake.bucket, "no-such-bucket")
+    config.write_text(sample.config.read_text().replace("lake: ./lake", f"lake: {gone}"))
+    with serving(config) as client:
+        assert client.ask("/")[0].status == 503
+        response, body = client.ask("/healthz")
+    assert response.status == 503
+    assert b"no-such-bucket" in body
 
 
 class Written:
