@@ -56,8 +56,11 @@ const loaded = async (what, name, top) => {
 const route = () => {
   const parts = address();
   const runs = parts.has("runs") || parts.has("run");
-  document.getElementById("nav-tables").toggleAttribute("aria-current", !runs);
-  document.getElementById("nav-runs").toggleAttribute("aria-current", runs);
+  for (const [id, current] of [["nav-tables", !runs], ["nav-runs", runs]]) {
+    const link = document.getElementById(id);
+    if (current) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
   if (!parts.has("table") && !parts.has("run")) view.dataset.place = "";
   if (parts.has("table")) return showTable(parts.get("table"));
   if (parts.has("run")) return showRun(parts.get("run"));
