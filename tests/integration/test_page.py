@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+import msgspec
 import pytest
+from msgspec import structs
 
 from browser import CHROMIUM, chromium, opened
 from floodmark.api.project import open_project
@@ -16,7 +18,9 @@ from floodmark.cli.main import run
 from floodmark.cli.page.access import Access
 from floodmark.cli.page.render import render
 from floodmark.cli.page.site import Site
+from floodmark.model import lake_layout
 from floodmark.model.failure import Failure
+from floodmark.model.run_record import RunRecord
 from floodmark.model.timestamps import utc_now
 from floodmark.state.lease import record_failure
 from sample_lake import DIFFERENCE, HELD, HOUR, PASSWORD, SHOP, Sample, SampleLake
@@ -150,6 +154,23 @@ def test_runs_are_shown_with_their_stages(browser: "Browser", url: str) -> None:
         page.keyboard.press("/")
         page.keyboard.type("prices")
         assert names(page) == ["PROD:shop.prices"]
+
+
+def test_what_a_killed_run_read_is_unknown(browser: "Browser", sample: SampleLake) -> None:
+    key = next(iter(sample.objects.list_objects(lake_layout.RUNS))).key
+    data = sample.objects.get(key).data
+    record = msgspec.json.decode(data, type=RunRecord)
+    killed = structs.replace(record, status="running", ended_at=None, tables=(), unchanged={})
+    sample.objects.put(key, msgspec.json.encode(killed))
+    path = sample.config.with_name("killed.html")
+    try:
+        assert run(["status", "--config", str(sample.config), "--html", str(path)]) == 0
+    finally:
+        sample.objects.put(key, data)
+    with opened(browser, f"{path.as_uri()}#runs") as page:
+        cells = page.locator("tbody tr").last.locator("td").all_inner_texts()
+    assert cells[1:3] == ["did not finish", "unknown"]
+    assert cells[5:7] == ["unknown", "unknown"]
 
 
 def test_filter_sort_and_keyboard(browser: "Browser", url: str) -> None:

@@ -44,7 +44,7 @@ const freshnessChart = (runs, limit) => {
     return el("p", { class: "quiet" }, "Unknown: no recorded run has read this table to its end.");
   }
   const from = points[0].at;
-  const to = Math.max(now(), from + 60000);
+  const to = Math.max(now(), from);
   const line = [];
   points.forEach((point, index) => {
     if (index) line.push([point.at, point.at - points[index - 1].fresh]);
@@ -135,7 +135,7 @@ const stageLegend = () => el("div", { class: "legend" },
 
 const runStrip = (runs, link) => {
   const from = Math.min(...runs.map((run) => time(run.started_at)));
-  const to = Math.max(now(), from + 60000);
+  const to = Math.max(now(), from);
   const span = (run, x) => {
     const end = time(run.ended_at) || (run.status === "running" ? to : time(run.seen_at)) || time(run.started_at);
     const width = Math.max(2.5, x(end) - x(time(run.started_at)));

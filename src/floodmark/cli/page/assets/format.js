@@ -49,6 +49,7 @@ const brief = (milliseconds) => {
 };
 const took = (seconds) => {
   if (seconds === undefined || seconds === null) return "";
+  if (seconds > 0 && seconds < .05) return "< 0.1 s";
   return seconds < 60 ? `${seconds.toFixed(1)} s` : brief(seconds * 1000);
 };
 const size = (bytes) => {

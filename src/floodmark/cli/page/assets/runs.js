@@ -7,6 +7,12 @@ const lasted = (run) => {
   return run.status === "running" ? `${brief(now() - time(run.started_at))} so far` : "unknown";
 };
 
+// A run that has not ended, or was killed, may have read more than its record says.
+const atLeast = (run, value) => {
+  if (run.ended_at) return number(value);
+  return value ? `≥ ${number(value)}` : "unknown";
+};
+
 const showRuns = () => {
   document.title = "Runs – Floodmark";
   const head = el("div", { class: "title" }, el("h1", null, "Runs"),
@@ -22,8 +28,8 @@ const showRuns = () => {
     el("td", { class: "right" }, lasted(run)),
     el("td", { class: "right" }, number(run.table_count)),
     el("td", { class: "right" }, run.failed ? number(run.failed) : ""),
-    el("td", { class: "right" }, number(run.rows)),
-    el("td", { class: "right" }, number(run.loaded_rows)),
+    el("td", { class: "right" }, atLeast(run, run.rows)),
+    el("td", { class: "right" }, atLeast(run, run.loaded_rows)),
     el("td", { class: "bar" }, stageBar(run, most)),
     el("td", { class: "text" }, run.what, run.error ? `: ${run.error}` : "")));
   const [shown, more] = folded("all", rows, 50);
@@ -77,8 +83,8 @@ const showRun = async (id) => {
       fact(lasted(run), `since ${stamp(run.started_at)} UTC`),
       fact(number(run.table_count), `tables, ${number(run.unchanged)} with nothing new`),
       fact(number(run.failed), "failed"),
-      fact(number(run.rows), "rows read"),
-      fact(number(run.loaded_rows), "rows loaded"),
+      fact(atLeast(run, run.rows), "rows read"),
+      fact(atLeast(run, run.loaded_rows), "rows loaded"),
       fact(run.who, `version ${run.program || "unknown"}`)),
     el("div", { class: "cards" },
       (run.tables || []).length ? [

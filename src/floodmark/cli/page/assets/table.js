@@ -81,7 +81,7 @@ const differences = (table, details) => {
     lines.push(tableOf(["When (UTC)", "Found", "Run"], rows.map(([at, text, link]) => el("tr", null,
       el("td", null, stamp(at)), el("td", { class: "text" }, text), el("td", { class: "mono" }, link)))));
   }
-  return (rows.length ? wide : card)("Differences and deletes", lines);
+  return [rows.length, "Differences and deletes", lines];
 };
 
 const tableRuns = (runs) => {
@@ -123,11 +123,18 @@ const watermarkHistory = (details) => {
     tableOf(["Manifest", "When (UTC)", "Change", "Position after it", "Who", "Run"], shown), more);
 };
 
-const recoveries = (found) => (found.length ? wide : card)("Recoveries of the watermark", found.length
+const recoveries = (found) => [found.length, "Recoveries of the watermark", found.length
   ? tableOf(["When (UTC)", "Why", "Recovered from", ">Took"],
     [...found].reverse().map((event) => el("tr", null, el("td", null, stamp(event.at)), el("td", { class: "name" }, event.reason),
       el("td", { class: "name" }, event.source), el("td", { class: "right" }, took(event.seconds)))))
-  : el("p", { class: "quiet" }, `None in the last ${data.days} days.`));
+  : el("p", { class: "quiet" }, `None in the last ${data.days} days.`)];
+
+// Side by side if both are short.
+const incidents = (table, details) => {
+  const found = [differences(table, details), recoveries(details.recoveries || [])];
+  const make = found.some(([long]) => long) ? wide : card;
+  return found.map(([, title, content]) => make(title, content));
+};
 
 const tableBody = (table, details) => {
   if (details.problem) {
@@ -138,8 +145,7 @@ const tableBody = (table, details) => {
     stageColumns(details.stages, table),
     card("Age of the data in the lake, by recorded runs", freshnessChart(details.runs || [], table.behind_after)),
     card("Rows read a day", daysChart(details.history_days || [], details.since)),
-    differences(table, details),
-    recoveries(details.recoveries || []),
+    incidents(table, details),
     tableRuns(details.runs || []),
     watermarkHistory(details));
 };
