@@ -381,7 +381,7 @@ def test_a_lake_with_random_errors(pipeline: New, seaweedfs: SeaweedFS, tmp_path
             assert "Traceback" not in ended.err
             assert it.findings().differences == ()
             add(it, 100 + seed * 10 + 1, 110 + seed * 10)
-        assert sum(proxy.faults.values()) > 50
+        assert sum(proxy.faults.values()) > 30
     it.synced()
     check_complete(it, 220)
 

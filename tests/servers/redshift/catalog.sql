@@ -126,10 +126,6 @@ CREATE FUNCTION redshift.varchar_bytes(redshift."character varying") RETURNS byt
 CREATE CAST (redshift."character varying" AS bytea)
   WITH FUNCTION redshift.varchar_bytes(redshift."character varying");
 
-CREATE FUNCTION redshift.sha2(text, integer) RETURNS text LANGUAGE sql IMMUTABLE STRICT AS
-  $$ SELECT encode(sha256(convert_to($1, 'UTF8')), 'hex') WHERE $2 = 256 $$;
-CREATE FUNCTION redshift.strtol(text, integer) RETURNS bigint LANGUAGE sql IMMUTABLE STRICT AS
-  $$ SELECT ('x' || lpad($1, 16, '0'))::bit(64)::bigint WHERE $2 = 16 $$;
 CREATE FUNCTION redshift.datediff(text, timestamp, timestamp) RETURNS bigint
   LANGUAGE sql IMMUTABLE STRICT AS
   $$ SELECT (extract(epoch FROM $3) * 1000000)::bigint - (extract(epoch FROM $2) * 1000000)::bigint
