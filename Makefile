@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup mysql demo test test-unit check redshift docs story bench storm volume airflow lowest pin clean
+.PHONY: help setup mysql promtool demo test test-unit check redshift docs story bench storm volume airflow lowest pin clean
 bin := .venv/bin
 
 help: ## Show this help
@@ -12,10 +12,14 @@ mysql: setup ## Unpack a real MySQL server for the tests, if available
 	@[ -e .mysql/template/auto.cnf ] || { echo 'setup: unpacking MySQL'; scripts/get-mysql .mysql; } || \
 	echo 'setup: MySQL is not available here; its tests are skipped' >&2
 
+promtool:
+	@[ -x .promtool/promtool ] || { echo 'setup: unpacking promtool'; scripts/get-promtool .promtool; } || \
+	echo 'setup: promtool is not available here; the test of the alerts is skipped' >&2
+
 demo: setup ## Run a self-contained demo
 	@$(bin)/floodmark demo
 
-test: check mysql ## Run all tests
+test: check mysql promtool ## Run all tests
 	$(bin)/python scripts/run_tests.py -n 4 --dist loadfile --no-loadscope-reorder --durations=15
 
 test-unit: setup ## Run the tests that need no server, in less than a minute
@@ -62,4 +66,4 @@ lowest: setup mysql ## Run all tests with the lowest allowed versions
 	scripts/lowest
 
 clean: ## Remove the virtual environment and caches
-	rm -rf .venv .venv-airflow .venv-lowest .mysql .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-airflow .venv-lowest .mysql .promtool .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,12 +1,14 @@
 """Compute the metrics of tables from their watermarks and leases."""
 
 from collections.abc import Sequence
+from datetime import datetime
 
 from floodmark.api.context import RunContext
 from floodmark.api.prometheus import Metrics
 from floodmark.model import lake_layout
 from floodmark.model.reconciled_state import ReconciledState
 from floodmark.model.table import TableName
+from floodmark.model.watermark import Watermark
 from floodmark.state.last_drill import read_last_drill
 from floodmark.state.lease import read_lease
 from floodmark.state.mirror import read_mirror_state
@@ -37,8 +39,12 @@ def measure_tables(run: RunContext, tables: Sequence[TableName], metrics: Metric
         metrics.set("floodmark_recoveries_total", recoveries, table=name)
         lease = read_lease(store.objects, table)
         since = lease.held_since if lease else None
-        held = (run.run.clock() - since).total_seconds() if since else 0.0
-        metrics.set("floodmark_held_back_seconds", max(0.0, held), table=name)
+        now = run.run.clock()
+        metrics.set("floodmark_held_back_seconds", _age(since, now), table=name)
+        failing = (
+            min((failure.since for failure in lease.failures), default=None) if lease else None
+        )
+        metrics.set("floodmark_failing_seconds", _age(failing, now), table=name)
         if watermark is None:
             continue
         extracted, loaded = watermark.mysql_state, watermark.redshift_state
@@ -49,6 +55,7 @@ def measure_tables(run: RunContext, tables: Sequence[TableName], metrics: Metric
         metrics.set("floodmark_file_bytes_total", extracted.s3_bytes, table=name)
         metrics.set("floodmark_quarantined_rows_total", loaded.quarantined_rows, table=name)
         _measure_reconciliation(metrics, name, watermark.reconciled_state)
+        metrics.set("floodmark_differs_seconds", _age(differs_since(watermark), now), table=name)
         in_step = lease.in_step_at if lease else None
         behind = watermark.loaded_head < watermark.head
         fresh = (("extract", in_step), ("load", loaded.last_load_time if behind else in_step))
@@ -56,6 +63,18 @@ def measure_tables(run: RunContext, tables: Sequence[TableName], metrics: Metric
             if moment is not None:
                 family, seconds = "floodmark_fresh_timestamp_seconds", moment.timestamp()
                 metrics.set(family, seconds, table=name, stage=stage)
+
+
+def differs_since(watermark: Watermark) -> datetime | None:
+    """Return when a comparison found the difference that still exists, as far as is known."""
+    compared, reconciled = watermark.verified_state, watermark.reconciled_state
+    found = [compared.last_verified_time] if compared.status == "failed" else []
+    found += [reconciled.last_run_time] if reconciled.left else []
+    return min(filter(None, found), default=None)
+
+
+def _age(since: datetime | None, now: datetime) -> float:
+    return max(0.0, (now - since).total_seconds()) if since else 0.0
 
 
 def _measure_reconciliation(metrics: Metrics, table: str, state: ReconciledState) -> None:

@@ -9,6 +9,8 @@ FAMILIES = {
     "floodmark_lag_seconds": ("gauge", "Age of the moment up to which a stage is complete."),
     "floodmark_fresh_timestamp_seconds": ("gauge", "Moment up to which a stage is complete."),
     "floodmark_held_back_seconds": ("gauge", "How long a table has been held back."),
+    "floodmark_failing_seconds": ("gauge", "How long a table has been failing."),
+    "floodmark_differs_seconds": ("gauge", "How long source and target are known to differ."),
     "floodmark_last_success_timestamp_seconds": ("gauge", "Time of the last success of a table."),
     "floodmark_rows_total": ("counter", "Rows processed by a stage."),
     "floodmark_files_total": ("counter", "Data files in the lake."),
