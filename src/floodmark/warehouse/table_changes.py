@@ -68,7 +68,8 @@ class TableChanges(ConvertingBackend):
                 yield self._allowed(table, needed, f"widened to {kind}", statement)
             else:
                 yield structs.replace(needed, change=None)
-        if column.nullable and column.name in required:
+        is_key = column.name in table.primary_key  # which is NOT NULL in the target
+        if column.nullable and column.name in required and not is_key:
             yield self._nullable(table, column.name, kind, f"{held} NOT NULL")
 
     def _extra(
