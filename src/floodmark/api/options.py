@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from floodmark.api.adoption import adoption_of
 from floodmark.api.arguments import Names, as_list, as_stages, expect, expect_flags
+from floodmark.api.backfilling import BackfillOptions
 from floodmark.api.callbacks import OnProgress
 from floodmark.api.context import RunContext
 from floodmark.api.reconciling import ReconcileOptions
@@ -34,6 +35,7 @@ class SyncOptions(Struct, frozen=True, kw_only=True):
     verify: Verify | None = None
     repair: bool = False
     reconcile: ReconcileOptions | None = None
+    backfill: BackfillOptions | None = None
     adopt: bool = False
     adopt_from: str | None = None
     every: timedelta | None = None
@@ -43,6 +45,8 @@ class SyncOptions(Struct, frozen=True, kw_only=True):
         """The stage that a table begins with."""
         if self.stages:
             return "extract" if "extract" in self.stages else "load"
+        if self.backfill:
+            return "extract"
         return "verify" if self.verify else "reconcile"
 
     @property
@@ -59,6 +63,7 @@ class SyncOptions(Struct, frozen=True, kw_only=True):
             "reconcile": True if self.reconcile and stages else None,
             **(self.reconcile.given if self.reconcile else {}),
             "repair": self.repair or None,
+            **(self.backfill.given if self.backfill else {}),
             "adopt": self.adopt or None,
             "adopt_from": self.adopt_from,
         }
@@ -73,7 +78,9 @@ class SyncOptions(Struct, frozen=True, kw_only=True):
         expect_flags(adopt=self.adopt, repair=self.repair)
         expect("adopt_from", self.adopt_from, str, optional=True)
         expect("every", self.every, timedelta, optional=True)
-        if not stages and not self.verify and self.reconcile is None:
+        if self.backfill is not None:
+            self.backfill.check()
+        elif not stages and not self.verify and self.reconcile is None:
             raise UsageError("no stage given", hint="pass 'extract', 'load' or both")
         if self.strategy not in _STRATEGIES:
             raise UsageError(
@@ -114,7 +121,7 @@ def compose(
         raise UsageError("adopt_from takes exactly one table", hint="name one table")
     stages, verify = as_stages(options.stages), options.verify
     extract, load = "extract" in stages, "load" in stages
-    compares = verify or options.reconcile is not None
+    compares = verify or options.reconcile is not None or options.backfill is not None
     return Syncing(
         run=run,
         engine=engine,
@@ -130,6 +137,7 @@ def compose(
         verify=verify,
         repair=options.repair,
         reconcile=options.reconcile,
+        backfill=options.backfill,
         adoption=adoption_of(run, options.adopt_from) if adopt else None,
         owners={t: run.mysql(t.scope) for t in tables} if adopt else {},
         every_seconds=options.every.total_seconds() if options.every else None,

@@ -91,8 +91,8 @@ def open_project(
 class Project:
     """The tables of a configuration. Use it as a context manager, or call close().
 
-    Every call reads the current state. Only one sync, verify, reconcile or validate runs at a time;
-    all other methods may be called from any thread at any time.
+    Every call reads the current state. Only one sync, verify, reconcile, backfill or validate runs
+    at a time; all other methods may be called from any thread at any time.
     """
 
     def __init__(
@@ -261,6 +261,31 @@ class Project:
             dry_run=dry_run,
         )
         return self._synced("reconcile", tables, pipelines, strategy=strategy, reconcile=options)
+
+    def backfill(
+        self,
+        tables: Names = None,
+        pipelines: Names = None,
+        *,
+        start: "datetime | int | str | None" = None,
+        end: "datetime | int | str | None" = None,
+        restart: bool = False,
+        dry_run: bool = False,
+        strategy: Strategy = "intra-table",
+    ) -> "SyncResult":
+        """Read rows again, and replace what the target holds under their keys.
+
+        start, end   the first and the last value of the cursor; without an end, up to the position
+        restart      read all of it, even if an earlier call with this range was interrupted
+        dry_run      only estimate the rows
+
+        The position does not move. Rows before the table's start can be read, rows after its
+        position cannot. The result of a table has its `backfill`.
+        """
+        from floodmark.api.backfilling import BackfillOptions
+
+        options = BackfillOptions(start=start, end=end, restart=restart, dry_run=dry_run)
+        return self._synced("backfill", tables, pipelines, strategy=strategy, backfill=options)
 
     def validate(
         self,

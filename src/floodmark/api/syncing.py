@@ -10,6 +10,7 @@ from typing import Literal
 from msgspec import Struct, structs
 
 from floodmark.api.adoption import adopt_table, warn_of_adoptable_files
+from floodmark.api.backfilling import BackfillOptions, backfill_of
 from floodmark.api.callbacks import traceback_notice
 from floodmark.api.context import RunContext
 from floodmark.api.loading import loading_of
@@ -30,6 +31,7 @@ from floodmark.planning.cursor import version_column
 from floodmark.planning.verified_differences import to_repair
 from floodmark.spark.user_settings import other_machines
 from floodmark.sync.adopt import Adoption
+from floodmark.sync.backfill import backfill_table
 from floodmark.sync.extract import Extraction, Progress, extract_table
 from floodmark.sync.load import Loading, check_frozen, check_target, load_after
 from floodmark.sync.notices import HELD_BACK
@@ -67,6 +69,7 @@ class Syncing(Struct, frozen=True, kw_only=True):
     verify: Literal["new", "all"] | None = None
     repair: bool = False
     reconcile: ReconcileOptions | None = None
+    backfill: BackfillOptions | None = None
     adoption: Adoption | None = None
     owners: Mapping[TableName, MysqlConnection] = {}
     every_seconds: float | None = None
@@ -127,6 +130,8 @@ class Syncing(Struct, frozen=True, kw_only=True):
     def _first_stage(self) -> WorkStage:
         if self.extract or self.load:
             return "extract" if self.extract else "load"
+        if self.backfill:
+            return "extract"
         return "reconcile" if self.reconcile else "verify"
 
     def _synced(self, table: TableName, result: TableResult, began: datetime) -> None:
@@ -152,6 +157,11 @@ class Syncing(Struct, frozen=True, kw_only=True):
     ) -> TableResult:
         """Extract or adopt, then load, then reconcile if that is asked for or due."""
         result = TableResult(table_name=str(table))
+        if self.backfill is not None:
+            with sources.of(self.sources[table]) as source:
+                extraction = self._extraction(table, source, start, tunnels)
+                again = backfill_of(extraction, self.loading(table, tunnels), self.backfill)
+                return backfill_table(again, table, self.run.table_settings(table))
         if self.extract:
             with sources.of(self.sources[table]) as source:
                 extraction = self._extraction(table, source, start, tunnels)

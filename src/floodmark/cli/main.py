@@ -46,6 +46,10 @@ class Program(LazyGroup):
             "floodmark.cli.reconcile:reconcile",
             "Make the warehouse equal to the source, deletes included.",
         ),
+        "backfill": (
+            "floodmark.cli.backfill:backfill",
+            "Read a range of rows again, and replace them in the warehouse.",
+        ),
         "watermark": ("floodmark.cli.watermark:watermark", "Inspect and change watermarks."),
         "recover": ("floodmark.cli.recover:recover", "Bring lost state back from the mirror."),
         "drill": ("floodmark.cli.drill:drill", "Rehearse recovery on a copy of the state."),

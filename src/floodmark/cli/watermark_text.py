@@ -152,6 +152,8 @@ def show_change(manifest: Manifest) -> str:
 
 
 def _show_reconciled(found: Reconciled) -> str:
+    if part := found.backfill:
+        return f"backfill: rows after {part.start}, {part.reached.as_end}"
     counts = {
         "deleted": found.deleted,
         "missing": found.missing,

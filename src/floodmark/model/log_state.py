@@ -41,6 +41,19 @@ class Clock(Struct, frozen=True, kw_only=True):
     """When it was read, in UTC."""
 
 
+class Backfill(Struct, frozen=True, kw_only=True):
+    """Rows that a backfill read again: a part `(start, reached]` of the range `(first, last]`."""
+
+    first: Position
+    """Start of the whole range (exclusive)."""
+    last: Position
+    """End of the whole range (inclusive)."""
+    start: Position
+    """Start of this part (exclusive)."""
+    reached: Position
+    """End of this part (inclusive)."""
+
+
 class MysqlState(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Stage 1: how far MySQL has been read into the lake."""
 
@@ -86,6 +99,8 @@ class MysqlState(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Whether an operator moved the position in this epoch, so that rows may be read again."""
     deleted_at: str | None = None
     """Column of the target that is set in deleted rows, if reconciliations ever kept them."""
+    backfill: Backfill | None = None
+    """Last part of a backfill that is not complete, if there is one."""
     before_start: RowsBefore | None = None
     """Rows before the table's start position, which were not read."""
     error: str | None = None

@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from floodmark.model.cursor import CursorColumn
 from floodmark.model.log_state import (
+    Backfill,
     Clock,
     Count,
     ImportedFrom,
@@ -82,6 +83,8 @@ class Reconciled(Struct, frozen=True, kw_only=True):
     """Keys that the target had more than once."""
     deleted_at: str | None = None
     """Column of the target that is set in deleted rows; none if they are removed."""
+    backfill: Backfill | None = None
+    """Set if these are the rows of a range that were read again, and nothing was compared."""
 
 
 class Chunk(Struct, frozen=True, kw_only=True, tag_field="kind", tag="chunk"):

@@ -182,6 +182,10 @@ def _after_chunk(before: LogState, chunk: Chunk, by: Authorship, *, same_session
             raise IllegalTransition(
                 f"deleted rows are marked in the column {state.deleted_at}, not in {marked}"
             )
+        part = chunk.reconciled.backfill
+        if part is not None:
+            ended = part.reached == part.last
+            counted = structs.replace(counted, backfill=None if ended else part)
         return structs.replace(before, mysql_state=structs.replace(counted, deleted_at=marked))
     if chunk.adopted:  # nothing was read, and the position stays as it is
         metadata = structs.replace(before.metadata, average_batch_size=rows // chunks)

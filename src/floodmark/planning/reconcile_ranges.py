@@ -28,9 +28,7 @@ def clipped(
     ranges: Sequence[SyncedRange], wanted: CursorRange, cursor: Cursor
 ) -> list[SyncedRange]:
     """Return the parts of synced ranges within the wanted values of the cursor."""
-    start, end = _start(wanted.first, cursor), _end(wanted.last, cursor)
-    if start is not None and end is not None and end.compare(start) in (-1, 0):
-        raise UsageError(f"the range from {wanted.first!r} to {wanted.last!r} is empty")
+    start, end = ends_of(wanted, cursor)
     found = []
     for synced in ranges:
         first, last = synced.start, synced.end
@@ -41,6 +39,14 @@ def clipped(
         if last.compare(first) == 1:
             found.append(SyncedRange(first, last))
     return found
+
+
+def ends_of(wanted: CursorRange, cursor: Cursor) -> tuple[Position | None, Position | None]:
+    """Return the positions right before the first value and at the last; None if a side is open."""
+    start, end = _start(wanted.first, cursor), _end(wanted.last, cursor)
+    if start is not None and end is not None and end.compare(start) in (-1, 0):
+        raise UsageError(f"the range from {wanted.first!r} to {wanted.last!r} is empty")
+    return start, end
 
 
 def _start(text: str | None, cursor: Cursor) -> Position | None:

@@ -19,12 +19,11 @@ def synced_ranges(
 ) -> list[SyncedRange]:
     """Return the ranges between two positions that chunks cover, in order and merged.
 
-    The gaps between ranges were skipped by an operator. An unfinished key scan covers nothing: its
-    rows are anywhere between its start and its bound.
+    The gaps between ranges were skipped by an operator; a backfill covers what it read. An
+    unfinished key scan covers nothing: its rows are anywhere between its start and its bound.
     """
     ranges: list[SyncedRange] = []
-    read = (chunk for chunk in chunks if chunk.moves_position and not chunk.reload)
-    found = (SyncedRange(chunk.start.base, chunk.end) for chunk in read if not chunk.end.walk)
+    found = filter(None, map(_range_of, chunks))
     for new in sorted(found, key=cmp_to_key(_in_order)):
         start = verified if new.start.compare(verified) == -1 else new.start
         end = loaded if new.end.compare(loaded) == 1 else new.end
@@ -37,6 +36,14 @@ def synced_ranges(
         else:
             ranges.append(SyncedRange(start, end))
     return ranges
+
+
+def _range_of(chunk: Chunk) -> SyncedRange | None:
+    if chunk.reconciled and (part := chunk.reconciled.backfill):
+        return SyncedRange(part.start, part.reached)
+    if not chunk.moves_position or chunk.reload or chunk.end.walk:
+        return None
+    return SyncedRange(chunk.start.base, chunk.end)
 
 
 def gaps_between(ranges: Sequence[SyncedRange]) -> list[NotCompared]:

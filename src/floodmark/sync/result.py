@@ -6,6 +6,7 @@ from typing import Self
 from msgspec import Struct, structs
 
 from floodmark.errors import FloodmarkError
+from floodmark.model.backfill_result import BackfillResult
 from floodmark.model.history import RowCount, RowsBefore
 from floodmark.model.position import Position
 from floodmark.model.reconcile_result import ReconcileResult
@@ -47,6 +48,7 @@ class TableResult(Struct, frozen=True, kw_only=True):
     future_rows: RowCount = RowCount()
     verification: VerificationResult | None = None
     reconciliation: ReconcileResult | None = None
+    backfill: BackfillResult | None = None
     held_back: str | None = None
     fresh: datetime | None = None
     stage: WorkStage | None = None
