@@ -14,6 +14,7 @@ from floodmark.api.context import RunContext
 from floodmark.api.reconciling import ReconcileOptions
 from floodmark.api.recording import Recording
 from floodmark.api.syncing import Syncing
+from floodmark.api.takeover import TakeoverOptions
 from floodmark.config.models import SparkSettings
 from floodmark.errors import UsageError
 from floodmark.model.run import Stage, Strategy, WorkStage
@@ -36,6 +37,7 @@ class SyncOptions(Struct, frozen=True, kw_only=True):
     repair: bool = False
     reconcile: ReconcileOptions | None = None
     backfill: BackfillOptions | None = None
+    takeover: TakeoverOptions | None = None
     adopt: bool = False
     adopt_from: str | None = None
     every: timedelta | None = None
@@ -64,6 +66,7 @@ class SyncOptions(Struct, frozen=True, kw_only=True):
             **(self.reconcile.given if self.reconcile else {}),
             "repair": self.repair or None,
             **(self.backfill.given if self.backfill else {}),
+            **(self.takeover.given if self.takeover else {}),
             "adopt": self.adopt or None,
             "adopt_from": self.adopt_from,
         }
@@ -80,6 +83,8 @@ class SyncOptions(Struct, frozen=True, kw_only=True):
         expect("every", self.every, timedelta, optional=True)
         if self.backfill is not None:
             self.backfill.check()
+        elif self.takeover is not None:
+            self.takeover.check()
         elif not stages and not self.verify and self.reconcile is None:
             raise UsageError("no stage given", hint="pass 'extract', 'load' or both")
         if self.strategy not in _STRATEGIES:
@@ -121,7 +126,8 @@ def compose(
         raise UsageError("adopt_from takes exactly one table", hint="name one table")
     stages, verify = as_stages(options.stages), options.verify
     extract, load = "extract" in stages, "load" in stages
-    compares = verify or options.reconcile is not None or options.backfill is not None
+    others = (options.reconcile, options.backfill, options.takeover)
+    compares = verify or any(other is not None for other in others)
     return Syncing(
         run=run,
         engine=engine,
@@ -138,6 +144,7 @@ def compose(
         repair=options.repair,
         reconcile=options.reconcile,
         backfill=options.backfill,
+        takeover=options.takeover,
         adoption=adoption_of(run, options.adopt_from) if adopt else None,
         owners={t: run.mysql(t.scope) for t in tables} if adopt else {},
         every_seconds=options.every.total_seconds() if options.every else None,

@@ -91,8 +91,8 @@ def open_project(
 class Project:
     """The tables of a configuration. Use it as a context manager, or call close().
 
-    Every call reads the current state. Only one sync, verify, reconcile, backfill or validate runs
-    at a time; all other methods may be called from any thread at any time.
+    Every call reads the current state. Only one sync, verify, reconcile, backfill, takeover or
+    validate runs at a time; all other methods may be called from any thread at any time.
     """
 
     def __init__(
@@ -286,6 +286,30 @@ class Project:
 
         options = BackfillOptions(start=start, end=end, restart=restart, dry_run=dry_run)
         return self._synced("backfill", tables, pipelines, strategy=strategy, backfill=options)
+
+    def takeover(
+        self,
+        tables: Names = None,
+        pipelines: Names = None,
+        *,
+        margin: timedelta = timedelta(hours=1),
+        skip_mismatches: bool = False,
+        dry_run: bool = False,
+        strategy: Strategy = "intra-table",
+    ) -> "SyncResult":
+        """Take over tables that another tool has filled, without loading them again.
+
+        margin            how far to step back from the greatest time that the target holds
+        skip_mismatches   take over tables that match, even if others do not
+        dry_run           only compare, and find the positions
+
+        Tables that are synced already are left alone. Those taken over are reconciled. The result
+        of a table has its `takeover`, and then its `reconciliation`.
+        """
+        from floodmark.api.takeover import TakeoverOptions
+
+        options = TakeoverOptions(margin=margin, skip_mismatches=skip_mismatches, dry_run=dry_run)
+        return self._synced("takeover", tables, pipelines, strategy=strategy, takeover=options)
 
     def validate(
         self,

@@ -16,6 +16,7 @@ from floodmark.api.context import RunContext
 from floodmark.api.loading import loading_of
 from floodmark.api.reconciling import ReconcileOptions, is_due, reconciliation_of
 from floodmark.api.recording import Recording
+from floodmark.api.takeover import TakeoverOptions, take_over_tables
 from floodmark.api.verification import verification_of
 from floodmark.config.logins import LOGINS
 from floodmark.config.models import Connection, MysqlConnection, SparkSettings
@@ -70,6 +71,7 @@ class Syncing(Struct, frozen=True, kw_only=True):
     repair: bool = False
     reconcile: ReconcileOptions | None = None
     backfill: BackfillOptions | None = None
+    takeover: TakeoverOptions | None = None
     adoption: Adoption | None = None
     owners: Mapping[TableName, MysqlConnection] = {}
     every_seconds: float | None = None
@@ -91,6 +93,11 @@ class Syncing(Struct, frozen=True, kw_only=True):
             stop=partial(self._stop, sessions),
         )
         with self.open_tunnels() as tunnels, Sources(tunnels, sessions.connect) as sources:
+            if self.takeover is not None:
+                with_table = partial(self._with_table, sources, tunnels, start)
+                return take_over_tables(
+                    self.run, self.takeover, self.tables, each, with_table, self._compared
+                )
             results = each(
                 lambda table: self._sync_table(table, sources, tunnels, start),
                 stage=self._first_stage,
@@ -132,7 +139,19 @@ class Syncing(Struct, frozen=True, kw_only=True):
             return "extract" if self.extract else "load"
         if self.backfill:
             return "extract"
-        return "reconcile" if self.reconcile else "verify"
+        return "reconcile" if self.reconcile or self.takeover else "verify"
+
+    def _with_table(
+        self,
+        sources: Sources,
+        tunnels: Tunnels,
+        start: tuple[Position, StartedBy],
+        table: TableName,
+        work: Callable[[Extraction, Loading], TableResult],
+    ) -> TableResult:
+        with sources.of(self.sources[table]) as source:
+            extraction = self._extraction(table, source, start, tunnels)
+            return work(extraction, self.loading(table, tunnels))
 
     def _synced(self, table: TableName, result: TableResult, began: datetime) -> None:
         """Record a table that is done: it is not to be compared, or failed before."""

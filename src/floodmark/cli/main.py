@@ -50,6 +50,10 @@ class Program(LazyGroup):
             "floodmark.cli.backfill:backfill",
             "Read a range of rows again, and replace them in the warehouse.",
         ),
+        "takeover": (
+            "floodmark.cli.takeover:takeover",
+            "Take over tables that another tool has filled.",
+        ),
         "watermark": ("floodmark.cli.watermark:watermark", "Inspect and change watermarks."),
         "recover": ("floodmark.cli.recover:recover", "Bring lost state back from the mirror."),
         "drill": ("floodmark.cli.drill:drill", "Rehearse recovery on a copy of the state."),

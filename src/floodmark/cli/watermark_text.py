@@ -139,6 +139,8 @@ def show_change(manifest: Manifest) -> str:
         case Chunk() as chunk:
             if chunk.reconciled:
                 return _show_reconciled(chunk.reconciled)
+            if chunk.inherited:
+                return f"takeover: rows up to {chunk.end}"
             kind = "adopted" if chunk.adopted else "chunk"
             return f"{kind}: {counted(chunk.rows, 'row')} in {counted(len(chunk.files), 'file')}"
         case Set():

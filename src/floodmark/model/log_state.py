@@ -99,6 +99,8 @@ class MysqlState(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Whether an operator moved the position in this epoch, so that rows may be read again."""
     deleted_at: str | None = None
     """Column of the target that is set in deleted rows, if reconciliations ever kept them."""
+    inherited: bool = False
+    """Whether the first rows were loaded by another tool, so that the lake does not have them."""
     backfill: Backfill | None = None
     """Last part of a backfill that is not complete, if there is one."""
     before_start: RowsBefore | None = None

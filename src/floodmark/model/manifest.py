@@ -126,6 +126,8 @@ class Chunk(Struct, frozen=True, kw_only=True, tag_field="kind", tag="chunk"):
     """Columns that are new with this chunk, and their value in all earlier rows."""
     reconciled: Reconciled | None = None
     """Set if these are deletes and repaired rows of any position; the position does not move."""
+    inherited: bool = False
+    """Whether another tool loaded these rows: the target has them, and the lake does not."""
 
     @property
     def rows(self) -> int:
@@ -247,7 +249,7 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One record of a table's log: a change, its author, and the table's state after it."""
 
     version: Literal[1, 2] = 1
-    """Format version: 2 for a reconciliation, so that older releases do not skip its deletes."""
+    """Format version: 2 for a reconciliation or takeover, which older releases do not know."""
     table_name: str
     """`SCOPE:schema.table`."""
     epoch: Number

@@ -89,7 +89,7 @@ class RunRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     run_id: str
     """The session id."""
     command: str
-    """`sync`, `verify`, `reconcile` or `backfill`."""
+    """`sync`, `verify`, `reconcile`, `backfill` or `takeover`."""
     options: dict[str, Any] = {}
     """The options, without defaults; they contain no secrets."""
     pipelines: tuple[str, ...] = ()

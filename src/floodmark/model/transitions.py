@@ -37,9 +37,9 @@ class Authorship(Struct, frozen=True):
 def record(watermark: Watermark, change: Change, by: Authorship) -> Manifest:
     """Return the manifest that records a change to a watermark."""
     head = watermark.log_state.next_head
-    reconciled = isinstance(change, Chunk) and change.reconciled is not None
+    is_new = isinstance(change, Chunk) and (change.reconciled is not None or change.inherited)
     return Manifest(
-        version=2 if reconciled else 1,
+        version=2 if is_new else 1,
         table_name=watermark.table_name,
         epoch=head.epoch,
         sequence=head.sequence,
@@ -204,6 +204,7 @@ def _after_chunk(before: LogState, chunk: Chunk, by: Authorship, *, same_session
             server=chunk.server,
             clock=chunk.clock,
             cursor=chunk.cursor,
+            inherited=state.inherited or chunk.inherited,
         ),
         metadata=structs.replace(
             _manual(before.metadata, None),

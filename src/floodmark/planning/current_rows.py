@@ -80,6 +80,11 @@ def current_rows(name: str, manifests: Sequence[Manifest]) -> CurrentRows:
     chunks = chunks_in(counting)
     if not chunks or not all(chunk.columns for chunk in chunks):
         raise FloodmarkError(f"the lake has no rows of {name} yet, or not their columns")
+    if any(chunk.inherited for chunk in chunks):
+        raise FloodmarkError(
+            f"the lake does not have all rows of {name}: it was taken over from another tool",
+            hint=f"'floodmark watermark reset -t {name} --force', then sync, reads all of it",
+        )
     if change := key_change(counting):
         raise FloodmarkError(
             f"the primary key of {name} changed from {change[0]} to {change[1]} in the source, so"

@@ -53,6 +53,7 @@ from floodmark.sync.load_checks import (
     refuse_all_left_out,
     refuse_late_rows,
     refuse_loading_twice,
+    refuse_lost_inheritance,
     refuse_lost_table,
     refuse_other_keys,
 )
@@ -371,6 +372,8 @@ class _TableLoad:
         expected = joined_table(self._loading.target_name, latest)
         rows = loaded_rows(self._ledger.values())
         refuse_lost_table(table, self._target, expected, pending, rows)
+        if self._watermark.mysql_state.inherited:
+            refuse_lost_inheritance(table, self._target, expected)
         if not pending and (rows or self._target.columns_held(expected)):
             return []
         before = [] if latest[0].reload else self._newest_loaded()

@@ -56,6 +56,16 @@ def refuse_lost_table(
         )
 
 
+def refuse_lost_inheritance(table: TableName, target: Target, expected: TargetTable) -> None:
+    """Raise FloodmarkError if the target table is missing, though the lake lacks its first rows."""
+    if not target.columns_held(expected):
+        raise FloodmarkError(
+            f"the target has no table {expected.name}, and the lake does not have all rows of"
+            f" {table}: it was taken over from another tool",
+            hint=f"'floodmark watermark reset -t {table} --force', then sync, reads all of it",
+        )
+
+
 def refuse_other_keys(table: TableName, name: str, manifests: Sequence[Manifest]) -> None:
     """Raise SchemaConflict if the primary key differs between manifests.
 

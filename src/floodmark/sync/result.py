@@ -11,6 +11,7 @@ from floodmark.model.history import RowCount, RowsBefore
 from floodmark.model.position import Position
 from floodmark.model.reconcile_result import ReconcileResult
 from floodmark.model.run import WorkStage
+from floodmark.model.takeover_result import TakeoverResult
 from floodmark.model.verification import VerificationResult
 
 
@@ -49,6 +50,7 @@ class TableResult(Struct, frozen=True, kw_only=True):
     verification: VerificationResult | None = None
     reconciliation: ReconcileResult | None = None
     backfill: BackfillResult | None = None
+    takeover: TakeoverResult | None = None
     held_back: str | None = None
     fresh: datetime | None = None
     stage: WorkStage | None = None

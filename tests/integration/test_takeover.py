@@ -1,0 +1,271 @@
+"""`floodmark takeover`: tables that another tool has filled are not loaded again."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+import floodmark
+from floodmark.sync import takeover as taking
+from hints import commands_in
+from pipelines import Ended, Pipeline, ask_once, numbers
+from warehouses import Warehouse, name_target, new_warehouse
+
+pytestmark = pytest.mark.enough_on("mariadb")  # other tests read windows on both servers
+
+New = Callable[..., Pipeline]
+
+CURSOR = "{cursor: [update_at, id]}"
+SOURCE = (
+    "id INT PRIMARY KEY, v INT NOT NULL, name VARCHAR(20), update_at DATETIME NOT NULL,"
+    " KEY by_change (update_at, id)"
+)
+OLDER = "id BIGINT, v BIGINT, name VARCHAR, update_at TIMESTAMP, _etl_loaded_at TIMESTAMP"
+
+
+def fill(it: Pipeline, name: str = "t") -> None:
+    """Sixty rows, an hour apart."""
+    ask_once(it, f"CREATE TABLE {name} ({SOURCE})")
+    ask_once(
+        it,
+        f"INSERT INTO {name} SELECT seq, seq, CONCAT('n', seq), '2025-06-01' + INTERVAL seq HOUR"
+        f" FROM {numbers(1, 60)}",
+    )
+
+
+def load_otherwise(it: Pipeline, last: int, name: str = "t", columns: str = OLDER) -> None:
+    """Fill the target as another tool would: wider types, a column of its own, no key."""
+    in_target(it, f"CREATE TABLE {name} ({columns})")
+    in_target(
+        it,
+        f"INSERT INTO {name} SELECT i, i, 'n' || i, TIMESTAMP '2025-06-01' + to_hours(i), now()"
+        f" FROM range(1, {last + 1}) r(i)",
+    )
+
+
+def in_target(it: Pipeline, sql: str) -> list[tuple[Any, ...]]:
+    with duckdb.connect(str(it.folder / "warehouse.duckdb")) as database:
+        return database.execute(sql).fetchall()
+
+
+def takeover(it: Pipeline, *arguments: str) -> Ended:
+    return it.call("takeover", "-p", "main", "--json", *arguments)
+
+
+def check_equal(it: Pipeline) -> None:
+    source = ask_once(it, "SELECT id, v, name, update_at FROM t ORDER BY id")
+    assert in_target(it, "SELECT id, v, name, update_at FROM t ORDER BY id") == source
+
+
+@pytest.fixture
+def filled(pipeline: New) -> Pipeline:
+    """A table of sixty rows, of which another tool has loaded fifty."""
+    it = pipeline({"t": CURSOR})
+    fill(it)
+    load_otherwise(it, 50)
+    return it
+
+
+def test_syncs_go_on_and_inherited_rows_are_repaired(filled: Pipeline) -> None:
+    in_target(filled, "DELETE FROM t WHERE id = 7")  # missing
+    in_target(filled, "INSERT INTO t SELECT * FROM t WHERE id = 8")  # duplicate
+    in_target(filled, "UPDATE t SET v = 0, update_at = '2025-05-01' WHERE id = 9")  # stale
+    planned = takeover(filled, "--dry-run")
+    assert planned.code == 0, planned.err
+    assert not planned.table["takeover"]["taken"]
+    assert (filled.manifests(), len(in_target(filled, "SHOW TABLES"))) == ([], 1)
+    ended = takeover(filled)
+    assert ended.code == 0, ended.err
+    found = ended.table["reconciliation"]
+    assert (found["missing"], found["duplicate"], found["stale"]) == ([[7]], [[8]], [[9]])
+    position = filled.watermark().position
+    assert str(position.opening) == "2025-06-03 01:00:00"  # of row 50, an hour earlier
+    (entry,) = in_target(
+        filled, "SELECT table_name, target_table FROM floodmark_ledger WHERE sequence = 1"
+    )
+    assert entry == (f"PROD:{filled.schema}.t", "t")
+    assert in_target(filled, "SELECT COUNT(*), COUNT(DISTINCT id) FROM t") == [(50, 50)]
+    # Nothing was read but what differed.
+    assert sum(chunk.rows for chunk in filled.chunks()) == 3
+    synced = filled.call("sync", "-p", "main", "--json", "--verify-data=all")
+    assert synced.code == 0, synced.err
+    assert synced.table["rows"] == 12  # ten new ones, and two within the margin
+    assert synced.table["before_start"] is None
+    check_equal(filled)
+    assert filled.call("watermark", "validate", "-t", f"{filled.schema}.t").code == 0
+    history = filled.call("watermark", "history", "-t", f"{filled.schema}.t")
+    assert "takeover: rows up to" in history.out
+    again = takeover(filled)
+    assert (again.code, again.table["takeover"]["skipped"]) == (0, "it was taken over before")
+
+
+def test_rows_that_the_source_has_deleted(filled: Pipeline) -> None:
+    ask_once(filled, "DELETE FROM t WHERE id = 5")
+    ended = takeover(filled)
+    assert (ended.code, ended.table["status"]) == (5, "differs")
+    assert [one["key"] for one in ended.table["reconciliation"]["deleted"]] == [[5]]
+    command, *_ = commands_in(ended.err)
+    assert filled.call(*command).code == 0
+    assert filled.call("sync", "-p", "main").code == 0
+    check_equal(filled)
+
+
+@pytest.mark.parametrize("crash", ["commit", "load", "reconcile"])
+def test_a_crash_after_each_step(
+    filled: Pipeline, monkeypatch: pytest.MonkeyPatch, crash: str
+) -> None:
+    in_target(filled, "DELETE FROM t WHERE id = 7")
+
+    def die(*_arguments: object, **_options: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        if crash == "commit":
+            patched.setattr(taking, "load_after", die)
+        elif crash == "load":
+            patched.setattr("floodmark.api.takeover.reconcile_after", die)
+        else:
+            patched.setattr("floodmark.sync.reconcile._Run._record", die)
+        assert takeover(filled).code == 130
+    assert len([chunk for chunk in filled.chunks() if chunk.inherited]) == 1
+    ended = takeover(filled)
+    assert ended.code == 0, ended.err
+    assert ended.table["takeover"]["taken"]
+    assert filled.call("sync", "-p", "main").code == 0
+    check_equal(filled)
+    assert len([chunk for chunk in filled.chunks() if chunk.inherited]) == 1
+
+
+def test_all_mismatches_are_shown_and_nothing_is_changed(pipeline: New) -> None:
+    it = pipeline({"t": CURSOR, "u": CURSOR, "w": CURSOR, "x": CURSOR})
+    for name in it.tables:
+        fill(it, name)
+    load_otherwise(it, 50)
+    narrow = OLDER.replace("v BIGINT", "v DATE").replace("name VARCHAR", "name DATE")
+    in_target(it, f"CREATE TABLE u ({narrow}, must INT NOT NULL)")
+    in_target(it, f"CREATE TABLE w ({OLDER.replace('id BIGINT,', '')})")
+    ended = takeover(it)
+    assert ended.code == 3
+    t, u, w, x = ended.value["tables"]
+    assert (t["status"], t["takeover"]["taken"]) == ("success", False)
+    assert all(part in u["error"] for part in ("u.v is", "u.name is", "u.must is")), u["error"]
+    assert "w.id is nothing in the target" in w["error"]
+    assert "another 'target_name'" in w["hint"]
+    assert x["takeover"]["skipped"] == "the target has no table x"
+    assert in_target(it, "SHOW TABLES") == [("t",), ("u",), ("w",)]
+    assert it.manifests("t") == []
+    partly = takeover(it, "--skip-mismatches")
+    assert partly.code == 3
+    assert partly.value["tables"][0]["takeover"]["taken"]
+    assert it.call("sync", "-t", f"{it.schema}.t", "-t", f"{it.schema}.x").code == 0
+    check_equal(it)
+
+
+@pytest.mark.follows_hint("for the table, or add the column to the target")
+def test_a_column_that_the_target_lacks(filled: Pipeline) -> None:
+    in_target(filled, "ALTER TABLE t DROP COLUMN name")
+    refused = takeover(filled)
+    assert refused.code == 1
+    assert "t.name is nothing in the target" in refused.table["error"]
+    assert "'exclude: [name]'" in refused.table["hint"]
+    assert filled.manifests() == []
+    config = Path(filled.config)
+    config.write_text(
+        config.read_text().replace("[update_at, id]", "[update_at, id], exclude: [name]")
+    )
+    assert takeover(filled).code == 0
+    assert filled.call("sync", "-p", "main", "--verify-data=all").code == 0
+    assert in_target(filled, "SELECT COUNT(*) FROM t") == [(60,)]
+
+
+def test_what_cannot_be_taken_over(pipeline: New) -> None:
+    it = pipeline({"t": CURSOR, "u": "{cursor: id}", "w": CURSOR, "x": CURSOR})
+    for name in it.tables:
+        fill(it, name)
+    for name in ("t", "u", "w"):
+        load_otherwise(it, 50, name)
+    ask_once(it, "ALTER TABLE w DROP PRIMARY KEY")
+    in_target(it, "UPDATE t SET update_at = '2095-01-01' WHERE id = 50")
+    in_target(it, "UPDATE u SET id = 1000 WHERE id = 50")
+    in_target(it, f"CREATE TABLE x ({OLDER.replace('id BIGINT', 'id VARCHAR')})")
+    t, u, w, x = takeover(it).value["tables"]
+    assert "x.id is VARCHAR in the target, so its values cannot be compared" in x["error"]
+    assert "rows up to 2095-01-01" in t["error"]
+    assert "ids up to 1000, and the source up to 60" in u["error"]
+    assert "no primary key" in w["error"]
+
+
+def test_an_id_cursor_and_a_start(pipeline: New) -> None:
+    it = pipeline({"t": "{cursor: id}"})
+    fill(it)
+    load_otherwise(it, 50)
+    in_target(it, "DELETE FROM t WHERE id = 7")
+    ended = takeover(it)
+    assert ended.code == 0, ended.err
+    assert it.watermark().position.id == 50
+    assert it.call("sync", "-p", "main").code == 0
+    check_equal(it)
+
+
+def test_rows_before_the_start_are_left_alone(pipeline: New) -> None:
+    it = pipeline({"t": CURSOR}, settings="default_start: 2025-06-02 00:00:00\n")
+    fill(it)
+    load_otherwise(it, 50)
+    in_target(it, "DELETE FROM t WHERE id < 24")  # the other tool began there, too
+    assert takeover(it).code == 0
+    assert it.call("sync", "-p", "main").code == 0
+    assert in_target(it, "SELECT COUNT(*), MIN(id) FROM t") == [(37, 24)]
+
+
+@pytest.mark.follows_hint("', then sync, reads all of it")
+def test_a_lost_table_cannot_come_from_the_lake(filled: Pipeline) -> None:
+    assert takeover(filled).code == 0
+    with (
+        floodmark.open_project(filled.config) as project,
+        pytest.raises(floodmark.FloodmarkError, match="taken over from another tool"),
+    ):
+        project.read(f"{filled.schema}.t")
+    in_target(filled, "DROP TABLE t")
+    ended = filled.call("sync", "-p", "main")
+    assert ended.code == 1
+    assert "the lake does not have all rows" in " ".join((ended.out + ended.err).split())
+    command, *_ = commands_in(ended.out + ended.err)
+    assert filled.call(*command).code == 0
+    assert filled.call("sync", "-p", "main").code == 0
+    check_equal(filled)
+    assert takeover(filled).table["takeover"]["skipped"] == "it has a watermark already"
+
+
+@pytest.mark.parametrize("kind", ["postgres"])
+def test_another_target(
+    pipeline: New, request: pytest.FixtureRequest, tmp_path: Path, kind: str
+) -> None:
+    it = pipeline({"t": CURSOR})
+    fill(it)
+    warehouse: Warehouse = new_warehouse(kind, request, tmp_path / "target")
+    name_target(it.config, warehouse.connection)
+    with warehouse.open() as target:
+        target._make_schema()
+        target._execute(
+            f"CREATE TABLE {target._name('t')} (id bigint, v bigint, name text,"
+            " update_at timestamp, loaded timestamptz DEFAULT now())"
+        )
+        target._execute(
+            f"INSERT INTO {target._name('t')} SELECT i, i, 'n' || i,"
+            " timestamp '2025-06-01' + i * interval '1 hour' FROM generate_series(1, 50) i"
+            " WHERE i <> 7"
+        )
+        target._execute(
+            f"INSERT INTO {target._name('t')} SELECT * FROM {target._name('t')} WHERE id = 8"
+        )
+    ended = takeover(it)
+    assert ended.code == 0, (ended.out, ended.err)
+    found = ended.table["reconciliation"]
+    assert (found["missing"], found["duplicate"]) == ([[7]], [[8]])
+    synced = it.call("sync", "-p", "main", "--json", "--verify-data=all")
+    assert synced.code == 0, synced.err
+    with warehouse.open() as target:
+        rows = target._query(f"SELECT COUNT(*), COUNT(DISTINCT id) FROM {target._name('t')}")
+    assert list(rows) == [(60, 60)]
