@@ -1,6 +1,8 @@
 """`floodmark takeover`: tables that another tool has filled are not loaded again."""
 
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import floodmark
 from floodmark.sync import takeover as taking
 from hints import commands_in
 from pipelines import Ended, Pipeline, ask_once, numbers
-from warehouses import Warehouse, name_target, new_warehouse
+from warehouses import name_target, new_warehouse
 
 pytestmark = pytest.mark.enough_on("mariadb")  # other tests read windows on both servers
 
@@ -238,28 +240,27 @@ def test_a_lost_table_cannot_come_from_the_lake(filled: Pipeline) -> None:
     assert takeover(filled).table["takeover"]["skipped"] == "it has a watermark already"
 
 
-@pytest.mark.parametrize("kind", ["postgres"])
-def test_another_target(
-    pipeline: New, request: pytest.FixtureRequest, tmp_path: Path, kind: str
+@pytest.mark.parametrize(("kind", "lake"), [("postgres", "local"), ("redshift", "ministack")])
+def test_other_targets(
+    pipeline: New, request: pytest.FixtureRequest, tmp_path: Path, kind: str, lake: str
 ) -> None:
-    it = pipeline({"t": CURSOR})
+    it = pipeline({"t": CURSOR}, lake=lake)
     fill(it)
-    warehouse: Warehouse = new_warehouse(kind, request, tmp_path / "target")
+    warehouse = replace(new_warehouse(kind, request, tmp_path / "target"), lake=it.lake)
     name_target(it.config, warehouse.connection)
+    rows = ", ".join(f"({i}, {i}, 'n{i}', {hours_after(i)})" for i in range(1, 51) if i != 7)
     with warehouse.open() as target:
         target._make_schema()
-        target._execute(
-            f"CREATE TABLE {target._name('t')} (id bigint, v bigint, name text,"
-            " update_at timestamp, loaded timestamptz DEFAULT now())"
-        )
-        target._execute(
-            f"INSERT INTO {target._name('t')} SELECT i, i, 'n' || i,"
-            " timestamp '2025-06-01' + i * interval '1 hour' FROM generate_series(1, 50) i"
-            " WHERE i <> 7"
-        )
-        target._execute(
-            f"INSERT INTO {target._name('t')} SELECT * FROM {target._name('t')} WHERE id = 8"
-        )
+        table = target._name("t")
+        for statement in (
+            (
+                f"CREATE TABLE {table} (id bigint, v bigint, name varchar(1000),"
+                " update_at timestamp, loaded varchar(10) DEFAULT 'no')"
+            ),
+            f"INSERT INTO {table} (id, v, name, update_at) VALUES {rows}",
+            f"INSERT INTO {table} SELECT * FROM {table} WHERE id = 8",
+        ):
+            target._execute(statement)
     ended = takeover(it)
     assert ended.code == 0, (ended.out, ended.err)
     found = ended.table["reconciliation"]
@@ -267,5 +268,10 @@ def test_another_target(
     synced = it.call("sync", "-p", "main", "--json", "--verify-data=all")
     assert synced.code == 0, synced.err
     with warehouse.open() as target:
-        rows = target._query(f"SELECT COUNT(*), COUNT(DISTINCT id) FROM {target._name('t')}")
-    assert list(rows) == [(60, 60)]
+        counts = target._query(f"SELECT COUNT(*), COUNT(DISTINCT id) FROM {table}")
+    assert [tuple(row) for row in counts] == [(60, 60)]
+
+
+def hours_after(number: int) -> str:
+    moment = datetime(2025, 6, 1) + timedelta(hours=number)  # noqa: DTZ001
+    return f"'{moment}'"
