@@ -27,6 +27,7 @@ from pipelines import DirectEngine, warm_engine
 ROOT = Path(__file__).parents[2]
 FENCE = re.compile(r"^( *)```(\w+)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 SECRETS = ("MYSQL_USER", "MYSQL_PASSWORD", "PG_PASSWORD", "REDSHIFT_PASSWORD", "SPARK_SECRET")
+SECRETS += ("SLACK_PATH",)
 
 # Run by other tests, or by hand.
 ELSEWHERE = re.compile(r"(make|pip|docker)\b|floodmark (demo|init)\b|floodmark .*--every\b")

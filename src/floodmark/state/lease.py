@@ -182,16 +182,19 @@ class Lease:
 
     def _write(self, document: LeaseDocument) -> None:
         key = lake_layout.lease(self._table)
-        try:
-            etag = self._objects.put_if_match(key, seal(document), self._etag)
-        except WriteConflict:
-            # A renewal whose response was lost may have succeeded; then the stored lease is ours.
-            found, found_etag = _read(self._objects, self._table)
-            if found is None or found_etag is None or found.taking != document.taking:
-                raise
-            etag = self._objects.put_if_match(key, seal(document), found_etag)
-        self._etag = etag
-        self._document = document
+        for last in (*[False] * (_TRIES - 1), True):
+            try:
+                self._etag = self._objects.put_if_match(key, seal(document), self._etag)
+            except WriteConflict:
+                # The stored lease may be ours: if the response to a renewal was lost, or if S3
+                # reports a conflict with a request that it is still working on.
+                found, etag = _read(self._objects, self._table)
+                if last or found is None or etag is None or found.taking != document.taking:
+                    raise
+                self._etag = etag
+            else:
+                self._document = document
+                return
 
 
 def take_lease(
@@ -210,9 +213,13 @@ def take_lease(
     If it is taken for a `stage`, and its `with` ends without an error, the stage has succeeded.
     """
     key = lake_layout.lease(table)
+    document: LeaseDocument | None = None
     for _ in range(_TRIES):
         current, etag = _read(objects, table)
         now = clock()
+        if document and current and etag and _same_taking(current, document):
+            # We took it, and the response was lost.
+            return Lease(objects, table, current, etag, seconds, clock, report, stage)
         if current is not None and current.held(now):
             raise _held(current)
         document = structs.replace(
@@ -234,6 +241,11 @@ def take_lease(
             continue  # another run took it, or recorded a failure
         return Lease(objects, table, document, etag, seconds, clock, report, stage)
     raise LeaseHeld(f"other runs take the lease on {table} again and again")
+
+
+def _same_taking(one: LeaseDocument, other: LeaseDocument) -> bool:
+    """Whether two documents are of one acquisition; threads may share a session."""
+    return (one.taking, one.taken_at) == (other.taking, other.taken_at)
 
 
 def read_lease(objects: ObjectStore, table: TableName) -> LeaseDocument | None:
