@@ -26,8 +26,8 @@ from pipelines import DirectEngine, warm_engine
 
 ROOT = Path(__file__).parents[2]
 FENCE = re.compile(r"^( *)```(\w+)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
-SECRETS = ("MYSQL_USER", "MYSQL_PASSWORD", "PG_PASSWORD", "REDSHIFT_PASSWORD", "SPARK_SECRET")
-SECRETS += ("SLACK_PATH",)
+SECRETS = [f"{name}_PASSWORD" for name in ("MYSQL", "PG", "REDSHIFT")]
+SECRETS += ["MYSQL_USER", "SPARK_SECRET", "SLACK_PATH"]
 
 # Run by other tests, or by hand.
 ELSEWHERE = re.compile(r"(make|pip|docker)\b|floodmark (demo|init)\b|floodmark .*--every\b")
