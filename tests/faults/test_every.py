@@ -354,7 +354,7 @@ def test_sigterm_ends_a_single_sync_too(pipeline: New) -> None:
     it = pipeline(CURSOR, settings="extraction: {window_rows: 500, windows_per_chunk: 2}")
     create(it)
     add(it, 1, 10_000)
-    run = Running(it.start("sync", "-p", "main", "--backup-only"))
+    run = Running(it.start("sync", "-p", "main", "--backup-only", "--json"))
     run.wait_until(lambda: len(it.chunks()) >= 2)
     ended = run.end()
     assert ended.code == 143

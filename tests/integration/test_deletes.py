@@ -112,7 +112,7 @@ def test_a_source_column_cannot_have_the_name_of_the_mark(synced: Pipeline) -> N
 def test_a_manifest_that_is_not_there(synced: Pipeline, text: str) -> None:
     with open_project(synced.config) as project:
         with pytest.raises(UsageError, match=text) as caught:
-            project.read(str(synced.table()), object(), as_of=text)
+            project.read(str(synced.table()), as_of=text)
         (command,) = commands_in(str(caught.value.hint))
         shown = synced.call(*command)
         assert shown.code == 0
@@ -126,7 +126,7 @@ def test_a_file_that_was_removed(synced: Pipeline) -> None:
     assert it.call("s3clean", "clean", "-t", str(it.table()), "--force").code == 0
     with open_project(it.config) as project:
         with pytest.raises(FloodmarkError, match="no longer in the lake") as caught:
-            project.read(str(it.table()), object())
+            project.read(str(it.table()))
         (command,) = commands_in(str(caught.value.hint))
         assert it.call(*command, "--force").code == 0
         assert it.call("sync", "-p", "main").code == 0

@@ -33,7 +33,7 @@ def test_the_demo_runs_and_leaves_nothing(tmp_path: Path) -> None:
     assert "3,000 rows loaded" in shown
     assert "nothing new since" in shown
     assert "60 rows in 1 file" in shown, "of every hundredth row, and as many new ones"
-    assert re.search(r"delivery_detail .* interrupted", shown), shown
+    assert re.search(r"livery_detail .* interrupted", shown), shown
     unfolded = re.sub(r"\s+", " ", shown)
     assert "is not JSON" in unfolded
     assert "recovered from watermarks/backups/daily/" in unfolded

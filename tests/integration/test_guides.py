@@ -30,7 +30,9 @@ SECRETS = [f"{name}_PASSWORD" for name in ("MYSQL", "PG", "REDSHIFT")]
 SECRETS += ["MYSQL_USER", "SPARK_SECRET", "SLACK_PATH"]
 
 # Run by other tests, or by hand.
-ELSEWHERE = re.compile(r"(make|pip|docker)\b|floodmark (demo|init)\b|floodmark .*--every\b")
+ELSEWHERE = re.compile(
+    r"(make|pip|docker|curl)\b|floodmark (demo|init|serve)\b|floodmark .*(--every|--watch)\b"
+)
 
 
 def fences(page: Path, language: str) -> list[str]:

@@ -22,7 +22,7 @@ def _measure_safety(run: RunContext, metrics: Metrics) -> None:
     if run.mirror is not None and (known := read_mirror_state(lake)) is not None:
         behind = (run.run.clock() - known.since).total_seconds() if known.since else 0.0
         metrics.set("floodmark_mirror_behind_seconds", max(0.0, behind))
-        metrics.set("floodmark_mirror_behind_tables", len(known.behind))
+        metrics.set("floodmark_mirror_behind_tables", len(known.tables))
     if (drill := read_last_drill(lake)) is not None:
         metrics.set("floodmark_last_drill_timestamp_seconds", drill.at.timestamp())
         metrics.set("floodmark_drill_failed_rehearsals", drill.failed)

@@ -9,7 +9,7 @@ compares the mirror's watermark with the lake's, and copies the rest.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import datetime
 from threading import Condition, Thread
@@ -46,6 +46,11 @@ class MirrorState(Struct, frozen=True, kw_only=True):
     error_since: datetime | None = None
 
     @property
+    def tables(self) -> list[str]:
+        """Tables that are not copied completely; records of runs and the like are not counted."""
+        return _tables_in(self.behind)
+
+    @property
     def since(self) -> datetime | None:
         """Since when the mirror has been behind; None if it is complete."""
         return min(self.behind.values(), default=self.error_since)
@@ -53,7 +58,7 @@ class MirrorState(Struct, frozen=True, kw_only=True):
     def __str__(self) -> str:
         if self.since is None:
             return f"{self.mirror}, complete at {stamped(self.at)}"
-        what = f"{counted(len(self.behind), 'table')} behind since {stamped(self.since)}"
+        what = f"{_named(self.behind)} behind since {stamped(self.since)}"
         return f"{self.mirror}, {what}" + (f": {self.error}" if self.error else "")
 
 
@@ -132,11 +137,9 @@ class Mirror:
         """Wait until everything is copied, the mirror fails, or time is up; report what is left."""
         deadline = time.monotonic() + self._wait_seconds
         with self._changed:
-            if self._thread is None:
-                return
             while (self._due or self._working) and not self._is_down:
                 left = deadline - time.monotonic()
-                if left <= 0 or not self._thread.is_alive():
+                if left <= 0 or self._thread is None or not self._thread.is_alive():
                     break
                 self._changed.wait(left)
             left_over = self._working | self._refused | self._due
@@ -162,7 +165,10 @@ class Mirror:
         while True:
             with self._changed:
                 while self._is_down or not self._due:
-                    self._changed.wait(PAUSE_SECONDS if self._due else None)
+                    notified = self._changed.wait(PAUSE_SECONDS)
+                    if not notified and not self._due:
+                        self._thread = None  # the next mark starts another
+                        return
                 item = next(iter(self._due))
                 since = self._due.pop(item)
                 self._working[item] = since
@@ -235,6 +241,13 @@ class Mirror:
             return
 
 
-def _named(behind: dict[str, datetime]) -> str:
-    names = sorted(behind)
-    return names[0] if len(names) == 1 else f"{len(names)} tables and records"
+def _tables_in(names: Iterable[str]) -> list[str]:
+    """Return the names of tables; what else is due is a key or a folder below `watermarks/`."""
+    return sorted(name for name in names if not name.removeprefix("-").startswith("watermarks/"))
+
+
+def _named(behind: Iterable[str]) -> str:
+    tables = _tables_in(behind)
+    if not tables:
+        return "records of runs"
+    return tables[0] if len(tables) == 1 else counted(len(tables), "table")
