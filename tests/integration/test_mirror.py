@@ -156,7 +156,7 @@ def test_a_lost_bucket_goes_on_without_a_reload(in_buckets: Mirrored) -> None:
     refused = one.pipeline.call("sync", "-p", "main")
     assert refused.code == 1
     assert "the lake has lost the state of" in refused.out
-    (command,) = commands_in(refused.err)
+    command, *_ = commands_in(refused.err)
     recovered = one.pipeline.call(*command, "--force")
     assert recovered.code == 0, recovered
     result = one.sync()
@@ -321,7 +321,7 @@ def test_doctor_tells_that_the_lake_is_lost(mirrored: Make) -> None:
     one.sync()
     assert "complete for 1 table" in one.pipeline.call("doctor").out
     one.lose_lake()
-    (command,) = commands_in(one.pipeline.call("doctor").out)
+    command, *_ = commands_in(one.pipeline.call("doctor").out)
     assert one.pipeline.call(*command, "--force").code == 0
     one.sync()
     one.check()
