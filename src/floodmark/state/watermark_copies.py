@@ -25,6 +25,13 @@ class Copy(Struct, frozen=True, kw_only=True):
     problem: str | None = None
 
 
+_TOGETHER = 8
+
+
+def _revision(copy: Copy) -> int:
+    return copy.watermark.revision if copy.watermark else -1
+
+
 class Copies:
     """The copies of every table's watermark."""
 
@@ -77,13 +84,17 @@ class Copies:
                 yield copy
 
     def sessions(self, table: TableName, *, newer_than: str = "") -> Iterator[Copy]:
-        """Read a table's session copies, newest first, that are newer than a session."""
-        for session_id in reversed(self._objects.list_folders(lake_layout.SESSIONS)):
-            if session_id <= newer_than:
-                return
-            copy = self.read(table, lake_layout.session(table, session_id), "session")
-            if copy is not None:
-                yield copy
+        """Read a table's session copies, newest first, that are newer than a session.
+
+        Sessions that began in the same second, or last long, may have written in any order. So
+        their copies are read a few at a time, and the revision decides.
+        """
+        newest_first = reversed(self._objects.list_folders(lake_layout.SESSIONS))
+        session_ids = [session_id for session_id in newest_first if session_id > newer_than]
+        for start in range(0, len(session_ids), _TOGETHER):
+            keys = [lake_layout.session(table, one) for one in session_ids[start:][:_TOGETHER]]
+            copies = [self.read(table, key, "session") for key in keys]
+            yield from sorted(filter(None, copies), key=_revision, reverse=True)
 
     def prune(self, *, keep_days: int, dry_run: bool = False) -> list[str]:
         """Remove copies older than `keep_days`, but never a table's newest one."""
