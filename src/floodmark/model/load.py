@@ -117,6 +117,21 @@ class LedgerEntry(Struct, frozen=True, kw_only=True):
     loaded_at: datetime | None = None
 
 
+class LedgerTotals(Struct, frozen=True, kw_only=True):
+    """The sums of a load epoch's ledger entries, and the newest manifest among them."""
+
+    entries: Count = 0
+    rows: Count = 0
+    quarantined_rows: Count = 0
+    deleted_rows: Count = 0
+    newest: ManifestId | None = None
+
+    @property
+    def all_rows(self) -> int:
+        """The number of rows that were loaded, quarantined or deleted."""
+        return self.rows + self.quarantined_rows + self.deleted_rows
+
+
 def loaded_rows(ledger: Iterable[LedgerEntry]) -> int:
     """Add up the rows that were loaded."""
     return sum(entry.rows for entry in ledger)

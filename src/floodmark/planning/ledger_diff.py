@@ -1,11 +1,17 @@
 """Compare a target's ledger with the manifests and the watermark."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct, structs
 
-from floodmark.model.load import LedgerEntry, deleted_rows, loaded_rows, quarantined_rows
+from floodmark.model.load import (
+    LedgerEntry,
+    LedgerTotals,
+    deleted_rows,
+    loaded_rows,
+    quarantined_rows,
+)
 from floodmark.model.log_state import ManifestId
 from floodmark.model.manifest import Chunk, Manifest
 from floodmark.model.watermark import RedshiftState, Watermark
@@ -33,14 +39,12 @@ def keep_existing_rows(places: Iterable[ManifestId], load_epoch: int) -> bool:
     return load_epoch > 1 and all(head.epoch != load_epoch - 1 for head in places)
 
 
-def why_not_loaded(
-    place: str | None, state: RedshiftState, ledger: Collection[LedgerEntry]
-) -> str | None:
+def why_not_loaded(place: str | None, state: RedshiftState, ledger: LedgerTotals) -> str | None:
     """Say why rows that the watermark calls loaded are not in the target; None if they are."""
     tracked = state.total_rows + state.quarantined_rows + state.deleted_rows
     if state.target not in (None, place) and tracked:
         return f"the target is now {place} instead of {state.target}; loading what it lacks"
-    if loaded_rows(ledger) + quarantined_rows(ledger) + deleted_rows(ledger) < tracked:
+    if ledger.all_rows < tracked:
         return "the target has lost loaded rows; loading them again"
     return None
 

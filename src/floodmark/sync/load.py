@@ -12,6 +12,7 @@ and the next sync without the flag loads them.
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ from floodmark.errors import FloodmarkError, LeaseLost
 from floodmark.model import lake_layout
 from floodmark.model.load import (
     LedgerEntry,
+    LedgerTotals,
     LoadBatch,
     TargetTable,
     deleted_rows,
@@ -267,7 +269,11 @@ def carry_back(
 
 
 class _TableLoad:
-    """Load one table: read the ledger, decide what is pending, load it batch by batch."""
+    """Load one table: read the ledger, decide what is pending, load it batch by batch.
+
+    Of the ledger, only the entries after the watermark are read, and sums of all; the whole of it
+    only if the target has lost rows, or a manual watermark selects from all manifests.
+    """
 
     def __init__(
         self,
@@ -287,6 +293,7 @@ class _TableLoad:
         self._load_epoch = watermark.redshift_state.load_epoch
         self._began = time.monotonic()
         self._ledger: dict[ManifestId, LedgerEntry]
+        self._totals: LedgerTotals
         self._known_epochs: tuple[int, ...]
         self._selection: _Selection
         self._rows = 0
@@ -305,32 +312,43 @@ class _TableLoad:
             self._lease.check()
             self._rows += load_what_fits(self._target, batch, quarantine)
             self._save_progress(batch.chunks[-1].head)
-        entries = self._save_progress(None)
+        totals = self._save_progress(None)
         if not self._selection.left_out:
             self._lease.note_loaded()
-        return self._result(changes, entries)
+        return self._result(changes, totals)
 
     def _read_ledger(self) -> None:
         name, epoch = str(self._table), self._load_epoch
         self._known_epochs = self._target.load_epochs(name)
-        self._ledger = {entry.head: entry for entry in self._target.ledger(name, epoch)}
+        self._totals = self._target.ledger_totals(name, epoch)
+        self._ledger = self._entries(None if self._manual else self._watermark.loaded_head)
         self._lease.check()
         check_lake(name, self._behind, self._ledger, self._watermark.loaded_head)
         self._target.check_owner(name, epoch, self._loading.target_name)
 
+    def _entries(self, after: ManifestId | None) -> dict[ManifestId, LedgerEntry]:
+        entries = self._target.ledger(str(self._table), self._load_epoch, after=after)
+        return {entry.head: entry for entry in entries}
+
+    @property
+    def _manual(self) -> datetime | None:
+        """The manual watermark, if it limits what is loaded."""
+        return self._watermark.manual_start if self._loading.load_only else None
+
     def _undo_lost_loads(self) -> None:
         """Move the watermark back if the target lacks rows that it calls loaded."""
         loading, table = self._loading, self._table
-        entries = self._ledger.values()
-        reason = why_not_loaded(loading.place, self._watermark.redshift_state, entries)
-        if reason is None and not self._ledger and not self._behind and self._has_chunks():
+        totals = self._totals
+        reason = why_not_loaded(loading.place, self._watermark.redshift_state, totals)
+        if reason is None and not totals.entries and not self._behind and self._has_chunks():
             reason = "the target has lost its ledger, or is another one; loading what it lacks"
         if reason is None:
             return
         loading.report(Notice("warning", f"{table}: {reason}"))
         refuse_loading_twice(
-            loading.store.log, table, self._target, loading.target_name, loaded_rows(entries)
+            loading.store.log, table, self._target, loading.target_name, totals.rows
         )
+        self._ledger = self._entries(None)
         self._watermark = carry_back(loading.store, table, self._watermark, self._ledger)
         self._behind = manifests_behind(loading.store, table, self._watermark)
 
@@ -342,7 +360,7 @@ class _TableLoad:
     def _select(self) -> _Selection:
         """Choose what to load: everything pending, or what a manual watermark allows."""
         loading, table, watermark = self._loading, self._table, self._watermark
-        after = watermark.manual_start if loading.load_only else None
+        after = self._manual
         if after is None:
             pending = pending_manifests(self._behind, self._ledger)
             return _Selection(manifests=self._behind, pending=pending)
@@ -370,7 +388,7 @@ class _TableLoad:
         if not latest:
             return []
         expected = joined_table(self._loading.target_name, latest)
-        rows = loaded_rows(self._ledger.values())
+        rows = self._totals.rows
         refuse_lost_table(table, self._target, expected, pending, rows)
         if self._watermark.mysql_state.inherited:
             refuse_lost_inheritance(table, self._target, expected)
@@ -396,8 +414,8 @@ class _TableLoad:
 
     def _newest_loaded(self) -> list[Manifest]:
         """Read the newest manifest in the ledger, if there is one."""
-        log = self._loading.store.log
-        return [log.read(self._table, max(self._ledger))] if self._ledger else []
+        log, newest = self._loading.store.log, self._totals.newest
+        return [log.read(self._table, newest)] if newest else []
 
     def _quarantine(self) -> "Quarantine":
         from floodmark.warehouse.quarantine import Quarantine
@@ -439,10 +457,10 @@ class _TableLoad:
                 deleted_later=tuple(d for d in deletes if d.head > batch.chunks[-1].head),
             )
 
-    def _save_progress(self, last: ManifestId | None) -> list[LedgerEntry]:
+    def _save_progress(self, last: ManifestId | None) -> LedgerTotals:
         """Update the watermark from the ledger: up to `last`, or to the end of the selection."""
         store, start = self._loading.store, self._watermark.loaded_head
-        entries = self._target.ledger(str(self._table), self._load_epoch)
+        totals = self._target.ledger_totals(str(self._table), self._load_epoch)
         eligible_from = self._watermark.redshift_state.eligible_from_epoch
         skipped = [m for m in self._selection.left_out if m.epoch >= eligible_from]
         done = [m for m in self._selection.manifests if last is None or m.head <= last]
@@ -454,9 +472,9 @@ class _TableLoad:
             return loaded(
                 current,
                 through=through,
-                total_rows=loaded_rows(entries),
-                quarantined_rows=quarantined_rows(entries),
-                deleted_rows=deleted_rows(entries),
+                total_rows=totals.rows,
+                quarantined_rows=totals.quarantined_rows,
+                deleted_rows=totals.deleted_rows,
                 session_rows=self._rows,
                 now=now,
                 complete=not skipped,
@@ -465,7 +483,7 @@ class _TableLoad:
 
         self._lease.check()
         store.update(self._table, record)
-        return entries
+        return totals
 
     def _refuse_overtaken(self, current: Watermark) -> None:
         """Raise LeaseLost if an operator reset or restored the load while this run loaded."""
@@ -475,13 +493,13 @@ class _TableLoad:
                 hint="run the command again",
             )
 
-    def _result(self, changes: list[str], entries: list[LedgerEntry]) -> LoadResult:
+    def _result(self, changes: list[str], totals: LedgerTotals) -> LoadResult:
         left_out = self._selection.left_out
-        before = self._ledger.values()
+        before = self._totals
         return LoadResult(
             rows=self._rows,
-            quarantined_rows=quarantined_rows(entries) - quarantined_rows(before),
-            deleted_rows=deleted_rows(entries) - deleted_rows(before),
+            quarantined_rows=totals.quarantined_rows - before.quarantined_rows,
+            deleted_rows=totals.deleted_rows - before.deleted_rows,
             manifests=len(self._selection.pending),
             seconds=time.monotonic() - self._began,
             changes=tuple(changes),

@@ -19,6 +19,7 @@ from typing import final
 from floodmark.errors import FloodmarkError, LeaseLost
 from floodmark.model.load import (
     LedgerEntry,
+    LedgerTotals,
     LoadBatch,
     LoadChunk,
     RenamedManifest,
@@ -45,6 +46,7 @@ _COLUMNS = {
     "target_table": "VARCHAR(1000)",
     "deleted_rows": "BIGINT",
 }
+_ADDED_COUNTS = ("quarantined_rows", "deleted_rows")  # by later versions
 # Positions are informational, and may contain text keys of any length. UTF-8 takes at most four
 # bytes a character, and Redshift counts bytes.
 _LONGEST_RANGE = 1000
@@ -55,16 +57,19 @@ class LedgerTable(SqlBackend):
     """Read and write the ledger; refuse loads that would mix source tables or split one."""
 
     @final
-    def ledger(self, table_name: str, load_epoch: int) -> list[LedgerEntry]:
+    def ledger(
+        self, table_name: str, load_epoch: int, *, after: ManifestId | None = None
+    ) -> list[LedgerEntry]:
         """Read the ledger's rows of a table and load epoch."""
         if not (columns := self._columns_of(LEDGER)):
             return []
-        added = ("quarantined_rows", "deleted_rows")  # by later versions
-        counts = ", ".join(name if name in columns else "NULL" for name in added)
+        counts = ", ".join(name if name in columns else "NULL" for name in _ADDED_COUNTS)
+        later = "" if after is None else " AND ((epoch = $3 AND sequence > $4) OR epoch > $3)"
+        bound = () if after is None else (after.epoch, after.sequence)
         rows = self._look(
             f"SELECT epoch, sequence, digest, row_count, loaded_at, {counts}"  # noqa: S608
-            f" FROM {self._name(LEDGER)} WHERE table_name = $1 AND load_epoch = $2",
-            (table_name, load_epoch),
+            f" FROM {self._name(LEDGER)} WHERE table_name = $1 AND load_epoch = $2{later}",
+            (table_name, load_epoch, *bound),
         )
         return [
             LedgerEntry(
@@ -77,6 +82,28 @@ class LedgerTable(SqlBackend):
             )
             for row in rows
         ]
+
+    @final
+    def ledger_totals(self, table_name: str, load_epoch: int) -> LedgerTotals:
+        """Add up the entries of each epoch in SQL, then these few sums."""
+        if not (columns := self._columns_of(LEDGER)):
+            return LedgerTotals()
+        sums = ", ".join(
+            f"SUM({name})" if name in columns else "0" for name in ("row_count", *_ADDED_COUNTS)
+        )
+        found = self._look(
+            f"SELECT epoch, MAX(sequence), COUNT(*), {sums} FROM {self._name(LEDGER)}"  # noqa: S608
+            " WHERE table_name = $1 AND load_epoch = $2 GROUP BY epoch",
+            (table_name, load_epoch),
+        )
+        epochs = [[int(value or 0) for value in row] for row in found]
+        return LedgerTotals(
+            entries=sum(row[2] for row in epochs),
+            rows=sum(row[3] for row in epochs),
+            quarantined_rows=sum(row[4] for row in epochs),
+            deleted_rows=sum(row[5] for row in epochs),
+            newest=max((ManifestId(row[0], row[1]) for row in epochs), default=None),
+        )
 
     @final
     def load_epochs(self, table_name: str) -> tuple[int, ...]:

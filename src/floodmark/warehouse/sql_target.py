@@ -211,8 +211,14 @@ class SqlTarget(LedgerTable, TableChanges, RowChecksums, DeletingBackend, Finger
         return _reporting_slow_wait(self.report, notice, self.silent_seconds)
 
     def _in_ledger(self, batch: LoadBatch) -> dict[ManifestId, LedgerEntry]:
-        """Return the ledger's entries of a batch's table."""
-        return {entry.head: entry for entry in self.ledger(batch.table_name, batch.load_epoch)}
+        """Return the ledger's entries from a batch's first manifest on; no others matter to it."""
+        first = min(chunk.head for chunk in batch.chunks)
+        entries = self.ledger(
+            batch.table_name,
+            batch.load_epoch,
+            after=ManifestId(first.epoch, first.sequence - 1),
+        )
+        return {entry.head: entry for entry in entries}
 
     def _load(self, batch: LoadBatch, chunks: Sequence[LoadChunk], rows: int) -> None:
         table = batch.table

@@ -10,7 +10,14 @@ from msgspec import Struct
 from floodmark.errors import FloodmarkError
 from floodmark.model.encryption import Encryption
 from floodmark.model.fingerprint import Hashing, NumberKind
-from floodmark.model.load import LedgerEntry, LoadBatch, RenamedManifest, TargetTable
+from floodmark.model.load import (
+    LedgerEntry,
+    LedgerTotals,
+    LoadBatch,
+    RenamedManifest,
+    TargetTable,
+)
+from floodmark.model.log_state import ManifestId
 from floodmark.model.notice import Report
 from floodmark.model.reconciliation import Fingerprint, Grouping, Slice
 from floodmark.model.row_checksums import CheckedColumn
@@ -105,8 +112,17 @@ class Target(ABC):
         """Read the load epochs that the ledger has of a table."""
 
     @abstractmethod
-    def ledger(self, table_name: str, load_epoch: int) -> list[LedgerEntry]:
-        """Return the loaded manifests of a source table; none if there is no ledger yet."""
+    def ledger(
+        self, table_name: str, load_epoch: int, *, after: ManifestId | None = None
+    ) -> list[LedgerEntry]:
+        """Return the loaded manifests of a source table; none if there is no ledger yet.
+
+        With `after`, only those after a manifest: a table may have hundreds of thousands.
+        """
+
+    @abstractmethod
+    def ledger_totals(self, table_name: str, load_epoch: int) -> LedgerTotals:
+        """Add up the ledger's entries of a source table, inside the target."""
 
     @abstractmethod
     def check_owner(self, table_name: str, load_epoch: int, name: str) -> None:
