@@ -8,12 +8,14 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from floodmark.api.prometheus import FAMILIES, Metrics
+from floodmark.cli.metrics_server import MetricsServer
+from floodmark.errors import UsageError
 from floodmark.model import lake_layout
 from floodmark.state.lease import read_lease
 from pipelines import Pipeline, ask_once, finish, numbers, wait_until
@@ -148,9 +150,42 @@ def test_a_port_on_loopback(pipeline: New) -> None:
     assert ended.code == 0, ended
 
 
+@pytest.mark.follows_hint("write one to a file and name it with --metrics-token-file")
+def test_a_token_is_required(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("5e1f0c9a7b2d4e68\n")
+    with pytest.raises(UsageError, match="a token is required") as caught:
+        MetricsServer("0.0.0.0", 0, None, lambda: "text")
+    assert "--metrics-token-file" in str(caught.value.hint)
+    server = MetricsServer("127.0.0.1", 0, str(token), lambda: "text")
+    try:
+        with pytest.raises(OSError, match="401"):
+            urlopen(server.address)
+        bearer = {"Authorization": f"Bearer {token.read_text().strip()}"}
+        with urlopen(Request(server.address, headers=bearer)) as answer:
+            assert answer.read() == b"text"
+    finally:
+        server.stop()
+
+
+def test_requests_to_another_name_are_refused() -> None:
+    server = MetricsServer(None, 0, None, lambda: "text")
+    try:
+        with pytest.raises(OSError, match="421"):
+            urlopen(Request(server.address, headers={"Host": "rebound.example.com"}))
+    finally:
+        server.stop()
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
+        (["--metrics-host", "127.0.0.1"], "--metrics-host needs --metrics-port"),
+        (["--metrics-token-file", "token"], "--metrics-token-file needs --metrics-port"),
+        (
+            ["--metrics-host", "no.such.host.invalid", "--metrics-port", "0", "--every", "5m"],
+            "--metrics-host 'no.such.host.invalid' is not an address of this machine",
+        ),
         (["--metrics-port", "9000"], "--metrics-port needs --every"),
         (["--metrics-port", "70000", "--every", "5m"], "70000"),
         (["--metrics-file", "/no/such/folder/x.prom"], "/no/such/folder/x.prom"),

@@ -13,9 +13,9 @@ from msgspec import structs
 
 from browser import CHROMIUM, chromium, opened
 from floodmark.api.project import open_project
+from floodmark.cli.http_access import Access
 from floodmark.cli.http_server import LOOPBACK, HttpServer
 from floodmark.cli.main import run
-from floodmark.cli.page.access import Access
 from floodmark.cli.page.render import render
 from floodmark.cli.page.site import Site
 from floodmark.model import lake_layout

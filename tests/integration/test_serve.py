@@ -18,10 +18,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import floodmark
+from floodmark.cli.http_access import Access
 from floodmark.cli.http_server import LOOPBACK, HttpServer
 from floodmark.cli.main import run
 from floodmark.cli.page import file as page_file
-from floodmark.cli.page.access import Access
 from floodmark.cli.page.site import Site
 from floodmark.model import lake_layout
 from pipelines import PROGRAM, wait_until

@@ -1,4 +1,4 @@
-"""Expose the metrics of `floodmark sync` on a loopback port and in a file for node_exporter."""
+"""Expose the metrics of `floodmark sync` on a port, and in a file for node_exporter."""
 
 import os
 from collections.abc import Sequence
@@ -23,7 +23,14 @@ class Meter:
     """Collects and exposes the metrics of tables; does nothing without a path or a port."""
 
     def __init__(
-        self, app: App, tables: Sequence[TableName], *, path: str | None, port: int | None
+        self,
+        app: App,
+        tables: Sequence[TableName],
+        *,
+        path: str | None,
+        port: int | None,
+        host: str | None = None,
+        token_path: str | None = None,
     ) -> None:
         self._app = app
         self._tables = tables
@@ -37,7 +44,7 @@ class Meter:
             app.log.listeners.append(self._count_conflict)
         if path is not None:
             self._restore_counters(path)
-        self._server = self._serve(port) if port is not None else None
+        self._server = self._serve(host, port, token_path) if port is not None else None
 
     def __enter__(self) -> Self:
         return self
@@ -105,9 +112,9 @@ class Meter:
     def _text(self) -> str:
         return self._metrics.write(self._app.now().timestamp())
 
-    def _serve(self, port: int) -> "MetricsServer":
+    def _serve(self, host: str | None, port: int, token_path: str | None) -> "MetricsServer":
         from floodmark.cli.metrics_server import MetricsServer
 
-        server = MetricsServer(port, self._text)
+        server = MetricsServer(host, port, token_path, self._text)
         self._app.report(Notice("info", f"serving metrics at {server.address}", "metrics"))
         return server

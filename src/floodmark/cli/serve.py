@@ -6,8 +6,8 @@ from threading import Event
 import click
 
 from floodmark.cli.app import App, command_options
+from floodmark.cli.http_access import Access, find_address, find_token, is_loopback
 from floodmark.cli.http_server import LOOPBACK, HttpServer
-from floodmark.cli.page.access import Access, find_address, find_token, is_loopback
 from floodmark.cli.page.site import Site
 from floodmark.cli.signals import Terminated, sigterm_raises
 from floodmark.errors import ExitCode

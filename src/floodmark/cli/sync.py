@@ -73,7 +73,17 @@ MOST_DIGITS = 18
 @click.option(
     "--metrics-port",
     type=click.IntRange(0, 65535),
-    help="With --every: serve metrics on this port of 127.0.0.1; 0 picks a free port.",
+    help="With --every: serve metrics on this port; 0 picks a free port.",
+)
+@click.option(
+    "--metrics-host",
+    metavar="HOST",
+    help="Address for --metrics-port, 127.0.0.1 by default; any other needs a token.",
+)
+@click.option(
+    "--metrics-token-file",
+    metavar="FILE",
+    help="File with the token that Prometheus must send; or set FLOODMARK_METRICS_TOKEN.",
 )
 @click.option(
     "--metrics-file", metavar="FILE", help="Write metrics to this file, for node_exporter."
@@ -91,6 +101,8 @@ def sync(
     adopt_from: str | None,
     every_text: str | None,
     metrics_port: int | None,
+    metrics_host: str | None,
+    metrics_token_file: str | None,
     metrics_file: str | None,
     *,
     backup_only: bool,
@@ -124,6 +136,9 @@ def sync(
         raise UsageError(f"{'--dry-run' if dry_run else '--adopt'} and --every cannot be combined")
     if metrics_port is not None and every_text is None:
         raise UsageError("--metrics-port needs --every", hint="use --metrics-file")
+    if metrics_port is None and (metrics_host or metrics_token_file) is not None:
+        option = "--metrics-host" if metrics_host is not None else "--metrics-token-file"
+        raise UsageError(f"{option} needs --metrics-port")
     if metrics_file is not None and dry_run:
         raise UsageError("--metrics-file and --dry-run cannot be combined")
     every = parse_duration(every_text, like="30s, 5m or 1h") if every_text is not None else None
@@ -160,7 +175,14 @@ def sync(
     app.log.quiet = quiet
 
     with (
-        Meter(app, tables, path=metrics_file, port=metrics_port) as meter,
+        Meter(
+            app,
+            tables,
+            path=metrics_file,
+            port=metrics_port,
+            host=metrics_host,
+            token_path=metrics_token_file,
+        ) as meter,
         sigterm_raises(),
         forwarding_library_logs(app.report),
         app.project,

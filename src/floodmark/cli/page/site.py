@@ -21,9 +21,9 @@ import msgspec
 
 from floodmark.api.project import Project
 from floodmark.api.status_metrics import measure_status
+from floodmark.cli.http_access import Access
 from floodmark.cli.http_server import HTML, JSON, Request, Response, failure
 from floodmark.cli.metrics_server import CONTENT_TYPE
-from floodmark.cli.page.access import Access
 from floodmark.cli.page.document import Overview, Reader, run_values
 from floodmark.cli.page.render import render
 from floodmark.cli.page.snapshots import Snapshot, Snapshots, pause_after

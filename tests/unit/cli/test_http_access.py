@@ -8,8 +8,8 @@ from threading import Event
 import pytest
 from msgspec import structs
 
+from floodmark.cli.http_access import VARIABLE, Access, find_address, find_token
 from floodmark.cli.http_server import Request
-from floodmark.cli.page.access import VARIABLE, Access, find_address, find_token
 from floodmark.cli.page.document import Overview
 from floodmark.cli.page.snapshots import Snapshots
 from floodmark.errors import StorageUnavailable, UsageError

@@ -1,4 +1,4 @@
-"""Who may see the page.
+"""Who may see the status page and the metrics.
 
 On a loopback address anyone on the machine may. A page of another site could then reach it with a
 name that it lets resolve to 127.0.0.1 (DNS rebinding), so the Host header must be a loopback name.
@@ -50,12 +50,12 @@ class Access:
         return hmac.compare_digest(given, self._token.encode())
 
 
-def find_address(host: str) -> str:
+def find_address(host: str, option: str = "--host") -> str:
     """Return the address to bind to; UsageError if the name is unknown."""
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:
-        raise UsageError(f"--host {host!r} is not an address of this machine") from error
+        raise UsageError(f"{option} {host!r} is not an address of this machine") from error
     addresses = [str(entry[4][0]) for entry in found]
     return next((address for address in addresses if ":" not in address), addresses[0])
 
@@ -65,9 +65,16 @@ def is_loopback(address: str) -> bool:
     return ip_address(address.partition("%")[0]).is_loopback
 
 
-def find_token(address: str, path: str | None, environment: Mapping[str, str]) -> str | None:
+def find_token(
+    address: str,
+    path: str | None,
+    environment: Mapping[str, str],
+    *,
+    variable: str = VARIABLE,
+    option: str = "--token-file",
+) -> str | None:
     """Return the token; UsageError if it is too short, or if there is none where it must be."""
-    source = f"token file {path}" if path else VARIABLE
+    source = f"token file {path}" if path else variable
     if path is not None:
         try:
             with open(path, encoding="utf-8") as file:
@@ -76,13 +83,13 @@ def find_token(address: str, path: str | None, environment: Mapping[str, str]) -
             reason = getattr(error, "strerror", None) or "not UTF-8 text"
             raise UsageError(f"cannot read {source}: {reason}") from error
     else:
-        token = environment.get(VARIABLE, "").strip()
+        token = environment.get(variable, "").strip()
         if not token:
             if is_loopback(address):
                 return None
             raise UsageError(
                 f"{address} is not a loopback address: a token is required",
-                hint=f"write one to a file and name it with --token-file, or set {VARIABLE}",
+                hint=f"write one to a file and name it with {option}, or set {variable}",
             )
     if len(token) < SHORTEST or not token.isascii() or not token.isprintable():
         raise UsageError(
