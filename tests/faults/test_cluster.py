@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -126,6 +127,26 @@ def test_a_lake_that_workers_do_not_share(
     assert "here it does not exist in /proc/self/cwd/lake" in ended.out + ended.err
     assert "or a folder that they share" in ended.out + ended.err
     assert not list(it.folder.glob("lake/manifests/*/*/*/*.json"))
+
+
+def test_doctor_tries_every_executor(
+    pipeline: Callable[..., Pipeline], cluster: SparkCluster
+) -> None:
+    it = pipeline({"t": "{cursor: [update_at, id]}"})
+    make_table(it, 1)
+    options = json.dumps(options_of_cluster())
+    it.write_config(SETTINGS.format(address=cluster.address, options=options))
+    config = Path(it.config)
+    text = re.sub(r"(?m)^lake: .*$", "lake: /proc/self/cwd/lake", config.read_text())
+    config.write_text(text)
+    ended = it.command("doctor", "--spark", "--json")
+    assert ended.code == 1, ended
+    (failed,) = [check for check in ended.value if check["state"] == "failed"]
+    assert failed["subject"] == f"executor {socket.gethostname()}"
+    assert "a file that this machine wrote does not exist there" in failed["finding"]
+    assert "the same place for all workers" in failed["hint"]
+    assert "all of 2 executors answered" in [check["finding"] for check in ended.value]
+    assert not list(it.folder.glob("lake/watermarks/leases/probe-*"))
 
 
 def test_rows_of_a_duckdb_file_cannot_be_compared(

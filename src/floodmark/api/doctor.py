@@ -1,7 +1,7 @@
 """Check the set-up: configuration, lake, Spark, targets, sources, tables, leases."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,6 +17,7 @@ from floodmark.model.table import TableName
 
 if TYPE_CHECKING:
     from floodmark.api.schema_check import SchemaCheck
+    from floodmark.checks.executors import Places
     from floodmark.mysql.connection import MysqlSession
     from floodmark.sync.source import Source
 
@@ -46,7 +47,10 @@ def run_checks(
         from floodmark.checks.mirror import check_mirror
 
         yield from check_mirror(objects, run.mirror.open, tables)
-    yield from check_spark(spark, start=start_spark, session=session)
+    places = partial(_places, run, tables)
+    yield from check_spark(
+        spark, start=start_spark, session=session, places=places, objects=objects
+    )
     yield from check_zone(config.settings.extraction)
     targets = {config.pipeline_of(table).target for table in tables if table in config.tables}
     for name in sorted(targets):
@@ -60,6 +64,19 @@ def run_checks(
         yield from _check_source(run, scope, [table for table in tables if table.scope == scope])
     if all(check.state != "failed" for check in lake):
         yield from check_leases(objects, tables, clock())
+
+
+def _places(run: RunContext, tables: Sequence[TableName]) -> AbstractContextManager["Places"]:
+    """Return what executors must reach, with the logins that a run would send them."""
+    from floodmark.checks.executors import places_of
+    from floodmark.config.aws_login import with_login
+
+    config = run.config
+    listed = [table for table in tables if table in config.tables]
+    sources = {table.scope: with_login(run.mysql(table.scope)) for table in listed}
+    names = {config.pipeline_of(table).target for table in listed}
+    targets = {name: with_login(config.connection(name)) for name in sorted(names)}
+    return places_of(run.store.objects, config.lake, sources, targets)
 
 
 def _check_configuration(path: str, tables: Sequence[TableName]) -> Check:

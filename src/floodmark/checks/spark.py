@@ -4,14 +4,19 @@ import os
 import re
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from floodmark.checks.check import Check, failed
 from floodmark.config.models import SparkSettings
 from floodmark.errors import FloodmarkError
+from floodmark.storage.objects import ObjectStore
+
+if TYPE_CHECKING:
+    from floodmark.checks.executors import Places
 
 OLDEST_JAVA = 17
 _INSTALL = "install Java 17 or newer (Debian: apt install openjdk-17-jre-headless)"
@@ -19,10 +24,20 @@ _VERSION = re.compile(r'version "(?:1\.)?(\d+)[^"]*"')
 _SECONDS = 10
 
 
-def check_spark(settings: SparkSettings, *, start: bool, session: Any = None) -> Iterator[Check]:
-    """Check what Spark needs; with `start`, start it (or use `session`) and run a task."""
+def check_spark(
+    settings: SparkSettings,
+    *,
+    start: bool,
+    session: Any = None,
+    places: Callable[[], AbstractContextManager["Places"]] | None = None,
+    objects: ObjectStore | None = None,
+) -> Iterator[Check]:
+    """Check what Spark needs; with `start`, start it (or use `session`) and run a task.
+
+    On a cluster, every executor then tries to reach `places`, and the lake, which is `objects`.
+    """
     from floodmark.spark.jvm_launcher import find_java
-    from floodmark.spark.user_settings import master_of
+    from floodmark.spark.user_settings import master_of, other_machines
 
     try:
         installed = version("pyspark")
@@ -39,7 +54,14 @@ def check_spark(settings: SparkSettings, *, start: bool, session: Any = None) ->
     if session is None and (remote or master.startswith("spark://")):
         yield _check_addresses(_addresses(remote or master))
     if start:
-        yield _check_start(settings, session)
+        if places is None or objects is None or other_machines(settings) is None:
+            yield from _check_start(settings, session, None, objects)
+        else:
+            try:
+                with places() as tried:
+                    yield from _check_start(settings, session, tried, objects)
+            except FloodmarkError as error:
+                yield failed("Spark", error)
 
 
 def _check_java(java: str | None) -> Check:
@@ -89,11 +111,18 @@ def _check_addresses(addresses: list[tuple[str, int]]) -> Check:
     )
 
 
-def _check_start(settings: SparkSettings, session: Any) -> Check:
+def _check_start(
+    settings: SparkSettings, session: Any, places: "Places | None", objects: ObjectStore | None
+) -> Iterator[Check]:
     from floodmark.spark.self_test import probe
 
     try:
-        finding = probe(settings, session)
+        test = probe(settings, session, places.reach if places else None)
     except FloodmarkError as error:
-        return failed("Spark", error)
-    return Check(subject="Spark", finding=finding)
+        yield failed("Spark", error)
+        return
+    yield Check(subject="Spark", finding=test.finding)
+    if places and objects:
+        from floodmark.checks.executors import report
+
+        yield from report(objects, test)

@@ -12,7 +12,10 @@ from floodmark.model.formatting import counted
 @click.command()
 @table_option(required=False)
 @click.option(
-    "--spark", "start_spark", is_flag=True, help="Also start Spark and run a task on a worker."
+    "--spark",
+    "start_spark",
+    is_flag=True,
+    help="Also start Spark, and try everything from its workers.",
 )
 @click.option("--break-lease", "break_it", is_flag=True, help="Break the leases on the -t tables.")
 @command_options

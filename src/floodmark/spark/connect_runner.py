@@ -7,9 +7,14 @@ from secrets import token_hex
 from urllib.parse import urlsplit
 
 import pyarrow as pa
+import pyspark
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from pyspark.sql.pandas.functions import arrow_udf
+
+try:
+    from pyspark.sql.pandas.functions import arrow_udf
+except ImportError:  # before PySpark 4.1
+    arrow_udf = None  # type: ignore[assignment]
 
 from floodmark.errors import FloodmarkError
 from floodmark.spark.runner import Progress, SparkFailure, cannot_start, task_error, tries_of
@@ -41,6 +46,11 @@ class ConnectedSpark:
     """Runs tasks as rows of a DataFrame, the only way in Spark Connect."""
 
     def __init__(self, session: SparkSession) -> None:
+        if arrow_udf is None:
+            raise FloodmarkError(
+                f"Spark Connect needs PySpark 4.1 or newer; this is {pyspark.__version__}",
+                hint="update PySpark, or use a master instead of a remote",
+            )
         self._session = session
         self._tags: set[str] = set()
 
@@ -66,6 +76,9 @@ class ConnectedSpark:
         """Return how often the server's Spark tries a task."""
         option = self._session.conf.get
         return tries_of(option("spark.master", None), option("spark.task.maxFailures", None))
+
+    def executors(self) -> None:
+        """Return None: a client of Spark Connect cannot see them."""
 
     def is_alive(self) -> bool:
         """Whether the session is still open."""

@@ -133,6 +133,11 @@ class ClassicSpark:
         """Return how often Spark tries a task."""
         return tries_of(self._context.master, self.option("spark.task.maxFailures"))
 
+    def executors(self) -> tuple[int, int] | None:
+        """Return how many executors have joined, and how many tasks they run at once."""
+        known = self._context._jsc.sc().getExecutorMemoryStatus().size()  # noqa: SLF001
+        return known - 1, self._context.defaultParallelism  # the driver is one of them
+
     def is_alive(self) -> bool:
         """Whether the JVM answers, and Spark is not stopped."""
         try:

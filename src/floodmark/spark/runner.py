@@ -60,6 +60,12 @@ class Spark(Protocol):
     def tries(self) -> int:
         """Return how often a failing task is tried."""
 
+    def executors(self) -> tuple[int, int] | None:
+        """Return how many executors there are now, and how many tasks they run at once.
+
+        None if Spark does not tell.
+        """
+
     def is_alive(self) -> bool:
         """Whether it can still run tasks."""
 

@@ -53,10 +53,12 @@ def check_login(connection: MysqlConnection) -> None:
             raise
 
 
-def log_in(connection: MysqlConnection, **options: Any) -> "pymysql.connections.Connection[Any]":
+def log_in(
+    connection: MysqlConnection, patience: float = PATIENCE_SECONDS, **options: Any
+) -> "pymysql.connections.Connection[Any]":
     """Connect with PyMySQL; wait for a server that cannot be reached, then raise NoLogin."""
     options = {**pymysql_options(connection), "connect_timeout": _CONNECT_SECONDS, **options}
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + patience
     with _final_refusals(connection):
         while True:
             try:
