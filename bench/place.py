@@ -1,4 +1,4 @@
-"""The environment of the benchmark: MariaDB, PostgreSQL, folders, and the peers' Python."""
+"""The environment of the benchmark: MariaDB, MySQL, PostgreSQL, folders, the peers' Python."""
 
 import os
 import sys
@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from floodmark.embedded.mariadb import PrivateMariaDB
 from meter import tree_cpu
+from servers.mysql import PrivateMySQL
 from servers.postgres import PrivatePostgres
 
 ROOT = Path(__file__).parents[1]
@@ -27,6 +28,7 @@ pipelines:
     target: warehouse
     tables:
       bench.wide: {{cursor: [update_at, id]}}
+      bench.half: {{cursor: [update_at, id]}}
       bench.small: {{cursor: [update_at, id]}}
       bench.large: {{cursor: [update_at, id]}}
       bench.small_keyless: {{cursor: none}}
@@ -62,7 +64,8 @@ class Place(Struct, frozen=True, kw_only=True):
             server = self.target
             postgres = (
                 f"type: postgres, port: {server.port}, user: {server.user},"
-                f' password: "{server.password}", database: {server.database}, schema: {name}'
+                f' password: "{server.password}", database: {server.database},'
+                f" schema: {self.schema(name)}"
             )
             targets = {
                 "duckdb": "{type: duckdb, path: ./warehouse.duckdb}",
@@ -72,6 +75,10 @@ class Place(Struct, frozen=True, kw_only=True):
             text = _CONFIG.format(source=self.source, target=targets[target])
             (folder / "floodmark.yml").write_text(text)
         return folder
+
+    def schema(self, name: str) -> str:
+        """Return the schema of a folder's configuration in PostgreSQL."""
+        return f"{name}_of_mysql" if isinstance(self.source, PrivateMySQL) else name
 
     def databases_cpu(self) -> float:
         """Return the CPU seconds of both servers so far."""
@@ -99,6 +106,18 @@ def open_place(folder: Path) -> Iterator[Place]:
         ) as target,
     ):
         yield Place(folder=folder, source=source, target=target)
+
+
+@contextmanager
+def with_mysql(place: Place) -> Iterator[Place]:
+    """Start a MySQL, and return the same place with it as the source."""
+    options = {"innodb-buffer-pool-size": "3G", "innodb-redo-log-capacity": "1G"}
+    folder = place.empty("from_mysql")
+    with PrivateMySQL(folder / "mysql", options) as source:
+        # reladiff needs MD5, which newer versions have only in a component.
+        if source.execute("SELECT VERSION() >= '9.6'")[0][0]:
+            source.execute("INSTALL COMPONENT 'file://component_classic_hashing'")
+        yield structs.replace(place, folder=folder, source=source)
 
 
 def python() -> str:

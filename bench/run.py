@@ -23,10 +23,9 @@ from msgspec import structs
 import meter
 import runs
 import tables
-import verify_data
+from equality import measure_equality
 from everyday import measure_commits, measure_listing, measure_watermark
-from place import PEERS, Place, open_place
-from reconcile import measure_reconcile
+from place import PEERS, Place, open_place, with_mysql
 from runs import Contender
 
 ROWS = int(os.environ.get("FLOODMARK_BENCH_ROWS", "2000000"))
@@ -46,8 +45,8 @@ def main() -> None:
         "stage 1": stage_one,
         "first load": first_load,
         "changes": changes,
-        "reconcile": lambda place: measure_reconcile(place, ROWS, interleaved),
-        "verification": verification,
+        "equality of MySQL": equality_of_mysql,
+        "equality of MariaDB": lambda place: measure_equality(place, ROWS, interleaved),
         "narrow": narrow,
         "memory": memory,
         "start": start,
@@ -172,9 +171,12 @@ def changes(place: Place) -> dict[str, Any]:
         }
 
 
-def verification(place: Place) -> dict[str, Any]:
-    """Compare all columns of equal tables, with the whole command."""
-    return interleaved(place, verify_data.contenders(place))
+def equality_of_mysql(place: Place) -> dict[str, Any]:
+    """Measure on the same tables in MySQL."""
+    with with_mysql(place) as other:
+        say("making the wide table in MySQL")
+        tables.create(other.source, "wide", tables.WIDE, ROWS)
+        return measure_equality(other, ROWS, interleaved)
 
 
 class Changed(NamedTuple):
