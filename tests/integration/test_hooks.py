@@ -142,8 +142,11 @@ def test_a_command_never_fails_a_run(
 
 def test_a_hook_that_cannot_be_called_is_refused(pipeline: New) -> None:
     it = pipeline({"a": "{}"})
-    for hook in ("{}", '{command: ["a"], webhook: "https://b"}', '{webhook: "ftp://host"}'):
+    wrong = ("ftp://host", "https:///T0KEN", "https://host:T0KEN/", "https://host/T0KEN x")
+    hooks = [f'{{webhook: "{url}"}}' for url in wrong]
+    for hook in ("{}", '{command: ["a"], webhook: "https://b"}', *hooks):
         it.write_config(f"hooks: {{on_failure: [{hook}]}}\n")
         ended = it.call("watermark", "list")
         assert ended.code == 2
         assert "hooks.on_failure" in ended.err
+        assert "T0KEN" not in ended.out + ended.err

@@ -6,10 +6,6 @@ saved after a message was delivered: a crash in between leads to a second messag
 If the lake cannot be read, what this process has reported counts.
 """
 
-import os
-import shutil
-import signal
-import subprocess
 import time
 from datetime import timedelta
 from typing import Any
@@ -17,6 +13,7 @@ from typing import Any
 import msgspec
 
 from floodmark.api.context import RunContext
+from floodmark.api.hook_calls import call
 from floodmark.config.hook_settings import Event, Hook, Hooks
 from floodmark.errors import FloodmarkError, ObjectNotFound, WriteConflict
 from floodmark.model import lake_layout
@@ -49,7 +46,7 @@ class RunHooks:
                 names = [table.table_name for table in record.tables if table.loaded_rows]
                 self._send(run, hooks, "success", names, record)
         except Exception as error:  # noqa: BLE001 - a hook never fails a run
-            _warn(run, f"hooks were not called: {error}")
+            _warn(run, f"hooks were not called: unexpected {type(error).__name__}")
 
     def _report_failures(self, run: RunContext, hooks: Hooks, record: RunRecord) -> None:
         now, repeat = run.run.clock(), timedelta(hours=hooks.repeat_hours)
@@ -108,7 +105,7 @@ class RunHooks:
         for attempt in range(hook.tries):
             if attempt:
                 self.pause(2.0 ** (attempt - 1))
-            problem = _call(hook, message)
+            problem = call(hook, message)
             if problem is None:
                 return True
         what = f"command {hook.command[0]}" if hook.command else "webhook"
@@ -136,56 +133,6 @@ def text_of(event: Event, names: list[str], record: RunRecord) -> str:
     if event != "success" and len(tables) > _SHOWN:
         lines.append(f"and {len(tables) - _SHOWN:,} more")
     return "\n".join(lines)
-
-
-def _call(hook: Hook, message: dict[str, Any]) -> str | None:
-    """Try once; return what went wrong."""
-    if hook.command:
-        return _run(hook, msgspec.json.encode(message))
-    body = {"text": message["text"]} if hook.format == "slack" else message
-    return _post(hook, msgspec.json.encode(body))
-
-
-def _run(hook: Hook, data: bytes) -> str | None:
-    command = hook.command or ()
-    if shutil.which(command[0]) is None:
-        return "the program was not found"
-    process = subprocess.Popen(  # noqa: S603 - the operator's own command
-        command,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
-    try:
-        _, errors = process.communicate(data, timeout=hook.timeout_seconds)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)  # and what it has started
-        process.communicate()
-        return f"it took longer than {hook.timeout_seconds:g} s"
-    if process.returncode == 0:
-        return None
-    last = errors.decode(errors="replace").strip().splitlines()[-1:]
-    return f"exit code {process.returncode}" + (f": {last[0][:200]}" if last else "")
-
-
-def _post(hook: Hook, data: bytes) -> str | None:
-    import urllib.error  # rarely needed, and takes a while
-    import urllib.request
-
-    assert hook.webhook is not None
-    request = urllib.request.Request(  # noqa: S310 - the scheme was checked
-        hook.webhook.reveal(), data=data, headers={"Content-Type": "application/json"}
-    )
-    try:
-        with urllib.request.urlopen(request, timeout=hook.timeout_seconds):  # noqa: S310
-            return None
-    except urllib.error.HTTPError as error:
-        return f"HTTP status {error.code}"
-    except urllib.error.URLError as error:
-        return f"{error.reason}"
-    except (TimeoutError, OSError, ValueError) as error:
-        return str(error) or type(error).__name__
 
 
 def _warn(run: RunContext, message: str) -> None:

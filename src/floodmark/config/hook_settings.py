@@ -1,6 +1,7 @@
 """Settings of hooks: what to call after a run."""
 
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
 from msgspec import Meta, Struct
 
@@ -27,9 +28,23 @@ class Hook(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if (self.command is None) == (self.webhook is None):
             raise ConfigError("a hook has either 'command' or 'webhook'")
-        url = self.webhook.reveal() if self.webhook else "https://"
-        if not url.lower().startswith(("https://", "http://")):
-            raise ConfigError("the URL of a webhook begins with https:// or http://")
+        if self.webhook is not None and not _is_web_address(self.webhook.reveal()):
+            raise ConfigError(
+                "the URL of a webhook begins with https:// or http:// and a host, and has no spaces"
+            )
+
+
+def _is_web_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return (
+            parts.scheme in ("http", "https")
+            and bool(parts.hostname)
+            and parts.port != 0
+            and all("!" <= character <= "~" for character in url)
+        )
+    except ValueError:  # such as a port that is not a number; the message would quote it
+        return False
 
 
 class Hooks(Struct, frozen=True, kw_only=True):
