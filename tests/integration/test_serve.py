@@ -109,6 +109,14 @@ def test_what_is_served_is_what_the_commands_print(
     families = {each.name: each for each in text_string_to_metric_families(metrics)}
     counted = {s.labels["table"]: s.value for s in families["floodmark_files"].samples}
     assert counted[ORDERS] == details["stages"]["extract"]["s3_file_count"]
+    states = {table["table_name"]: table["state"] for table in expected}
+    for family, state in (
+        ("floodmark_failing_seconds", "failing"),
+        ("floodmark_differs_seconds", "differs"),
+        ("floodmark_held_back_seconds", "held back"),
+    ):
+        alarming = {s.labels["table"] for s in families[family].samples if s.value > 0}
+        assert alarming == {name for name, found in states.items() if found == state} != set()
     assert seen.status == 200  # there is a newer reading
     assert json.loads(body)["as_of"] > status["as_of"]
     assert snapshot(sample.objects) == before

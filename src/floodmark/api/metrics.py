@@ -40,11 +40,11 @@ def measure_tables(run: RunContext, tables: Sequence[TableName], metrics: Metric
         lease = read_lease(store.objects, table)
         since = lease.held_since if lease else None
         now = run.run.clock()
-        metrics.set("floodmark_held_back_seconds", _age(since, now), table=name)
+        metrics.set("floodmark_held_back_seconds", age(since, now), table=name)
         failing = (
             min((failure.since for failure in lease.failures), default=None) if lease else None
         )
-        metrics.set("floodmark_failing_seconds", _age(failing, now), table=name)
+        metrics.set("floodmark_failing_seconds", age(failing, now), table=name)
         if watermark is None:
             continue
         extracted, loaded = watermark.mysql_state, watermark.redshift_state
@@ -54,8 +54,8 @@ def measure_tables(run: RunContext, tables: Sequence[TableName], metrics: Metric
         metrics.set("floodmark_files_total", extracted.s3_file_count, table=name)
         metrics.set("floodmark_file_bytes_total", extracted.s3_bytes, table=name)
         metrics.set("floodmark_quarantined_rows_total", loaded.quarantined_rows, table=name)
-        _measure_reconciliation(metrics, name, watermark.reconciled_state)
-        metrics.set("floodmark_differs_seconds", _age(differs_since(watermark), now), table=name)
+        measure_reconciliation(metrics, name, watermark.reconciled_state)
+        metrics.set("floodmark_differs_seconds", age(differs_since(watermark), now), table=name)
         in_step = lease.in_step_at if lease else None
         behind = watermark.loaded_head < watermark.head
         fresh = (("extract", in_step), ("load", loaded.last_load_time if behind else in_step))
@@ -73,11 +73,13 @@ def differs_since(watermark: Watermark) -> datetime | None:
     return min(filter(None, found), default=None)
 
 
-def _age(since: datetime | None, now: datetime) -> float:
+def age(since: datetime | None, now: datetime) -> float:
+    """Return how many seconds ago something began; 0 if it did not, or if a clock was wrong."""
     return max(0.0, (now - since).total_seconds()) if since else 0.0
 
 
-def _measure_reconciliation(metrics: Metrics, table: str, state: ReconciledState) -> None:
+def measure_reconciliation(metrics: Metrics, table: str, state: ReconciledState) -> None:
+    """Update the metrics of the reconciliations of a table."""
     if state.last_finished is not None:
         seconds = state.last_finished.timestamp()
         metrics.set("floodmark_reconciled_timestamp_seconds", seconds, table=table)

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from datetime import datetime
 
+from floodmark.api.metrics import age, differs_since, measure_reconciliation
 from floodmark.api.prometheus import Metrics
 from floodmark.api.status import TableStatus
 
@@ -13,8 +14,10 @@ def measure_status(statuses: Iterable[TableStatus], now: datetime) -> Metrics:
     for status in statuses:
         name, known = str(status.table), status.watermark
         held = status.since if status.state == "held back" else None
-        seconds = (now - held).total_seconds() if held else 0.0
-        metrics.set("floodmark_held_back_seconds", max(0.0, seconds), table=name)
+        metrics.set("floodmark_held_back_seconds", age(held, now), table=name)
+        # Since when is unknown if the state cannot be read.
+        failing = max(1.0, age(status.since, now)) if status.state == "failing" else 0.0
+        metrics.set("floodmark_failing_seconds", failing, table=name)
         for stage, moment in (("extract", status.read_fresh), ("load", status.fresh)):
             if moment is not None:
                 family = "floodmark_fresh_timestamp_seconds"
@@ -27,4 +30,6 @@ def measure_status(statuses: Iterable[TableStatus], now: datetime) -> Metrics:
         metrics.set("floodmark_files_total", read.s3_file_count, table=name)
         metrics.set("floodmark_file_bytes_total", read.s3_bytes, table=name)
         metrics.set("floodmark_quarantined_rows_total", loaded.quarantined_rows, table=name)
+        measure_reconciliation(metrics, name, known.reconciled_state)
+        metrics.set("floodmark_differs_seconds", age(differs_since(known), now), table=name)
     return metrics
