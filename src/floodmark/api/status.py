@@ -5,7 +5,7 @@
 | failing | a stage failed and has not succeeded since, or the table's state cannot be read |
 | differs | the last comparison found a difference between source and target |
 | held back | something in the source keeps newer rows from being read |
-| behind | rows in the lake are not loaded, the last extraction did not finish, the position was moved, or the last complete run is too long ago (`TableStatus.behind_after`) |
+| behind | rows in the lake are not loaded, the last extraction did not finish, the position was moved, or the last complete run is too long ago (`TableStatus.behind_after`) or in the future |
 | never synced | no run has read the table to its end, and none has failed |
 | in step | everything that was in the source at `fresh` is in the warehouse |
 
@@ -25,8 +25,8 @@ from floodmark.errors import UsageError
 from floodmark.model.failure import Failure
 from floodmark.model.formatting import counted, span
 from floodmark.model.table import TableName
-from floodmark.model.timestamps import FIRST_MOMENT
-from floodmark.model.watermark import Watermark
+from floodmark.model.timestamps import FIRST_MOMENT, stamped
+from floodmark.model.watermark import Watermark, in_future
 from floodmark.state.lease import LeaseDocument
 from floodmark.state.watermark_list import Overview, read_overview
 
@@ -84,7 +84,9 @@ class TableStatus(Struct, frozen=True, kw_only=True):
 
     def older_than(self, age: timedelta, now: datetime) -> bool:
         """Return whether the data of a configured table is older than this, or of unknown age."""
-        return self.pipeline is not None and (self.fresh is None or now - self.fresh > age)
+        if self.fresh is None or in_future(self.fresh, now):
+            return self.pipeline is not None
+        return self.pipeline is not None and now - self.fresh > age
 
 
 def read_status(
@@ -195,6 +197,9 @@ def _judge(
         if watermark is None or watermark.mysql_state.chunk_count == 0:
             return "never synced", None, None
         return "behind", "not read to the end yet", watermark.mysql_state.last_extraction_time
+    if in_future(fresh, now):
+        reason = f"its data is as of {stamped(fresh)}, in the future: a clock is or was wrong"
+        return "behind", reason, None
     if now - fresh > limit:
         return "behind", f"no complete run for {span(now - fresh)}", fresh + limit
     return "in step", None, None

@@ -139,6 +139,21 @@ def test_behind_is_older_than_the_interval_or_the_setting_allows(table: Table) -
     assert table.status().state == "behind"
 
 
+def test_a_time_in_the_future_says_nothing_about_freshness(table: Table) -> None:
+    """A run on a machine whose clock was wrong must not keep a table in step for years."""
+    table.extract()
+    table.load()
+    wrong = open_store(table.lake.open(), clock=lambda: utc_now() + 48 * HOUR)
+    with wrong.lease(TABLE, "extract") as lease:
+        lease.note_in_step()
+    found = table.status()
+    assert found.state == "behind"
+    assert "in the future: a clock is or was wrong" in str(found.reason)
+    assert found.older_than(HOUR, utc_now())
+    table.extract(rows=0)
+    assert table.status().state == "in step"
+
+
 def test_a_failure_is_worse_than_anything_until_success(table: Table) -> None:
     table.extract()
     table.load()
