@@ -212,6 +212,8 @@ class SqlTarget(LedgerTable, TableChanges, RowChecksums, DeletingBackend, Finger
 
     def _in_ledger(self, batch: LoadBatch) -> dict[ManifestId, LedgerEntry]:
         """Return the ledger's entries from a batch's first manifest on; no others matter to it."""
+        if not batch.chunks:
+            return {}
         first = min(chunk.head for chunk in batch.chunks)
         entries = self.ledger(
             batch.table_name,
