@@ -350,6 +350,7 @@ def test_two_at_once(pipeline: New) -> None:
     check_complete(it, 300)
 
 
+@pytest.mark.enough_on("mysql")
 def test_sigterm_ends_a_single_sync_too(pipeline: New) -> None:
     it = pipeline(CURSOR, settings="extraction: {window_rows: 500, windows_per_chunk: 2}")
     create(it)
