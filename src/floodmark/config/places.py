@@ -29,7 +29,7 @@ def located_mirror(
             raise ConfigError(f"mirror: {names[0]!r} is not allowed for a folder")
     if _overlap(mirror, lake):
         raise ConfigError(
-            f"mirror: {mirror.url} is in the lake {lake.url}, or around it",
+            f"mirror: {mirror.url!r} is in the lake {lake.url!r}, or around it",
             hint="a mirror must survive the loss of the lake: use another bucket or folder",
         )
     return mirror

@@ -963,6 +963,7 @@ def test_a_mirror_has_its_own_place_and_credentials(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("lake", "mirror", "problem"),
     [
+        ('"./a\\nb"', '"./a\\nb"', r"a\\nb', or around it"),
         ("./lake", "./lake", "is in the lake"),
         ("./lake", "./lake/second", "is in the lake"),
         ("./lake/first", "./lake", "or around it"),
