@@ -620,7 +620,7 @@ def test_the_way_to_read_the_lake_must_be_clear(changes: dict[str, Any]) -> None
 
 def test_the_lake_must_be_in_s3() -> None:
     connection = RedshiftConnection(host="nowhere", database="d", user="u", iam_role="default")
-    with pytest.raises(ConfigError, match="cannot read the lake in /tmp/lake"):
+    with pytest.raises(ConfigError, match="cannot read the lake in '/tmp/lake'"):
         RedshiftTarget(connection, MemoryObjectStore(), LakeSettings(url="/tmp/lake"))
 
 

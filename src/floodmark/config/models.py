@@ -62,7 +62,7 @@ class LakeSettings(Struct, frozen=True, kw_only=True):
         """Raise ConfigError unless Redshift can read the lake."""
         if not self.is_s3:
             raise ConfigError(
-                f"Redshift cannot read the lake in {self.url}",
+                f"Redshift cannot read the lake in {self.url!r}",
                 hint="Redshift needs a lake in S3: lake: s3://bucket/prefix",
             )
 
