@@ -119,10 +119,7 @@ class Mirror:
         with self._changed:
             for item in items:
                 self._due.setdefault(item, self._refused.pop(item, self._clock()))
-            if items and self._thread is None:
-                self._thread = Thread(target=self._work, name="mirror", daemon=True)
-                self._thread.start()
-            self._changed.notify_all()
+            self._wake()
 
     def begin_round(self) -> None:
         """Try again what failed in the round before."""
@@ -131,7 +128,14 @@ class Mirror:
             self._reported.clear()
             due = {**self._refused, **self._due}
             self._refused, self._due = {}, due
-            self._changed.notify_all()
+            self._wake()
+
+    def _wake(self) -> None:
+        """Let the thread look at what is due, and start one if the last has ended."""
+        if self._due and self._thread is None:
+            self._thread = Thread(target=self._work, name="mirror", daemon=True)
+            self._thread.start()
+        self._changed.notify_all()
 
     def drain(self, report: Report) -> None:
         """Wait until everything is copied, the mirror fails, or time is up; report what is left."""

@@ -10,6 +10,7 @@ from floodmark.errors import (
     AccessDenied,
     CorruptDocument,
     MirrorConflict,
+    StateError,
     StateLost,
     StorageUnavailable,
 )
@@ -18,7 +19,7 @@ from floodmark.model.notice import Notice
 from floodmark.model.position import Position
 from floodmark.model.timestamps import utc_now
 from floodmark.model.transitions import Authorship
-from floodmark.state import operator_changes
+from floodmark.state import mirror, operator_changes
 from floodmark.state.mirror import Mirror, read_mirror_state
 from floodmark.state.mirror_copy import copy_table, join
 from floodmark.state.mirrored_store import MirroredObjectStore
@@ -178,6 +179,25 @@ def test_a_mirror_that_fails_is_reported_once_a_round_and_caught_up(
     found = read_mirror_state(place.lake)
     assert found is not None
     assert (found.behind, found.error, found.error_since) == ({}, None, None)
+
+
+def test_the_next_round_tries_again_after_the_thread_has_ended(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mirror, "PAUSE_SECONDS", 0.01)
+    land(open_store(place.objects), rows=5, name="a")
+    place.drain()
+    place.there.failure = StateError("two logs")
+    land(open_store(place.objects), rows=5, name="b")
+    place.drain()
+    thread = place.mirror._thread
+    if thread is not None:
+        thread.join(20)
+    assert place.mirror._thread is None
+    place.there.failure = None
+    place.mirror.begin_round()
+    place.drain()
+    assert state(place.there) == state(place.lake)
 
 
 def test_since_when_it_is_behind_survives_the_run(place: Place) -> None:
