@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup mysql promtool demo test test-unit check redshift docs story bench storm volume airflow lowest pin clean
+.PHONY: help setup mysql promtool demo test test-unit check redshift docs story bench storm volume airflow dbt lowest pin clean
 bin := .venv/bin
 
 help: ## Show this help
@@ -59,6 +59,10 @@ airflow: setup ## Check the Airflow example against Airflow, in its own environm
 	[ -x .venv-airflow/bin/airflow ] || { python3 -m venv .venv-airflow && .venv-airflow/bin/pip install -q apache-airflow; }
 	$(bin)/python -m pytest tests/unit/test_examples.py
 
+dbt: setup ## Check the dbt example against dbt, in its own environment
+	[ -x .venv-dbt/bin/dbt ] || { python3 -m venv .venv-dbt && .venv-dbt/bin/pip install -q 'dbt-core>=1.11,<1.12' dbt-duckdb; }
+	$(bin)/python -m pytest tests/integration/test_dbt.py
+
 pin: setup ## Write requirements.txt, with hashes, after constraints.txt has changed
 	scripts/pin
 
@@ -66,4 +70,4 @@ lowest: setup mysql ## Run all tests with the lowest allowed versions
 	scripts/lowest
 
 clean: ## Remove the virtual environment and caches
-	rm -rf .venv .venv-airflow .venv-lowest .mysql .promtool .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-airflow .venv-dbt .venv-lowest .mysql .promtool .mypy_cache .pytest_cache .ruff_cache .hypothesis
