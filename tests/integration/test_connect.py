@@ -10,7 +10,7 @@ import pytest
 
 from pipelines import Pipeline, ask_once, cold_environment, finish, numbers, wait_until
 from scenarios import use_test_keys
-from servers.spark import CONNECT_CLIENT, SparkConnectServer
+from servers.spark import CONNECT_CLIENT, HAS_CONNECT, SparkConnectServer
 
 pytestmark = pytest.mark.enough_on("mysql")  # it is about Spark
 
@@ -20,6 +20,9 @@ SETTINGS = """\
 spark: {{remote: "{remote}"}}
 extraction: {{window_rows: {window_rows}, windows_per_chunk: 3, zero_dates: error}}
 """
+
+
+pytestmark = pytest.mark.skipif(not HAS_CONNECT, reason="PySpark before 4.1 has no such Connect")
 
 
 @pytest.fixture(scope="module")

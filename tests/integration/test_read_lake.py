@@ -1,8 +1,9 @@
 """The lake alone gives the rows that a load into an empty warehouse would give."""
 
+import sys
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -14,17 +15,18 @@ from floodmark.config.models import LakeSettings
 from floodmark.errors import FloodmarkError, UsageError
 from floodmark.model.manifest import chunks_in
 from floodmark.model.table import TableName
-from floodmark.planning.current_rows import eligible, selection_of
+from floodmark.planning.current_rows import CurrentRows, eligible, selection_of
 from floodmark.planning.key_change import key_change
 from floodmark.state.lake_validation import validate
 from floodmark.storage.memory import MemoryObjectStore
 from floodmark.sync import spark_engine as engines
-from floodmark.sync.read_lake import EventReader, find_rows, parts_of
+from floodmark.sync.read_lake import EventReader, find_rows, frame_of, parts_of
 from floodmark.warehouse.lake_reader import LakeFiles
 from floodmark.worker.lake_rows import event_schema
 from lake_logs import RandomLog, in_duckdb, load_into_nothing, up_to
 from pipelines import warm_engine
 from scenarios import Lake, new_lake, use_test_keys, write_config
+from servers.spark import HAS_DATA_SOURCES
 from warehouses import quoted
 
 TABLE_OF_CONFIG = TableName("US_PROD", "shop", "orders")
@@ -72,6 +74,15 @@ def session(spark: Any) -> Any:
     return spark.sql_session()
 
 
+def test_spark_without_data_sources_in_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PySpark 3.5 does not have this module."""
+    monkeypatch.setitem(sys.modules, "pyspark.sql.datasource", None)
+    monkeypatch.delitem(sys.modules, "floodmark.spark.lake_frame", raising=False)
+    with pytest.raises(UsageError, match=r"needs PySpark 4\.0 or newer"):
+        frame_of(None, LakeSettings(url="/nowhere"), cast(CurrentRows, None))
+
+
+@pytest.mark.skipif(not HAS_DATA_SOURCES, reason="PySpark 3.5 has no data sources in Python")
 @pytest.mark.parametrize("kind", ["local", "ministack"])
 def test_a_spark_session_reads_a_lake(
     kind: str,

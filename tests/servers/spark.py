@@ -15,6 +15,9 @@ from floodmark.subprocesses import LOOPBACK
 
 WORKERS = 2
 HOME = Path(pyspark.__file__).parent
+VERSION = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
+HAS_DATA_SOURCES = VERSION >= (4, 0)
+HAS_CONNECT = VERSION >= (4, 1)
 SMALL_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 # Where setup puts what a client of Spark Connect needs: with pandas in the environment, pyarrow

@@ -46,14 +46,17 @@ def is_plain(environment: Mapping[str, str]) -> bool:
 
 def runs_already() -> bool:
     """Whether PySpark already has a JVM in this process."""
-    context = sys.modules.get("pyspark.core.context")
-    return context is not None and context.SparkContext._gateway is not None  # noqa: SLF001
+    return getattr(_context_class(), "_gateway", None) is not None
 
 
 def has_context() -> bool:
     """Whether a SparkContext is active in this process."""
-    context = sys.modules.get("pyspark.core.context")
-    return context is not None and context.SparkContext._active_spark_context is not None  # noqa: SLF001
+    return getattr(_context_class(), "_active_spark_context", None) is not None
+
+
+def _context_class() -> object:
+    """Return PySpark's SparkContext if it was imported, without importing it here."""
+    return getattr(sys.modules.get("pyspark.context"), "SparkContext", None)
 
 
 def jvm_args_of(gateway: "JavaGateway") -> list[str]:

@@ -79,7 +79,13 @@ def find_rows(store: WatermarkStore, table: TableName, as_of: ManifestId | None)
 
 def frame_of(session: Any, lake: LakeSettings, rows: CurrentRows) -> Any:
     """Return the current rows as a Spark DataFrame; nothing is read before it is used."""
-    from floodmark.spark.lake_frame import lake_frame, quote
+    try:
+        from floodmark.spark.lake_frame import lake_frame, quote
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            "reading the lake as a DataFrame needs PySpark 4.0 or newer",
+            hint="update PySpark, or read its Parquet files as docs/guides/read-lake.md shows",
+        ) from error
 
     reader = EventReader(lake=lake, rows=rows, parts=tuple(parts_of(rows.files)))
     columns = {column.name: column.arrow for column in rows.table.columns}
