@@ -72,6 +72,7 @@ LONGEST_FIRST = (
     "faults/test_sync_kills.py",
     "integration/test_start.py",
     "faults/test_cluster.py",
+    "faults/test_nodes.py",
     "integration/test_reconcile.py",
     "faults/test_redshift_faults.py",
     "faults/test_every.py",

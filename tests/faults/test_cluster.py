@@ -1,7 +1,6 @@
 """Syncs on a Spark cluster: its settings, its lake, and a worker that is lost in the middle."""
 
 import json
-import os
 import re
 import socket
 import subprocess
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from floodmark.subprocesses import LOOPBACK
-from pipelines import Pipeline, ask_once, cold_environment, finish, numbers, wait_until
+from pipelines import Pipeline, ask_once, cold_environment, numbers
 from servers.spark import HOME, SECURITY, SparkCluster
 
 pytestmark = pytest.mark.enough_on("mariadb")  # it is about Spark
@@ -42,20 +41,6 @@ with floodmark.open_project({path!r}, on_progress=note) as project:
     result = project.sync(stages=["extract"])
 print(json.dumps({{**seen, "rows": result.tables[0].rows}}))
 """
-
-
-def secret_shown() -> list[str]:
-    """The command lines, but for those of Spark's daemons, that show the cluster's secret."""
-    lines = (_command(process) for process in os.listdir("/proc") if process.isdigit())
-    secret = SECURITY["spark.authenticate.secret"]
-    return [line for line in lines if secret in line and ".deploy." not in line]
-
-
-def _command(process: str) -> str:
-    try:
-        return Path(f"/proc/{process}/cmdline").read_text(errors="replace")
-    except OSError:
-        return ""
 
 
 @pytest.fixture(scope="module")
@@ -160,22 +145,3 @@ def test_rows_of_a_duckdb_file_cannot_be_compared(
     assert ended.code == 2, ended
     assert "cannot open a DuckDB file on this machine" in ended.out + ended.err
     assert not it.files()
-
-
-def test_a_worker_is_lost(pipeline: Callable[..., Pipeline], cluster: SparkCluster) -> None:
-    it = pipeline({"t": "{cursor: [update_at, id]}"})
-    make_table(it, 60_000)
-    options = json.dumps(options_of_cluster())
-    it.write_config(SETTINGS.format(address=cluster.address, options=options))
-    process = it.start("sync", "-p", "main", "--backup-only", "--json")
-    try:
-        wait_until(lambda: len(it.files()) > 8, seconds=90)  # the second chunk is on its way
-        cluster.kill_worker()
-        assert not secret_shown()
-        committed = len(it.chunks())
-    finally:
-        ended = finish(process, seconds=120)
-    assert ended.code == 0, ended
-    assert committed < len(it.chunks()) == 2
-    assert it.ids() == dict.fromkeys(range(1, 60_001), 1)
-    it.check_tracking()

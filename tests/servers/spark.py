@@ -1,9 +1,10 @@
-"""Spark on loopback: a standalone cluster of a master and two workers, and a Connect server."""
+"""Spark on loopback or on nodes: a standalone cluster, and a Connect server."""
 
 import os
 import signal
 import socket
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from secrets import token_hex
 from typing import Self
@@ -12,6 +13,7 @@ import pyspark
 
 from floodmark.embedded.process import ServerProcess, free_ports
 from floodmark.subprocesses import LOOPBACK
+from servers.nodes import Network
 
 WORKERS = 2
 HOME = Path(pyspark.__file__).parent
@@ -34,66 +36,107 @@ SECURITY = {
 
 
 class SparkCluster:
-    """PySpark's own master and workers; each worker runs one task at a time."""
+    """PySpark's own master and workers; each worker runs one task at a time.
 
-    def __init__(self, folder: Path) -> None:
-        self._port, ui, *uis = free_ports(2 + WORKERS)
-        self.address = f"spark://{LOOPBACK}:{self._port}"
+    Node 0 has the master, and each worker is a node: its own address and folder. In a `network`,
+    nodes are network namespaces; without one, they are loopback addresses.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        workers: int = WORKERS,
+        network: Network | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self._network = network
+        self._environment = dict(environment or {})
+        port, ui, *uis = free_ports(2 + workers)
+        self.address = f"spark://{self.host(0)}:{port}"
         self._master = self._server(
-            folder / "master", "Master", ["--port", str(self._port), "--webui-port", str(ui)]
+            folder / "master", "Master", 0, ["--port", str(port), "--webui-port", str(ui)]
         )
-        self._workers = [
-            self._server(
-                folder / f"worker{number}",
+        self._workers = {
+            node: self._server(
+                folder / f"worker{node}",
                 "Worker",
+                node,
                 ["-c", "1", "-m", "1g", "--webui-port", str(port), "--work-dir", ".", self.address],
             )
-            for number, port in enumerate(uis)
-        ]
+            for node, port in enumerate(uis, start=1)
+        }
 
-    def kill_worker(self) -> None:
+    def host(self, node: int) -> str:
+        """The address of a node."""
+        if self._network:
+            return self._network.address(node)
+        return LOOPBACK.removesuffix("1") + str(node + 1)
+
+    def lose(self, node: int) -> None:
         """End a worker and all that it runs at once, as the loss of its machine would."""
-        pid = self._workers[0].pid
-        assert pid is not None
-        os.killpg(pid, signal.SIGKILL)
-        self._workers[0].kill()
+        self._signal(node, signal.SIGKILL)
+        self._workers[node].kill()
+
+    def cut(self, node: int) -> None:
+        """Have nobody hear from a worker, without a connection being closed.
+
+        In a network, it is taken off; its tasks go on. Without one, its JVMs are stopped.
+        """
+        if self._network:
+            self._network.cut(node)
+        else:
+            self._signal(node, signal.SIGSTOP)
+
+    def rejoin(self, node: int) -> None:
+        """Undo `cut` or `lose`."""
+        if self._network:
+            self._network.join(node)
+        else:
+            self._signal(node, signal.SIGCONT)
+        self._workers[node].start()
 
     def __enter__(self) -> Self:
         self._master.start()
-        for worker in self._workers:
+        for worker in self._workers.values():
             worker.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        for server in (*self._workers, self._master):
-            server.kill()
+        for node in self._workers:
+            self.lose(node)
+        self._master.kill()
 
-    def _server(self, folder: Path, role: str, arguments: list[str]) -> ServerProcess:
+    def _signal(self, node: int, number: signal.Signals) -> None:
+        """Send a signal to a worker and its executors, which are in its process group."""
+        if (pid := self._workers[node].pid) is not None:
+            os.killpg(pid, number)
+
+    def _server(self, folder: Path, role: str, node: int, arguments: list[str]) -> ServerProcess:
         folder.mkdir(parents=True)
+        log = folder / f"spark-{role.lower()}.log"
         return ServerProcess(
             f"spark-{role.lower()}",
             [
+                *(self._network.inside(node) if self._network else ()),
                 str(HOME / "bin" / "spark-class"),
                 f"org.apache.spark.deploy.{role.lower()}.{role}",
                 "--host",
-                LOOPBACK,
+                self.host(node),
                 *arguments,
             ],
             folder,
-            self._is_ready,
+            # Workers join the master when they are ready.
+            lambda: role == "Worker" or "I have been elected leader" in log.read_text(),
             environment={
                 "SPARK_HOME": str(HOME),
-                "SPARK_LOCAL_IP": LOOPBACK,
+                "SPARK_LOCAL_IP": self.host(node),
                 "SPARK_DAEMON_MEMORY": "256m",
                 "SPARK_DAEMON_JAVA_OPTS": " ".join(
                     [SMALL_JAVA, *(f"-D{name}={value}" for name, value in SECURITY.items())]
                 ),
+                **self._environment,
             },
         )
-
-    def _is_ready(self) -> bool:
-        """Whether the master listens; workers join it when they are ready."""
-        return listens(self._port)
 
 
 class SparkConnectServer:
