@@ -12,7 +12,10 @@ from pipelines import Pipeline, ask_once, cold_environment, finish, numbers, wai
 from scenarios import use_test_keys
 from servers.spark import CONNECT_CLIENT, HAS_CONNECT, SparkConnectServer
 
-pytestmark = pytest.mark.enough_on("mysql")  # it is about Spark
+pytestmark = [
+    pytest.mark.enough_on("mysql"),  # it is about Spark
+    pytest.mark.skipif(not HAS_CONNECT, reason="PySpark before 4.1 has no such Connect"),
+]
 
 New = Callable[..., Pipeline]
 
@@ -20,9 +23,6 @@ SETTINGS = """\
 spark: {{remote: "{remote}"}}
 extraction: {{window_rows: {window_rows}, windows_per_chunk: 3, zero_dates: error}}
 """
-
-
-pytestmark = pytest.mark.skipif(not HAS_CONNECT, reason="PySpark before 4.1 has no such Connect")
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +51,12 @@ def create(pipeline: Pipeline, rows: int) -> None:
         "INSERT INTO t SELECT seq, '2025-01-01', '2025-06-01' + INTERVAL seq DIV 50 SECOND"
         f" FROM {numbers(1, rows)}",
     )
+
+
+@pytest.fixture(autouse=True)
+def only_the_files_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark's settings come from each test's file: the variable would replace them."""
+    monkeypatch.delenv("FLOODMARK_SPARK", raising=False)
 
 
 def configure(pipeline: Pipeline, remote: str, window_rows: int = 1000) -> None:

@@ -246,7 +246,8 @@ def test_no_java(one: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.enough_on("mariadb")
-def test_a_master_that_does_not_answer(one: Pipeline) -> None:
+def test_a_master_that_does_not_answer(one: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FLOODMARK_SPARK", raising=False)  # would replace the file's settings
     port = free_ports(1)[0]
     one.write_config(f'spark: {{master: "spark://{LOOPBACK}:{port}"}}')
     found = the_failed(examine(one, code=1))

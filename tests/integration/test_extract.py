@@ -248,9 +248,10 @@ def kill_workers() -> None:
 def is_worker(pid: int) -> bool:
     """Whether a process was forked by the daemon that our Java started."""
     daemon = parent(pid)
-    return (
-        "floodmark.spark.worker_daemon" in command(daemon) and parent(parent(daemon)) == os.getpid()
+    ours = any(
+        name in command(daemon) for name in ("floodmark.spark.worker_daemon", "pyspark.daemon")
     )
+    return ours and parent(parent(daemon)) == os.getpid()
 
 
 def parent(pid: int) -> int:
