@@ -61,6 +61,10 @@ class DirectEngine(SparkEngine):
         """Read all windows of a chunk, one after another."""
         return [self._read(job, window) for window in windows]
 
+    def slots(self) -> int:
+        """One window is read after another."""
+        return 1
+
     def compare(self, job: VerificationJob, pairs: Sequence[WindowPair]) -> list[Comparison]:
         """Compare windows, one after another."""
         return answered(

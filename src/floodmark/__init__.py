@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from floodmark.model.table import TableName
     from floodmark.model.watermark import Watermark
     from floodmark.state.last_drill import LastDrill
-    from floodmark.sync.extract import Progress
+    from floodmark.sync.progress import Progress
 
 __version__ = "0.1.0"
 

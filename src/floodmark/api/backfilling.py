@@ -9,7 +9,7 @@ from floodmark.api.arguments import expect, expect_flags
 from floodmark.errors import UsageError
 from floodmark.planning.reconcile_ranges import CursorRange
 from floodmark.sync.backfill import Backfilling
-from floodmark.sync.extract import Extraction
+from floodmark.sync.extraction import Extraction
 from floodmark.sync.load import Loading
 
 

@@ -10,7 +10,7 @@ from floodmark.model.notice import Notice, Report
 
 if TYPE_CHECKING:
     from floodmark.model.table import TableName
-    from floodmark.sync.extract import Progress
+    from floodmark.sync.progress import Progress
     from floodmark.sync.result import TableResult
 
 OnResult = Callable[["TableResult"], None]

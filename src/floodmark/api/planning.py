@@ -16,6 +16,7 @@ from floodmark.model.watermark import Watermark
 from floodmark.mysql.connection import MysqlSession
 from floodmark.planning.columns import refuse_names
 from floodmark.planning.cursor import NO_INDEX
+from floodmark.planning.parallelism import windows_per_chunk
 from floodmark.sync.adopt import find_files
 from floodmark.sync.clock_change import check_clock_change
 from floodmark.sync.history import remarks_on, rows_outside
@@ -180,7 +181,8 @@ def _read_plan(
         )
         outside = rows_outside(session, plan, watermark, start[1], run.run.clock())
         problem = _problem(run, source, session, watermark, plan)
-        at_once = settings.windows_at_once(syncing.strategy)
+        slots = syncing.engine.known_slots
+        at_once = windows_per_chunk(settings.windows_per_chunk, syncing.strategy, slots)
         chunks = list(chunks_of(session, plan, settings, windows_per_chunk=at_once, limit=limit))
     remarks = remarks_on(outside, plan.source, plan.choice, synced=not position.is_start)
     return ReadPlan(

@@ -11,7 +11,7 @@ from floodmark.errors import UsageError
 from floodmark.model.reconcile_policy import Deletes, Policy
 from floodmark.model.table import TableName
 from floodmark.planning.reconcile_ranges import CursorRange
-from floodmark.sync.extract import Extraction
+from floodmark.sync.extraction import Extraction
 from floodmark.sync.load import Loading
 from floodmark.sync.reconcile import Reconciliation
 

@@ -15,7 +15,6 @@ from floodmark.errors import (
 from floodmark.model.notice import Notice
 from floodmark.model.verification import VerificationResult
 from floodmark.state.lake_validation import Findings
-from floodmark.sync.extract import Progress
 from floodmark.sync.notices import (
     HELD_BACK,
     describe_not_compared,
@@ -24,6 +23,7 @@ from floodmark.sync.notices import (
     notices_of_verification,
     reason_of,
 )
+from floodmark.sync.progress import Progress
 from floodmark.sync.result import TableResult
 from floodmark.sync.run_tables import exit_code
 

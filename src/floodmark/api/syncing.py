@@ -29,14 +29,17 @@ from floodmark.model.table import TableName
 from floodmark.model.verification import VerificationResult
 from floodmark.mysql.connection import Sessions
 from floodmark.planning.cursor import version_column
+from floodmark.planning.parallelism import tables_at_once
 from floodmark.planning.verified_differences import to_repair
 from floodmark.spark.user_settings import other_machines
 from floodmark.sync.adopt import Adoption
 from floodmark.sync.backfill import backfill_table
-from floodmark.sync.extract import Extraction, Progress, extract_table
+from floodmark.sync.extract import extract_table
+from floodmark.sync.extraction import Extraction
 from floodmark.sync.load import Loading, check_frozen, check_target, load_after
 from floodmark.sync.notices import HELD_BACK
 from floodmark.sync.plan import TablePlan
+from floodmark.sync.progress import Progress
 from floodmark.sync.reconcile import reconcile_after
 from floodmark.sync.result import TableResult
 from floodmark.sync.run_tables import run_tables
@@ -83,13 +86,21 @@ class Syncing(Struct, frozen=True, kw_only=True):
         run = self.run
         LOGINS.begin_run()
         start, sessions = run.start_of_new_tables(), Sessions()
-        at_once = run.config.settings.extraction.tables_at_once
+        at_once = tables_at_once(
+            run.config.settings.extraction.tables_at_once,
+            self.strategy,
+            self.engine.known_slots,
+            min(
+                (c.max_connections for c in self.sources.values() if c.max_connections),
+                default=None,
+            ),
+        )
         each = partial(
             run_tables,
             self.tables,
             failed=lambda error: run.report(traceback_notice(error)),
             clock=run.run.clock,
-            at_once=at_once if self.strategy == "inter-table" else 1,
+            at_once=at_once,
             stop=partial(self._stop, sessions),
         )
         with self.open_tunnels() as tunnels, Sources(tunnels, sessions.connect) as sources:

@@ -12,7 +12,7 @@ from floodmark.api.reconciling import ReconcileOptions, reconciliation_of
 from floodmark.errors import UsageError
 from floodmark.model.run import WorkStage
 from floodmark.model.table import TableName
-from floodmark.sync.extract import Extraction
+from floodmark.sync.extraction import Extraction
 from floodmark.sync.load import Loading
 from floodmark.sync.reconcile import reconcile_after
 from floodmark.sync.result import TableResult

@@ -7,7 +7,7 @@ from functools import partial
 from floodmark.api.context import RunContext
 from floodmark.model.position import START
 from floodmark.model.table import TableName
-from floodmark.sync.extract import Engine, Extraction
+from floodmark.sync.extraction import Engine, Extraction
 from floodmark.sync.source import Source
 from floodmark.sync.verify import Verification
 from floodmark.tunnels.tunnel import Tunnels

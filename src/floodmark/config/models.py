@@ -12,7 +12,6 @@ from floodmark.config.secret import Secret
 from floodmark.errors import ConfigError
 from floodmark.model.extraction import ColumnChoices, NullCursors, ZeroDates
 from floodmark.model.reconcile_policy import Deletes
-from floodmark.model.run import Strategy
 from floodmark.model.schema_change import SchemaChanges
 
 Rows = Annotated[int, Meta(ge=1, le=1_000_000_000_000)]
@@ -212,6 +211,13 @@ class MysqlConnection(Struct, frozen=True, kw_only=True, tag_field="type", tag="
     the replica, exactly up to the settled position of the primary. Needs GTIDs."""
     heartbeat: HeartbeatSettings | None = None
     """If the server is a replica without `primary`: a table that shows its replication lag."""
+    max_connections: Few | None = None
+    """Maximum connections to the server, for all tables together: a few plan, the others read, and
+    at least one does. By default a fifth of the server's `max_connections`; never more than its
+    `max_user_connections` allows."""
+    max_rows_per_second: Rows | None = None
+    """Maximum rows read per second by all tables together, averaged over a window; by default
+    unlimited. Finding windows and comparing rows is not slowed down."""
 
     @property
     def to_primary(self) -> "MysqlConnection | None":
@@ -479,8 +485,9 @@ class ExtractionSettings(Struct, frozen=True, kw_only=True):
     """Maximum rows per window, which one Spark task reads."""
     window_mb: Megabytes = 64
     """Maximum size of a window by MySQL's estimate: a task may hold a whole window in memory."""
-    windows_per_chunk: Few = 8
-    """Windows committed together with `--strategy intra-table`."""
+    windows_per_chunk: Few | None = None
+    """Windows committed together with `--strategy intra-table`; by default 8, and on a larger Spark
+    as many as it runs tasks at once."""
     file_mb: Megabytes = 192
     """Size at which a Parquet file is closed and the next one started."""
     lag_seconds: Annotated[float, Meta(ge=0, le=2_592_000)] | None = None
@@ -496,12 +503,9 @@ class ExtractionSettings(Struct, frozen=True, kw_only=True):
     """Rows without a cursor value: `skip` skips and counts them, `error` fails the table."""
     walk_from_rows: Rows = 1_000_000
     """First loads of tables with at least this many rows read in primary key order."""
-    tables_at_once: Few = 4
-    """Tables read in parallel with `--strategy inter-table`."""
-
-    def windows_at_once(self, strategy: Strategy) -> int:
-        """Return how many windows make a chunk: more than one only with `intra-table`."""
-        return self.windows_per_chunk if strategy == "intra-table" else 1
+    tables_at_once: Few | None = None
+    """Tables read in parallel with `--strategy inter-table`; by default as many as Spark runs tasks
+    at once, from 4 to 16."""
 
 
 class LoadingSettings(Struct, frozen=True, kw_only=True):

@@ -51,7 +51,7 @@ _TLS = {
 }
 _REST = """\
 # Optional settings, with their defaults:
-# extraction: {window_rows: 150000, windows_per_chunk: 8, file_mb: 192}
+# extraction: {window_rows: 150000, file_mb: 192}
 # spark: {master: "local[*,4]", memory: 1g}    # or spark://host:7077
 # presets: {cutover: 2025-08-04}        # for 'floodmark watermark set cutover --force'
 """

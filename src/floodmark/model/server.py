@@ -52,6 +52,8 @@ class Server(Struct, frozen=True, kw_only=True):
     read_only    the variables that make the server read-only, if any
     channels     its replication channels; None if the user may not see them
     unreplicated whether its GTIDs prove that it never applied another server's transactions
+    max_connections       connections that it accepts from all users; None if unknown
+    max_user_connections  connections that it accepts from our user; 0 if unlimited
     """
 
     identity: str
@@ -62,6 +64,8 @@ class Server(Struct, frozen=True, kw_only=True):
     channels: tuple[Channel, ...] | None = ()
     unreplicated: bool = False
     group: Group | None = None
+    max_connections: int | None = None
+    max_user_connections: int = 0
 
     @property
     def guard(self) -> str:

@@ -28,6 +28,7 @@ _VARIABLES = (
     "group_replication_single_primary_mode",
     "replica_net_timeout",
     "slave_net_timeout",
+    "max_connections",
 )
 _OFF = ("", "OFF", "0", None)
 _DENIED = {
@@ -61,7 +62,9 @@ def read_server(session: MysqlSession) -> Server:
     names = ", ".join(f"'{name}'" for name in _VARIABLES)
     variables = dict(query(session, f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})"))
     product: Product = "mariadb" if "MariaDB" in variables["version"] else "mysql"
-    identity = query(session, f"SELECT {identity_expression(product)}")[0][0]
+    # For a session, the last one is the account's own limit, if it has one.
+    facts = f"SELECT {identity_expression(product)}, @@max_user_connections"
+    identity, user_connections = query(session, facts)[0]
     if identity != _shown_identity(product, variables):
         raise AnotherServer(f"server {identity}")
     return Server(
@@ -73,6 +76,8 @@ def read_server(session: MysqlSession) -> Server:
         channels=_read_channels(session, product, variables),
         unreplicated=_is_unreplicated(session, product, variables),
         group=_read_group(session, variables),
+        max_connections=int(variables["max_connections"]),
+        max_user_connections=int(user_connections),
     )
 
 

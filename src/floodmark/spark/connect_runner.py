@@ -1,15 +1,18 @@
 """Run tasks on a remote Spark through Spark Connect."""
 
 import socket
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from secrets import token_hex
+from threading import Lock
 from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyspark
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql.functions import spark_partition_id
 
 try:
     from pyspark.sql.pandas.functions import arrow_udf
@@ -21,6 +24,8 @@ from floodmark.spark.runner import Progress, SparkFailure, cannot_start, task_er
 
 _PORT = 15002
 _ANSWER_SECONDS = 10.0
+_REMEMBER_SECONDS = 60.0
+_MOST_SLOTS = 10_000
 
 
 @contextmanager
@@ -53,6 +58,9 @@ class ConnectedSpark:
             )
         self._session = session
         self._tags: set[str] = set()
+        self._asking = Lock()
+        self._asked = float("-inf")
+        self._slots = 1
 
     def run(
         self, title: str, task: Callable[[int], str], tasks: int, _progress: Progress | None
@@ -79,6 +87,18 @@ class ConnectedSpark:
 
     def executors(self) -> None:
         """Return None: a client of Spark Connect cannot see them."""
+
+    def slots(self) -> int:
+        """Return the partitions that the server gives to a range, one for each core.
+
+        They cannot be asked for; that takes a small job, so it is remembered for a minute.
+        """
+        with self._asking:
+            if time.monotonic() > self._asked + _REMEMBER_SECONDS:
+                numbers = self._session.range(0, _MOST_SLOTS).select(spark_partition_id())
+                self._slots = 1 + max(row[0] for row in numbers.collect())
+                self._asked = time.monotonic()
+            return self._slots
 
     def is_alive(self) -> bool:
         """Whether the session is still open."""

@@ -136,7 +136,11 @@ class ClassicSpark:
     def executors(self) -> tuple[int, int] | None:
         """Return how many executors have joined, and how many tasks they run at once."""
         known = self._context._jsc.sc().getExecutorMemoryStatus().size()  # noqa: SLF001
-        return known - 1, self._context.defaultParallelism  # the driver is one of them
+        return known - 1, self.slots()  # the driver is one of them
+
+    def slots(self) -> int:
+        """Return the cores of all executors that have joined, or what the user set for Spark."""
+        return self._context.defaultParallelism
 
     def is_alive(self) -> bool:
         """Whether the JVM answers, and Spark is not stopped."""

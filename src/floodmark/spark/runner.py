@@ -66,6 +66,9 @@ class Spark(Protocol):
         None if Spark does not tell.
         """
 
+    def slots(self) -> int:
+        """Return how many tasks run at once; on a cluster, this may change."""
+
     def is_alive(self) -> bool:
         """Whether it can still run tasks."""
 

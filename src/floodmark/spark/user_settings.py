@@ -47,6 +47,18 @@ def other_machines(settings: SparkSettings) -> str | None:
     return None if is_local(master) else master
 
 
+def local_slots(master: str) -> int | None:
+    """Return how many tasks a Spark on this machine runs at once; None for a cluster."""
+    if found := re.fullmatch(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)\s*,.*\]", master):
+        return int(found[1]) * int(found[2])
+    found = re.fullmatch(r"local(?:\[\s*(\d+|\*)\s*(?:,.*)?\])?", master)
+    if found is None:
+        return None
+    if found[1] == "*":
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return int(found[1] or 1)
+
+
 def is_local(master: str) -> bool:
     """Whether Spark runs on this machine."""
     return master.startswith("local")

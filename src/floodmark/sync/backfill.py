@@ -41,11 +41,14 @@ from floodmark.planning.cursor import version_column
 from floodmark.planning.cursor_change import describe_cursor
 from floodmark.planning.reconcile_ranges import CursorRange
 from floodmark.state.lease import Lease
-from floodmark.sync.extract import Extraction, Progress, prefetch
+from floodmark.sync.extract import prefetch
+from floodmark.sync.extraction import Extraction
 from floodmark.sync.extraction_job import extraction_job
 from floodmark.sync.load import Loading, load_after, load_table
 from floodmark.sync.machine_clock import check_against_source
 from floodmark.sync.plan import TablePlan, chunks_of, lake_columns
+from floodmark.sync.progress import Progress
+from floodmark.sync.read_windows import read_windows
 from floodmark.sync.receipt_check import check_files, check_receipts
 from floodmark.sync.reconcile_checks import HeldBack, check_source
 from floodmark.sync.reconcile_plan import comparable, plan_reading
@@ -171,7 +174,7 @@ class _Run:
             self._session,
             self._plan,
             settings,
-            windows_per_chunk=settings.windows_at_once(extraction.strategy),
+            windows_per_chunk=extraction.windows_per_chunk,
             limit=None,
             found=extraction.prepare,
         )
@@ -184,8 +187,8 @@ class _Run:
         self._check()
         sequence = self._watermark.log_state.next_head.sequence
         job = extraction_job(extraction, self._plan, self._table, sequence)
-        receipts = extraction.engine.extract(
-            job, plan.windows, lambda done: self._report(done, plan)
+        receipts = read_windows(
+            extraction, job, plan.windows, lambda done: self._report(done, plan)
         )
         check_receipts(plan, receipts)
         if extraction.on_cluster:

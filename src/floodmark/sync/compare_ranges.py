@@ -33,7 +33,7 @@ from floodmark.planning.verify_ranges import (
 from floodmark.planning.windows import plan_chunks
 from floodmark.state.lease import Lease
 from floodmark.sync.compare_windows import MOST_SHOWN, WindowComparison
-from floodmark.sync.extract import Extraction
+from floodmark.sync.extraction import Extraction
 from floodmark.sync.plan import TablePlan, window_rows
 
 
@@ -141,7 +141,7 @@ class RangeComparison:
         chunks = plan_chunks(
             start,
             edges,
-            windows_per_chunk=extraction.settings.windows_per_chunk,
+            windows_per_chunk=extraction.windows_per_chunk,
             most_rows=self._stride,
             predicate=partial(window_predicate, source, cursor),
         )

@@ -23,9 +23,10 @@ from floodmark.mysql.predicates import keys_predicate, relation
 from floodmark.mysql.row_checksums import SourceChecksums
 from floodmark.planning.cursor import version_column
 from floodmark.planning.row_checksums import ComparedColumns
-from floodmark.sync.extract import Extraction
+from floodmark.sync.extraction import Extraction
 from floodmark.sync.extraction_job import extraction_job
 from floodmark.sync.plan import TablePlan
+from floodmark.sync.read_windows import compare_windows
 from floodmark.warehouse.target import Target
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ class WindowComparison:
     def compare(self, pairs: Sequence[WindowPair]) -> list[Comparison]:
         """Compare windows that follow each other."""
         if not self._checked:
-            return self._with_remark(self._extraction.engine.compare(self._job, pairs))
+            return self._with_remark(compare_windows(self._extraction, self._job, pairs))
         equal = self._compare_checksums(pairs)
         if self._read and equal:
             equal = self._compare_rest([p for p in pairs if p.window.part in equal])
@@ -120,7 +121,8 @@ class WindowComparison:
         self, pairs: Sequence[WindowPair]
     ) -> list[tuple[WindowPair, Checksum | None, Checksum]]:
         """Compute the checksums of both sides at the same time."""
-        with ThreadPoolExecutor(1 + min(_SOURCE_CONNECTIONS, len(pairs))) as pool:
+        wanted = min(_SOURCE_CONNECTIONS, len(pairs))
+        with ThreadPoolExecutor(1 + self._extraction.source.sessions_at_once(wanted)) as pool:
             target = pool.submit(self._of_target, pairs)
             sources = list(pool.map(self._of_source, pairs))
             return list(zip(pairs, sources, target.result(), strict=True))
@@ -146,7 +148,7 @@ class WindowComparison:
         if rows <= _MOST_ROWS_HERE and rows * self._row_bytes <= _MOST_BYTES_HERE:
             with suppress(FloodmarkError):  # Spark tries again, and reports the error
                 return _compare_here(job, pairs)
-        return self._extraction.engine.compare(job, pairs)
+        return compare_windows(self._extraction, job, pairs)
 
     @cached_property
     def _job(self) -> "VerificationJob":

@@ -152,7 +152,9 @@ class ComparedSides:
             extents=tuple(target_extents(table, cursor, _window(r)) for r in ranges),
             deleted_at=deleted_at,
         )
-        self._of_source = closing.enter_context(ThreadPoolExecutor(SESSIONS))
+        self._of_source = closing.enter_context(
+            ThreadPoolExecutor(source.sessions_at_once(SESSIONS))
+        )
         self._of_target = closing.enter_context(ThreadPoolExecutor(1))
         closing.callback(self._of_source.shutdown, wait=False, cancel_futures=True)
 

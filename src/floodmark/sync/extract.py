@@ -9,24 +9,19 @@ crash before that leaves nothing; after it, the manifest is loaded by the next r
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TypeVar
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from floodmark.config.models import (
-    ExtractionSettings,
-    LakeSettings,
     TableSettings,
 )
 from floodmark.errors import FloodmarkError, LeaseLost
-from floodmark.model.extraction import ChunkPlan, Receipt, Window
-from floodmark.model.history import StartedBy
-from floodmark.model.manifest import Change, Chunk, Column
-from floodmark.model.notice import Report
+from floodmark.model.extraction import ChunkPlan, Receipt
+from floodmark.model.manifest import Change, Chunk
 from floodmark.model.position import START, Position
-from floodmark.model.run import Strategy
 from floodmark.model.schema_change import SchemaChanges
 from floodmark.model.table import TableName
 from floodmark.model.transitions import (
@@ -35,7 +30,6 @@ from floodmark.model.transitions import (
     history_counted,
     nothing_new,
 )
-from floodmark.model.verification import Comparison, WindowPair
 from floodmark.model.watermark import Watermark
 from floodmark.mysql.connection import MysqlSession
 from floodmark.mysql.gtids import worth_keeping
@@ -45,9 +39,9 @@ from floodmark.planning.cursor_change import describe_cursor
 from floodmark.planning.next_position import position_after
 from floodmark.planning.schema_change import refuse_changes
 from floodmark.state.lease import Lease
-from floodmark.state.watermark_store import WatermarkStore
 from floodmark.sync.clock_change import check_clock_change
 from floodmark.sync.cursor_check import refuse_another_time, refuse_reading_twice
+from floodmark.sync.extraction import Extraction
 from floodmark.sync.extraction_job import extraction_job
 from floodmark.sync.hash_warning import clear_text_left
 from floodmark.sync.history import Outside, remarks_on, rows_outside
@@ -55,87 +49,13 @@ from floodmark.sync.log_facts import known_of, newest_columns
 from floodmark.sync.machine_clock import check_against_source
 from floodmark.sync.new_columns import find_fills
 from floodmark.sync.plan import TablePlan, chunks_of, lake_columns, plan_table
+from floodmark.sync.progress import Progress
+from floodmark.sync.read_windows import read_windows
 from floodmark.sync.receipt_check import check_files, check_receipts
 from floodmark.sync.result import TableResult
 from floodmark.sync.server_change import check_server_change
-from floodmark.sync.source import Source
-
-if TYPE_CHECKING:
-    from floodmark.worker.compare_window import VerificationJob
-    from floodmark.worker.job import ExtractionJob
-
 
 Item = TypeVar("Item")
-
-_ALMOST = 0.99
-
-
-class Progress(Struct, frozen=True, kw_only=True):
-    """Progress of a table in this run. Rows and bytes are those of committed chunks.
-
-    `chunk_rows` are planned for the current chunk, of whose windows some are done.
-    """
-
-    rows: int
-    bytes: int
-    expected_rows: int
-    windows_done: int
-    windows: int
-    seconds: float
-    chunk_rows: int = 0
-    finished: bool = False
-
-    @property
-    def read_rows(self) -> int:
-        """Rows read so far, including the chunk that is not committed yet."""
-        return self.rows + self.chunk_rows * self.windows_done // max(1, self.windows)
-
-    @property
-    def share(self) -> float:
-        """Share of the expected rows that is read; 1.0 only once all is committed."""
-        read = self.read_rows / max(1, self.expected_rows)
-        return 1.0 if self.finished else min(_ALMOST, read)
-
-
-class Engine(Protocol):
-    """Reads windows into the lake."""
-
-    def extract(
-        self, job: "ExtractionJob", windows: Sequence[Window], progress: Callable[[int], None]
-    ) -> list[Receipt]:
-        """Read all windows of a chunk."""
-
-    def compare(self, job: "VerificationJob", pairs: Sequence[WindowPair]) -> list[Comparison]:
-        """Compare windows with the target."""
-
-
-class Extraction(Struct, frozen=True, kw_only=True):
-    """How to extract tables in this run; `prepare` is called once there is something to read.
-
-    `reserved` returns the column names that the target reserves for itself. `on_cluster`: workers
-    may run on other machines, with another lake folder. `check_frozen` raises if a table that may
-    not be altered cannot hold columns, by a key.
-    """
-
-    store: WatermarkStore
-    source: Source
-    settings: ExtractionSettings
-    lake: LakeSettings
-    engine: Engine
-    strategy: Strategy
-    session_id: str
-    default_start: Position
-    start_by: StartedBy = "default"
-    limit: int | None = None
-    on_cluster: bool = False
-    every_seconds: float | None = None
-    reserved: Callable[[Iterable[str]], Sequence[str]] = lambda _names: ()
-    prepare: Callable[[], None] = lambda: None
-    check_frozen: Callable[[tuple[Column, ...], tuple[str, ...]], None] = lambda _columns, _key: (
-        None
-    )
-    progress: Callable[[TableName, Progress], None] = lambda _table, _progress: None
-    report: Report = lambda _notice: None
 
 
 def extract_table(
@@ -209,7 +129,7 @@ class _TableRun:
             session,
             self._plan,
             settings,
-            windows_per_chunk=settings.windows_at_once(self._extraction.strategy),
+            windows_per_chunk=self._extraction.windows_per_chunk,
             limit=limit,
             found=self._extraction.prepare,
         )
@@ -281,8 +201,8 @@ class _TableRun:
         self._find_fills()
         sequence = self._watermark.log_state.next_head.sequence if self._watermark else 1
         job = extraction_job(extraction, self._plan, self._table, sequence)
-        receipts = extraction.engine.extract(
-            job, plan.windows, lambda done: self._report(done, plan)
+        receipts = read_windows(
+            extraction, job, plan.windows, lambda done: self._report(done, plan)
         )
         check_receipts(plan, receipts)
         if extraction.on_cluster:

@@ -9,7 +9,7 @@ from floodmark.mysql.predicates import cursor_columns, order_by, relation
 from floodmark.sync.plan import TablePlan
 
 if TYPE_CHECKING:
-    from floodmark.sync.extract import Extraction
+    from floodmark.sync.extraction import Extraction
     from floodmark.worker.job import ExtractionJob
 
 

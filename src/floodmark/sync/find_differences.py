@@ -39,7 +39,7 @@ from floodmark.planning.segments import (
     slices,
 )
 from floodmark.sync.compared_sides import ComparedSides, compared_shape
-from floodmark.sync.extract import Extraction
+from floodmark.sync.extraction import Extraction
 from floodmark.sync.plan import TablePlan
 from floodmark.sync.supported_keys import unsupported_keys
 from floodmark.warehouse.target import Target

@@ -42,7 +42,7 @@ from floodmark.model.verification import SyncedRange
 from floodmark.model.watermark import Watermark
 from floodmark.planning.reconcile_ranges import CursorRange, clipped
 from floodmark.state.lease import Lease
-from floodmark.sync.extract import Extraction
+from floodmark.sync.extraction import Extraction
 from floodmark.sync.find_differences import find_differences
 from floodmark.sync.load import Loading, load_table
 from floodmark.sync.machine_clock import check_against_source

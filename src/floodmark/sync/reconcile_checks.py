@@ -11,7 +11,7 @@ from floodmark.model.watermark import Watermark
 from floodmark.mysql.connection import MysqlSession
 from floodmark.mysql.gtids import has_executed, is_of
 from floodmark.sync.clock_change import check_clock_change
-from floodmark.sync.extract import Extraction
+from floodmark.sync.extraction import Extraction
 from floodmark.sync.plan import TablePlan
 from floodmark.sync.server_change import check_server_change
 

@@ -14,7 +14,7 @@ from floodmark.model.table import TableName
 from floodmark.model.watermark import Watermark
 from floodmark.planning.cursor import version_column
 from floodmark.planning.cursor_change import describe_cursor
-from floodmark.sync.extract import Extraction
+from floodmark.sync.extraction import Extraction
 from floodmark.sync.plan import TablePlan, lake_columns
 from floodmark.sync.repair import read_rows
 

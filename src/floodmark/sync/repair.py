@@ -23,9 +23,10 @@ from floodmark.mysql.predicates import (
     relation,
     selection,
 )
-from floodmark.sync.extract import Extraction
+from floodmark.sync.extraction import Extraction
 from floodmark.sync.extraction_job import extraction_job
 from floodmark.sync.plan import TablePlan
+from floodmark.sync.read_windows import read_windows
 
 MOST_IN_PROCESS = 1_000
 _WINDOW_KEYS = 1_000
@@ -53,7 +54,7 @@ def read_rows(
     ]
     if len(keys) > MOST_IN_PROCESS:
         extraction.prepare()
-        receipts = extraction.engine.extract(job, windows, lambda _done: None)
+        receipts = read_windows(extraction, job, windows)
     else:
         from floodmark.worker.extract_window import run_window
 

@@ -35,7 +35,9 @@ from floodmark.mysql.in_flight import (
     read_offset,
 )
 from floodmark.mysql.servers import read_heartbeat, read_server
+from floodmark.planning.parallelism import connection_limit, readers
 from floodmark.planning.replication import applied_moment, role_of, why_not_primary_of
+from floodmark.sync.readers import Readers
 from floodmark.tunnels.tunnel import Tunnels
 
 KEEP_SECONDS = 60.0
@@ -66,11 +68,13 @@ class Source:
     ) -> None:
         self.connection = connection
         self.readings = 0
+        self.readers = Readers()
         self._primary = primary
         self._connect = connect
         self._keep_seconds = keep_seconds
         self._closing = ExitStack()
         self._idle: list[MysqlSession] = []
+        self._opened = 0
         self._lock = Lock()
         self._reading = Lock()
         self._server: Server | None = None
@@ -97,15 +101,28 @@ class Source:
         with self._lock:
             session = self._idle.pop() if self._idle else None
             if session is None:
-                session = self._closing.enter_context(
-                    self._connect(self.connection, server=self._server)
-                )
+                session = self.open(self.connection, self._server)
             if self._server is None:
                 with translated(self.connection):
                     self._server = session.server = read_server(session)
         with translated(self.connection):
             yield session
         self._idle.append(session)
+
+    def readers_at_once(self, slots: int) -> int:
+        """Return how many windows are read at once if Spark runs `slots` tasks at once."""
+        connection = self.connection
+        return readers(slots, self._limit, self._opened, connection.max_rows_per_second)
+
+    def sessions_at_once(self, wanted: int) -> int:
+        """Return how many sessions a table may use at once, of those that it wants."""
+        return max(1, min(wanted, self._limit - self._opened + len(self._idle)))
+
+    @property
+    def _limit(self) -> int:
+        server = self.server
+        configured = self.connection.max_connections
+        return connection_limit(configured, server.max_connections, server.max_user_connections)
 
     def activity(self, since: float = float("-inf")) -> Activity:
         """Return what is in flight, as of `since` (of `time.monotonic`) or later.
@@ -221,6 +238,8 @@ class Source:
 
     def open(self, connection: MysqlConnection, server: Server | None) -> MysqlSession:
         """Open a session that lasts as long as the round."""
+        if connection == self.connection:
+            self._opened += 1
         return self._closing.enter_context(self._connect(connection, server=server))
 
 

@@ -81,6 +81,23 @@ class SparkEngine:
 
         return self._run(lambda session: run_tasks(session, name, lambda n, _: work(n), parts))
 
+    def slots(self) -> int:
+        """Return how many tasks run at once; start Spark if necessary."""
+        slots: int = self._run(lambda session: session.slots())
+        return slots
+
+    @property
+    def known_slots(self) -> int | None:
+        """How many tasks run at once; None if that is not known before Spark runs."""
+        from floodmark.spark.user_settings import local_slots, master_of
+
+        if self._session is not None or self._attached is not None:
+            with suppress(FloodmarkError):  # the first job raises it
+                return self.slots()
+        settings = self._settings
+        remote = settings.options.get("spark.remote", settings.remote)
+        return None if remote else local_slots(master_of(settings))
+
     def sql_session(self) -> Any:
         """Return a SparkSession, for which Spark is started if necessary."""
         return self._attached or self._run(lambda spark: spark.sql_session())

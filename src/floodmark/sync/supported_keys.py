@@ -10,7 +10,7 @@ from floodmark.model.position import START
 from floodmark.model.reconciliation import Key
 from floodmark.mysql.predicates import keys_predicate, relation
 from floodmark.sync.compared_sides import ComparedSides
-from floodmark.sync.extract import Extraction
+from floodmark.sync.extraction import Extraction
 from floodmark.sync.extraction_job import extraction_job
 from floodmark.sync.plan import TablePlan
 

@@ -37,7 +37,7 @@ from floodmark.planning.cursor import version_column
 from floodmark.planning.cursor_change import describe_cursor
 from floodmark.planning.takeover_position import takeover_position
 from floodmark.sync.compared_sides import compared_shape
-from floodmark.sync.extract import Extraction
+from floodmark.sync.extraction import Extraction
 from floodmark.sync.load import Loading, load_after
 from floodmark.sync.log_facts import Known
 from floodmark.sync.machine_clock import check_against_source

@@ -29,7 +29,7 @@ from floodmark.planning.verify_ranges import can_split_by_key, synced_ranges
 from floodmark.state.watermark_store import WatermarkStore
 from floodmark.sync.compare_ranges import RangeComparison, Scope
 from floodmark.sync.compare_windows import WindowComparison
-from floodmark.sync.extract import Extraction
+from floodmark.sync.extraction import Extraction
 from floodmark.sync.log_facts import known_of
 from floodmark.sync.not_compared import (
     count_not_compared,

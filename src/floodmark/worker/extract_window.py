@@ -56,7 +56,7 @@ def is_final(job: ExtractionJob, error: FloodmarkError, failures: int) -> bool:
 
 
 def _extract(job: ExtractionJob, window: Window, attempt_id: int) -> Receipt:
-    began = time.monotonic()
+    began, rows = time.monotonic(), 0
     quarantine = Quarantine(job, window.part, attempt_id)
     conversion = Conversion(job.columns, job.zero_dates, quarantine.add)
     files = ParquetFiles(
@@ -73,12 +73,16 @@ def _extract(job: ExtractionJob, window: Window, attempt_id: int) -> Receipt:
     )
     try:
         for batch in read_batches(job, window):
+            rows += batch.num_rows
             files.write(conversion.convert(batch))
+            if window.streamed:
+                _wait(job, rows, began)  # so does the server, which sends rows as we read them
         written, aside = files.finish(), quarantine.finish()
     except BaseException:
         files.abandon()
         quarantine.abandon()
         raise
+    _wait(job, rows, began)
     return Receipt(
         part=window.part,
         rows=sum(file.rows for file in written),
@@ -88,6 +92,12 @@ def _extract(job: ExtractionJob, window: Window, attempt_id: int) -> Receipt:
         zero_dates=dict(conversion.zero_dates),
         peak_memory_bytes=_peak_memory(),
     )
+
+
+def _wait(job: ExtractionJob, rows: int, began: float) -> None:
+    """Sleep until it is late enough for this many rows, if their rate is limited."""
+    if job.rows_per_second is not None:
+        time.sleep(max(0.0, began + rows / job.rows_per_second - time.monotonic()))
 
 
 def _peak_memory() -> int:

@@ -35,7 +35,8 @@ class ExtractionJob(Struct, frozen=True, kw_only=True):
     the pickled task, which neither Spark's UI nor its event log nor the process list shows.
 
     A worker may hold a whole window that is not streamed. If its memory grows by more than
-    `most_ahead_bytes`, rows are larger than planned, and the window is started again, streamed.
+    `most_ahead_bytes`, rows are larger than planned, and the window is started again, streamed. If
+    there are `rows_per_second`, a task reads no more than these on average.
     """
 
     table: TableName
@@ -55,6 +56,7 @@ class ExtractionJob(Struct, frozen=True, kw_only=True):
     batch_rows: int = _MOST_BATCH_ROWS
     most_ahead_bytes: int = 384 * MEBIBYTE
     tries: int = 4
+    rows_per_second: float | None = None
 
     def query(self, predicate: str) -> str:
         """Return the statement that reads the rows of a window."""

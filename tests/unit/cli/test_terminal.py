@@ -18,7 +18,7 @@ from floodmark.model.position import Position
 from floodmark.model.table import TableName
 from floodmark.model.watermark import BackupMetadata, RedshiftState, Watermark
 from floodmark.state.lease import LeaseDocument
-from floodmark.sync.extract import Progress
+from floodmark.sync.progress import Progress
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 COLUMNS = [

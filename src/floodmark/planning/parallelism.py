@@ -1,0 +1,58 @@
+"""Decide how much is read at once: connections, windows, chunks and tables."""
+
+from math import ceil
+
+from floodmark.model.run import Strategy
+
+_WINDOWS = 8
+_FEWEST_TABLES, _MOST_TABLES = 4, 16
+_PART_OF_SERVER = 5  # the other connections are for everyone else
+_ALONE = 50_000  # rows per second that one connection reads at least
+
+
+def windows_per_chunk(configured: int | None, strategy: Strategy, slots: int | None) -> int:
+    """Return how many windows are committed together: more than one only with `intra-table`.
+
+    By default at least one for each slot, as commits follow each other; `slots` is how many tasks
+    Spark runs at once, None if that is not known yet.
+    """
+    if strategy != "intra-table":
+        return 1
+    return configured or max(_WINDOWS, slots or 0)
+
+
+def tables_at_once(
+    configured: int | None, strategy: Strategy, slots: int | None, connections: int | None
+) -> int:
+    """Return how many tables are in work at once: more than one only with `inter-table`.
+
+    By default as many as tasks run at once, but a table needs a connection to plan and one to read,
+    of those that are configured.
+    """
+    if strategy != "inter-table":
+        return 1
+    if configured:
+        return configured
+    tables = min(_MOST_TABLES, max(_FEWEST_TABLES, slots or _MOST_TABLES))
+    return tables if connections is None else max(1, min(tables, connections // 2))
+
+
+def connection_limit(configured: int | None, server: int | None, account: int) -> int:
+    """Return how many connections a run may have to a server in all.
+
+    `server` is the server's limit, if known; `account` is that of our user, 0 if there is none.
+    """
+    limit = configured or (max(2, server // _PART_OF_SERVER) if server else _WINDOWS)
+    return min(limit, account) if account else limit
+
+
+def readers(slots: int, limit: int, planning: int, rows_per_second: int | None) -> int:
+    """Return how many windows of a source are read at once, by all its tables.
+
+    `planning` connections are open already. For a limited rate, no more than are needed to reach
+    it.
+    """
+    most = min(slots, limit - planning)
+    if rows_per_second is not None:
+        most = min(most, ceil(rows_per_second / _ALONE))
+    return max(1, most)

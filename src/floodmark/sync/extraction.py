@@ -1,0 +1,78 @@
+"""How tables are extracted in a run: settings, and what the run lends to each of them."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from msgspec import Struct
+
+from floodmark.config.models import ExtractionSettings, LakeSettings
+from floodmark.model.extraction import Receipt, Window
+from floodmark.model.history import StartedBy
+from floodmark.model.manifest import Column
+from floodmark.model.notice import Report
+from floodmark.model.position import Position
+from floodmark.model.run import Strategy
+from floodmark.model.table import TableName
+from floodmark.model.verification import Comparison, WindowPair
+from floodmark.planning.parallelism import windows_per_chunk
+from floodmark.state.watermark_store import WatermarkStore
+from floodmark.sync.progress import Progress
+from floodmark.sync.source import Source
+
+if TYPE_CHECKING:
+    from floodmark.worker.compare_window import VerificationJob
+    from floodmark.worker.job import ExtractionJob
+
+
+class Engine(Protocol):
+    """Reads windows into the lake."""
+
+    def extract(
+        self, job: "ExtractionJob", windows: Sequence[Window], progress: Callable[[int], None]
+    ) -> list[Receipt]:
+        """Read all windows of a chunk."""
+
+    def compare(self, job: "VerificationJob", pairs: Sequence[WindowPair]) -> list[Comparison]:
+        """Compare windows with the target."""
+
+    def slots(self) -> int:
+        """Return how many windows are read at once."""
+
+    @property
+    def known_slots(self) -> int | None:
+        """How many windows are read at once; None if that is not known yet."""
+
+
+class Extraction(Struct, frozen=True, kw_only=True):
+    """How to extract tables in this run; `prepare` is called once there is something to read.
+
+    `reserved` returns the column names that the target reserves for itself. `on_cluster`: workers
+    may run on other machines, with another lake folder. `check_frozen` raises if a table that may
+    not be altered cannot hold columns, by a key.
+    """
+
+    store: WatermarkStore
+    source: Source
+    settings: ExtractionSettings
+    lake: LakeSettings
+    engine: Engine
+    strategy: Strategy
+    session_id: str
+    default_start: Position
+    start_by: StartedBy = "default"
+    limit: int | None = None
+    on_cluster: bool = False
+    every_seconds: float | None = None
+    reserved: Callable[[Iterable[str]], Sequence[str]] = lambda _names: ()
+    prepare: Callable[[], None] = lambda: None
+    check_frozen: Callable[[tuple[Column, ...], tuple[str, ...]], None] = lambda _columns, _key: (
+        None
+    )
+    progress: Callable[[TableName, Progress], None] = lambda _table, _progress: None
+    report: Report = lambda _notice: None
+
+    @property
+    def windows_per_chunk(self) -> int:
+        """How many windows make a chunk, by what is known of Spark."""
+        configured = self.settings.windows_per_chunk
+        return windows_per_chunk(configured, self.strategy, self.engine.known_slots)

@@ -1,0 +1,56 @@
+"""Read or compare windows on Spark, no more at once than the source allows."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from msgspec import structs
+
+from floodmark.model.extraction import Receipt, Window
+from floodmark.model.verification import Comparison, WindowPair
+
+if TYPE_CHECKING:
+    from floodmark.sync.extraction import Extraction
+    from floodmark.worker.compare_window import VerificationJob
+    from floodmark.worker.job import ExtractionJob
+
+
+def read_windows(
+    extraction: "Extraction",
+    job: "ExtractionJob",
+    windows: Sequence[Window],
+    progress: Callable[[int], None] = lambda _done: None,
+    *,
+    turn: int | None = None,
+) -> list[Receipt]:
+    """Read windows into the lake; return receipts in their order.
+
+    `progress` receives the number of windows done. If readers are scarce, who has the earlier
+    `turn` reads first.
+    """
+    engine, source = extraction.engine, extraction.source
+    slots = engine.slots()
+    most = source.readers_at_once(slots)
+    if rate := source.connection.max_rows_per_second:
+        job = structs.replace(job, rows_per_second=rate / most)
+    if most >= slots:  # Spark itself runs no more
+        return engine.extract(job, windows, progress)
+    begun = 0
+
+    def read(part: Sequence[Window]) -> list[Receipt]:
+        nonlocal begun
+        before, begun = begun, begun + len(part)
+        return engine.extract(job, part, lambda done: progress(before + done))
+
+    return source.readers.run(windows, read, most=most, turn=turn)
+
+
+def compare_windows(
+    extraction: "Extraction", job: "VerificationJob", pairs: Sequence[WindowPair]
+) -> list[Comparison]:
+    """Compare windows with the target; return comparisons in their order."""
+    engine, source = extraction.engine, extraction.source
+    slots = engine.slots()
+    most = source.readers_at_once(slots)
+    if most >= slots:
+        return engine.compare(job, pairs)
+    return source.readers.run(pairs, lambda part: engine.compare(job, part), most=most)

@@ -1,0 +1,134 @@
+"""No more connections to a source, and no more rows a second, than it allows."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import pytest
+
+from floodmark.embedded.mariadb import PrivateMariaDB
+from floodmark.model.extraction import Receipt, Window
+from floodmark.worker.job import ExtractionJob
+from pipelines import DirectEngine, Pipeline, ask_once, numbers, warm_engine
+from servers.mysql import PrivateMySQL
+
+New = Callable[..., Pipeline]
+TENS = "extraction: {window_rows: 10, windows_per_chunk: 9}"
+CURSOR = {"t": "{cursor: [update_at, id]}"}
+
+
+class ManySlots(DirectEngine):
+    """Reads up to twelve windows at the same time."""
+
+    parts: ClassVar[list[int]] = []
+
+    def slots(self) -> int:
+        return 12
+
+    def extract(
+        self, job: ExtractionJob, windows: Sequence[Window], progress: Callable[[int], None]
+    ) -> list[Receipt]:
+        self.parts.append(len(windows))
+        with ThreadPoolExecutor(self.slots()) as pool:
+            return list(pool.map(lambda window: self._read(job, window), windows))
+
+
+@pytest.fixture(autouse=True)
+def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ManySlots, "parts", [])
+
+
+def create(pipeline: Pipeline, rows: int) -> None:
+    ask_once(
+        pipeline,
+        "CREATE TABLE t (id INT PRIMARY KEY, update_at DATETIME NOT NULL,"
+        " KEY by_change (update_at, id))",
+    )
+    ask_once(
+        pipeline,
+        f"INSERT INTO t SELECT seq, '2025-06-01' + INTERVAL seq SECOND FROM {numbers(1, rows)}",
+    )
+
+
+def with_source(pipeline: Pipeline, **settings: Any) -> Pipeline:
+    return replace(pipeline, source={**pipeline.source, **settings}).write_config()
+
+
+@contextmanager
+def limited_account(server: PrivateMariaDB, connections: int) -> Iterator[dict[str, Any]]:
+    """A user whom the server refuses any further connection."""
+    user = f"'limited'@'{server.host}'"
+    server.execute(
+        f"CREATE USER {user} IDENTIFIED BY 'secret' WITH MAX_USER_CONNECTIONS {connections}"
+    )
+    server.execute(f"GRANT SELECT, PROCESS, REPLICATION CLIENT ON *.* TO {user}")
+    if not isinstance(server, PrivateMySQL):
+        server.execute(f"GRANT REPLICA MONITOR ON *.* TO {user}")
+    try:
+        yield {"user": "limited", "password": "secret"}
+    finally:
+        server.execute(f"DROP USER {user}")
+
+
+def test_an_account_with_few_connections(pipeline: New, server: PrivateMariaDB) -> None:
+    it = pipeline(CURSOR, settings=TENS)
+    create(it, rows=180)
+    with limited_account(server, 6) as login:
+        with_source(it, **login).synced(engine=ManySlots)
+    assert it.ids() == dict.fromkeys(range(1, 181), 1)
+    assert ManySlots.parts == [3] * 6  # three sessions plan
+
+
+@pytest.mark.enough_on("mysql")
+def test_configured_connections(pipeline: New) -> None:
+    it = pipeline(CURSOR, settings=TENS)
+    create(it, rows=90)
+    with_source(it, max_connections=8).synced(engine=ManySlots)
+    assert ManySlots.parts == [5, 4]
+    ask_once(it, "UPDATE t SET update_at = update_at + INTERVAL 1 DAY")
+    with_source(it, max_connections=1).synced(engine=ManySlots)
+    assert ManySlots.parts[2:] == [1] * 9  # one always reads
+    it.check_tracking()
+
+
+@pytest.mark.enough_on("mysql")
+def test_by_default_a_fifth_of_the_server(pipeline: New) -> None:
+    it = pipeline(CURSOR, settings=TENS)
+    create(it, rows=90)
+    ((_, most),) = ask_once(it, "SHOW VARIABLES LIKE 'max_connections'")
+    it.synced(engine=ManySlots)
+    assert int(most) // 5 >= 12 + 3
+    assert ManySlots.parts == [9]
+
+
+@pytest.mark.enough_on("mysql")
+def test_rows_per_second(pipeline: New) -> None:
+    """The worker waits as long as the rate asks for: no machine is too slow for this."""
+    it = pipeline(CURSOR, settings=TENS)
+    create(it, rows=90)
+    it = with_source(it, max_rows_per_second=60)
+    began = time.monotonic()
+    it.synced()
+    assert time.monotonic() - began >= 90 / 60
+    it.check_tracking()
+
+
+@pytest.mark.enough_on("mysql")
+def test_spark_reads_no_more_than_its_share(pipeline: New, spark: Any) -> None:
+    """Two tasks run at once, but only one connection may read."""
+    jobs: list[tuple[int, float | None]] = []
+
+    class Watched(warm_engine(spark)):  # type: ignore[misc]
+        def extract(self, job: ExtractionJob, windows: Sequence[Window], progress: Any) -> Any:
+            jobs.append((len(windows), job.rows_per_second))
+            return super().extract(job, windows, progress)
+
+    it = pipeline(CURSOR, settings="extraction: {window_rows: 30, windows_per_chunk: 3}")
+    create(it, rows=90)
+    assert spark.slots() == 2
+    with_source(it, max_connections=2, max_rows_per_second=1000).synced(engine=Watched)
+    assert jobs == [(1, 1000)] * 3
+    assert it.ids() == dict.fromkeys(range(1, 91), 1)

@@ -1,0 +1,69 @@
+"""How much is read at once."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from floodmark.planning.parallelism import (
+    connection_limit,
+    readers,
+    tables_at_once,
+    windows_per_chunk,
+)
+
+few = st.integers(1, 500)
+perhaps = st.none() | few
+
+
+@given(configured=perhaps, slots=perhaps)
+def test_a_chunk_fills_the_slots_unless_its_size_is_configured(
+    configured: int | None, slots: int | None
+) -> None:
+    windows = windows_per_chunk(configured, "intra-table", slots)
+    assert windows == configured or (configured is None and windows == max(8, slots or 0))
+    assert windows_per_chunk(configured, "inter-table", slots) == 1
+    assert windows_per_chunk(configured, "sequential", slots) == 1
+
+
+@given(configured=perhaps, slots=perhaps, connections=perhaps)
+def test_tables_at_once(configured: int | None, slots: int | None, connections: int | None) -> None:
+    assert tables_at_once(configured, "sequential", slots, connections) == 1
+    assert tables_at_once(configured, "intra-table", slots, connections) == 1
+    tables = tables_at_once(configured, "inter-table", slots, connections)
+    if configured:
+        assert tables == configured
+    else:
+        assert 1 <= tables <= 16
+        assert connections is None or tables == 1 or 2 * tables <= connections
+        assert connections or tables >= 4
+
+
+@given(configured=perhaps, server=perhaps, account=st.integers(0, 500))
+def test_no_more_connections_than_the_account_may_have(
+    configured: int | None, server: int | None, account: int
+) -> None:
+    limit = connection_limit(configured, server, account)
+    assert limit >= 1
+    assert not account or limit <= account
+    assert not configured or limit <= configured
+    assert configured or not server or limit <= max(2, server / 5)
+
+
+def test_a_fifth_of_the_server_by_default() -> None:
+    assert connection_limit(None, 151, 0) == 30
+    assert connection_limit(None, 10_000, 0) == 2_000
+    assert connection_limit(None, 4, 0) == 2
+    assert connection_limit(100, 151, 0) == 100
+    assert connection_limit(100, 151, 5) == 5
+
+
+@given(slots=few, limit=few, planning=st.integers(0, 50), rate=st.none() | st.integers(1, 10**7))
+def test_readers_stay_within_every_limit(
+    slots: int, limit: int, planning: int, rate: int | None
+) -> None:
+    at_once = readers(slots, limit, planning, rate)
+    assert 1 <= at_once <= slots
+    assert at_once == 1 or at_once + planning <= limit
+    # A second connection is only used if one may be too slow.
+    assert rate is None or at_once == 1 or rate > 50_000 * (at_once - 1)
+    if rate is None and limit - planning >= slots:
+        assert at_once == slots
