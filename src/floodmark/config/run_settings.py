@@ -1,0 +1,75 @@
+"""Settings of Spark and of both stages."""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from floodmark.config.value_types import Count, Few, Megabytes, Rows, Text
+from floodmark.model.extraction import NullCursors, ZeroDates
+
+
+class SparkSettings(Struct, frozen=True, kw_only=True):
+    """Where Spark runs: on this machine, on a cluster, or behind Spark Connect."""
+
+    master: Text | None = None
+    """Spark master: `spark://host:7077`, `yarn`, …; by default that of `spark-submit` or
+    `spark-defaults.conf`, else `local[*,4]`."""
+    remote: Text | None = None
+    """Spark Connect server, `sc://host:15002`, instead of a master."""
+    memory: Text = "1g"
+    """Memory of the driver if local; on a cluster, of the Python workers of each executor
+    (`spark.executor.memoryOverhead`)."""
+    options: dict[str, str] = {}
+    """Spark options, as `spark.name: value`."""
+    fast_start: Literal["auto", "off"] = "auto"
+    """`auto` starts a local Spark in half the time, using internals of PySpark and Java; `off`
+    leaves the start to PySpark."""
+    allow_insecure: bool = False
+    """Allow a cluster without authentication and encryption, or a remote Spark Connect server
+    without TLS: others on the network can read passwords and rows."""
+
+
+class ExtractionSettings(Struct, frozen=True, kw_only=True):
+    """How tables are split into windows, chunks and files, and how far they are read."""
+
+    window_rows: Rows = 150_000
+    """Maximum rows per window, which one Spark task reads."""
+    window_mb: Megabytes = 64
+    """Maximum size of a window by MySQL's estimate: a task may hold a whole window in memory."""
+    windows_per_chunk: Few | None = None
+    """Windows committed together with `--strategy intra-table`; by default 8, and on a larger Spark
+    as many as it runs tasks at once."""
+    file_mb: Megabytes = 192
+    """Size at which a Parquet file is closed and the next one started."""
+    lag_seconds: Annotated[float, Meta(ge=0, le=2_592_000)] | None = None
+    """How long an unseen transaction may stay open: rows newer than this are not read yet. By
+    default 0 on a primary, and 60 on a replica without `primary` and on a cluster. Required to read
+    without the PROCESS privilege."""
+    cursor_time_zone: str | None = None
+    """Time zone of DATETIME cursors; by default the server's."""
+    zero_dates: ZeroDates = "null"
+    """`0000-00-00`: `null` reads and counts it as NULL, `quarantine` sets the row aside, `error`
+    fails the table."""
+    null_cursors: NullCursors = "skip"
+    """Rows without a cursor value: `skip` skips and counts them, `error` fails the table."""
+    walk_from_rows: Rows = 1_000_000
+    """First loads of tables with at least this many rows read in primary key order."""
+    tables_at_once: Few | None = None
+    """Tables read in parallel with `--strategy inter-table`; by default as many as Spark runs tasks
+    at once, from 4 to 16."""
+
+
+class LoadingSettings(Struct, frozen=True, kw_only=True):
+    """Size of load transactions, limits of the quarantine, and adoption of older files."""
+
+    batch_mb: Megabytes = 1024
+    """Maximum MB of Parquet per transaction."""
+    spread_mb: Megabytes = 64
+    """From this many MB of Parquet on, Spark workers copy files into PostgreSQL in parallel."""
+    quarantine_limit: Count = 100
+    """Maximum rows per transaction to quarantine; with more, the load fails."""
+    adopt_hours: Annotated[float, Meta(gt=0, le=8760)] = 10.0
+    """Without a manual watermark, `sync --adopt` takes files within this many hours of the last
+    extraction."""
+    adopt_mb: Megabytes = 4096
+    """`sync --adopt` refuses files larger than this, compressed or uncompressed."""
