@@ -2,9 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from datetime import timedelta
-from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from floodmark.api.arguments import (
@@ -16,15 +14,13 @@ from floodmark.api.arguments import (
     expect_session,
     expect_variables,
 )
-from floodmark.api.callbacks import Listener, OnProgress, guarded_progress, guarded_result
+from floodmark.api.callbacks import OnProgress
 from floodmark.api.context import RunContext
+from floodmark.api.runner import Runner
 from floodmark.config.loading import LoadedConfig, load_config
-from floodmark.config.logins import LOGINS
-from floodmark.errors import BusyError, ConfigError, UsageError
 from floodmark.model.notice import Report
 from floodmark.model.run import Stage, Strategy
 from floodmark.model.table import TableName
-from floodmark.storage.opening import open_lake
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -33,22 +29,18 @@ if TYPE_CHECKING:
     from floodmark.api.drill import DrillResult
     from floodmark.api.lake import Lake
     from floodmark.api.planning import TablePlan
-    from floodmark.api.recording import Rounds
     from floodmark.api.recovery import RecoveryResult
     from floodmark.api.results import SyncResult
     from floodmark.api.runs import TableHistory
     from floodmark.api.status import TableStatus
-    from floodmark.api.syncing import Syncing
     from floodmark.api.validation import ValidationResult
     from floodmark.api.watermarks import Watermarks
     from floodmark.checks.check import Check
-    from floodmark.config.models import SparkSettings
     from floodmark.model.reconcile_policy import Deletes
     from floodmark.model.run_record import RunRecord
     from floodmark.state.last_drill import LastDrill
-    from floodmark.state.mirror import Mirror, MirrorState
+    from floodmark.state.mirror import MirrorState
     from floodmark.state.mirror_lag import TableLag
-    from floodmark.sync.spark_engine import SparkEngine
 
 Verify = Literal["new", "all"]
 BOTH: tuple[Stage, ...] = ("extract", "load")
@@ -106,25 +98,14 @@ class Project:
         verbose: bool = False,
     ) -> None:
         self.config = config
-        self._spark = spark
-        self._verbose = verbose
-        self._on_progress = on_progress
-        self._on_result = on_result
-        self._rounds: Rounds | None = None
-        self._listener = Listener(on_notice)
-        self._raw_lake = self._lake = open_lake(config.lake, config.settings.retries)
-        self._mirror: Mirror | None = None
-        if config.mirror is not None:
-            from floodmark.api.mirroring import mirrored
-
-            self._lake, self._mirror = mirrored(config, config.mirror, self._raw_lake)
-        self._engine: SparkEngine | None = None
-        self._lock = Lock()
-        self._running = Lock()
-        self._closed = False
-        LOGINS.forget()
-        self._current = self.new_run()
-        self._used = False
+        self._runner = Runner(
+            config,
+            spark=spark,
+            on_progress=on_progress,
+            on_notice=on_notice,
+            on_result=on_result,
+            verbose=verbose,
+        )
 
     @property
     def tables(self) -> tuple[TableName, ...]:
@@ -134,12 +115,12 @@ class Project:
     @property
     def context(self) -> RunContext:
         """The context of the current or last run; used by the command line."""
-        return self._current
+        return self._runner.current
 
     @property
     def session_id(self) -> str:
         """The session id of the current or last run, or of the first one to come."""
-        return self._current.run.session_id
+        return self._runner.current.run.session_id
 
     def sync(
         self,
@@ -189,7 +170,7 @@ class Project:
             "adopt_from": adopt_from,
             "every": every,
         }
-        return self._synced("sync", tables, pipelines, **options)
+        return self._runner.run("sync", tables, pipelines, **options)
 
     def plan(
         self,
@@ -212,7 +193,7 @@ class Project:
             "adopt": adopt,
             "adopt_from": adopt_from,
         }
-        return plan_sync(self._composed(self.new_run(), tables, pipelines, **options))
+        return plan_sync(self._runner.compose(self.new_run(), tables, pipelines, **options))
 
     def verify(
         self, tables: Names = None, pipelines: Names = None, *, everything: bool = False
@@ -222,7 +203,7 @@ class Project:
         Syncs nothing. Tables that differ are in `failures`, with the rows that differ.
         """
         expect_flags(everything=everything)
-        return self._synced("verify", tables, pipelines, verify="all" if everything else "new")
+        return self._runner.run("verify", tables, pipelines, verify="all" if everything else "new")
 
     def reconcile(
         self,
@@ -260,7 +241,9 @@ class Project:
             segments=segments,
             dry_run=dry_run,
         )
-        return self._synced("reconcile", tables, pipelines, strategy=strategy, reconcile=options)
+        return self._runner.run(
+            "reconcile", tables, pipelines, strategy=strategy, reconcile=options
+        )
 
     def backfill(
         self,
@@ -285,7 +268,7 @@ class Project:
         from floodmark.api.backfilling import BackfillOptions
 
         options = BackfillOptions(start=start, end=end, restart=restart, dry_run=dry_run)
-        return self._synced("backfill", tables, pipelines, strategy=strategy, backfill=options)
+        return self._runner.run("backfill", tables, pipelines, strategy=strategy, backfill=options)
 
     def takeover(
         self,
@@ -309,7 +292,7 @@ class Project:
         from floodmark.api.takeover import TakeoverOptions
 
         options = TakeoverOptions(margin=margin, skip_mismatches=skip_mismatches, dry_run=dry_run)
-        return self._synced("takeover", tables, pipelines, strategy=strategy, takeover=options)
+        return self._runner.run("takeover", tables, pipelines, strategy=strategy, takeover=options)
 
     def validate(
         self,
@@ -328,15 +311,15 @@ class Project:
         from floodmark.api.validation import Validating
 
         expect_flags(repair=repair, lake_only=lake_only, data=data)
-        with self._one_run() as run:
+        with self._runner.one_run() as run:
             if tables is None:
                 chosen = sorted({*run.store.log.tables(), *self.config.tables})
             else:
                 chosen = run.tables(as_list("tables", tables))
             return Validating(
                 run=run,
-                engine=self._started_engine(),
-                spark=self._spark_settings(),
+                engine=self._runner.engine(),
+                spark=self._runner.spark_settings(),
                 tables=chosen,
                 repair=repair,
                 lake_only=lake_only,
@@ -361,7 +344,7 @@ class Project:
         expect_session("spark", spark)
         run = self.new_run()
         name = run.table(table)
-        session = self._started_engine().sql_session if spark is None else lambda: spark
+        session = self._runner.engine().sql_session if spark is None else lambda: spark
         return read_table(run, name, session, as_of)
 
     @property
@@ -369,16 +352,14 @@ class Project:
         """How far the mirror is behind, as the last run left it; None if there is none."""
         from floodmark.state.mirror import read_mirror_state
 
-        return read_mirror_state(self._raw_lake) if self._mirror else None
+        return read_mirror_state(self._runner.raw_lake) if self._runner.mirror else None
 
     def mirror_lag(self, table: Table) -> "TableLag | None":
         """Compare the mirror's state of a table with the lake's; None if they are equal."""
         from floodmark.state.mirror_lag import measure_lag
 
         name = self.new_run().table(table)
-        if self._mirror is None:
-            raise ConfigError("there is no mirror", hint="set 'mirror:' in the configuration")
-        return measure_lag(self._raw_lake, self._mirror.open(), name)
+        return measure_lag(self._runner.raw_lake, self._runner.required_mirror.open(), name)
 
     def recover(
         self, tables: Names = None, pipelines: Names = None, *, dry_run: bool = False
@@ -393,15 +374,13 @@ class Project:
         expect_flags(dry_run=dry_run)
         tables = None if tables is None else as_list("tables", tables)
         pipelines = None if pipelines is None else as_list("pipelines", pipelines)
-        if self._mirror is None:
-            raise ConfigError("there is no mirror", hint="set 'mirror:' in the configuration")
-        with self._one_run() as run:
-            lake = RunContext(self.config, self._raw_lake, run.report)
-            mirror = self._mirror.open()
-            found = recover_tables(lake, mirror, tables, pipelines, dry_run=dry_run)
+        mirror = self._runner.required_mirror
+        with self._runner.one_run() as run:
+            lake = RunContext(self.config, self._runner.raw_lake, run.report)
+            found = recover_tables(lake, mirror.open(), tables, pipelines, dry_run=dry_run)
             if not dry_run:
                 recovered = (table for table in found.tables if table.changed and not table.error)
-                self._mirror.mark(*(TableName.parse(table.table_name) for table in recovered))
+                mirror.mark(*(TableName.parse(table.table_name) for table in recovered))
             return found
 
     def drill(
@@ -415,10 +394,10 @@ class Project:
         from floodmark.api.drill import run_drill
 
         expect_flags(target=target)
-        with self._one_run() as run:
+        with self._runner.one_run() as run:
             chosen = run.selected(tables, pipelines)
-            lake = RunContext(self.config, self._raw_lake, run.report)
-            mirror = self._mirror.open() if self._mirror else None
+            lake = RunContext(self.config, self._runner.raw_lake, run.report)
+            mirror = self._runner.mirror.open() if self._runner.mirror else None
             return run_drill(lake, mirror, chosen, target=target)
 
     @property
@@ -426,7 +405,7 @@ class Project:
         """The result of the last drill; None if there was none."""
         from floodmark.state.last_drill import read_last_drill
 
-        return read_last_drill(self._raw_lake)
+        return read_last_drill(self._runner.raw_lake)
 
     @property
     def watermarks(self) -> "Watermarks":
@@ -490,30 +469,24 @@ class Project:
         chosen = (
             list(self.config.tables) if tables is None else run.tables(as_list("tables", tables))
         )
-        settings = self._spark_settings()
-        return run_checks(run, chosen, settings, start_spark=start_spark, session=self._spark)
+        settings, session = self._runner.spark_settings(), self._runner.spark
+        return run_checks(run, chosen, settings, start_spark=start_spark, session=session)
 
     def release_spark(self) -> None:
         """Stop Spark if this project started it; the next sync starts it again."""
-        engine, self._engine = self._engine, None
-        if engine is not None:
-            engine.stop()
+        self._runner.release_spark()
 
     def rest(self) -> None:
         """Between two syncs, stop a Spark session that failed, is idle for long, or is old."""
-        if self._engine is not None:
-            self._engine.rest()
+        self._runner.rest()
 
     def close(self) -> None:
         """Stop Spark if this project started it. A session passed in keeps running."""
-        self._closed = True
-        self.release_spark()
-        self.finish_mirroring()
+        self._runner.close()
 
     def finish_mirroring(self) -> None:
         """Wait for the last copies to the mirror, for a limited time; report what is left."""
-        if self._mirror is not None:
-            self._mirror.drain(self._listener)
+        self._runner.finish_mirroring()
 
     def __enter__(self) -> Self:
         return self
@@ -523,94 +496,4 @@ class Project:
 
     def new_run(self) -> RunContext:
         """Return a context with fresh state and its own session id."""
-        return RunContext(self.config, self._lake, self._listener, self._mirror)
-
-    @contextmanager
-    def _one_run(self) -> Iterator[RunContext]:
-        """Yield the context of a run; BusyError if another one is running."""
-        if self._closed:
-            raise UsageError("the project is closed", hint="open it again with open_project()")
-        if not self._running.acquire(blocking=False):
-            raise BusyError(
-                "this project is running in another thread",
-                hint="wait for it to finish",
-            )
-        try:
-            if self._used:
-                self._current = self.new_run()
-            self._used = True
-            self._listener.start()
-            if self._mirror is not None:
-                self._mirror.begin_round()
-            yield self._current
-        finally:
-            self.finish_mirroring()
-            self._listener.take()
-            if self._engine is not None and self._engine.is_stopped:
-                self._engine = None  # the run was interrupted
-            self._running.release()
-
-    def _synced(
-        self, command: str, tables: Names, pipelines: Names, **options: Any
-    ) -> "SyncResult":
-        """Run a sync or a comparison, and record it."""
-        from floodmark.api.options import SyncOptions, compose
-        from floodmark.api.recording import Recording, Rounds, RunTask
-        from floodmark.api.results import SyncResult, notices_of
-
-        # They may be iterators, and are needed more than once.
-        tables = None if tables is None else as_list("tables", tables)
-        pipelines = None if pipelines is None else as_list("pipelines", pipelines)
-        sync_options = SyncOptions(tables=tables, pipelines=pipelines, **options)
-        self._rounds = self._rounds or Rounds()
-        with self._one_run() as run:
-            sync_options.check()
-            task = RunTask(
-                command=command,
-                tables=tuple(run.selected(tables, pipelines)),
-                stage=sync_options.first_stage,
-                options=sync_options.given,
-                every=sync_options.every,
-            )
-            progress = guarded_progress(self._on_progress, run.report)
-            on_result = guarded_result(self._on_result, run.report)
-            with Recording(run, task, self._rounds, on_result) as recording:
-                engine, spark = self._started_engine(), self._spark_settings()
-                syncing = compose(sync_options, run, engine, spark, progress, recording)
-                recording.start()
-                results = syncing.sync()
-                self.finish_mirroring()  # its notice belongs to the result
-                of_tables = [notice for result in results for notice in notices_of(result)]
-                notices = (*self._listener.take(), *of_tables)
-                recording.finish(results, notices)
-            return SyncResult(session_id=run.run.session_id, tables=tuple(results), notices=notices)
-
-    def _composed(
-        self, run: RunContext, tables: Names, pipelines: Names, **options: Any
-    ) -> "Syncing":
-        from floodmark.api.options import SyncOptions, compose
-
-        sync_options = SyncOptions(tables=tables, pipelines=pipelines, **options)
-        progress = guarded_progress(self._on_progress, run.report)
-        return compose(sync_options, run, self._started_engine(), self._spark_settings(), progress)
-
-    def _started_engine(self) -> "SparkEngine":
-        from floodmark.sync.spark_engine import SparkEngine
-
-        with self._lock:
-            if self._engine is None:
-                self._engine = SparkEngine(
-                    self._spark_settings(),
-                    self._listener,
-                    verbose=self._verbose,
-                    attached=self._spark,
-                )
-            return self._engine
-
-    def _spark_settings(self) -> "SparkSettings":
-        settings = self.config.settings.spark
-        if self._spark is None:
-            return settings
-        from floodmark.spark.attached_session import attached_settings
-
-        return attached_settings(self._spark, settings)
+        return self._runner.new_run()
