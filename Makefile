@@ -55,9 +55,9 @@ storm: setup mysql ## Run longer random storms, and all tests of sources on both
 volume: setup ## Sync 5.5 million rows in 110 files, and check every count
 	PYTHONPATH=tests $(bin)/python bench/volume.py
 
-airflow: setup ## Check the Airflow example against Airflow, in its own environment
-	[ -x .venv-airflow/bin/airflow ] || { python3 -m venv .venv-airflow && .venv-airflow/bin/pip install -q apache-airflow; }
-	$(bin)/python -m pytest tests/unit/test_examples.py
+airflow: setup ## Run the Airflow example in Airflow, in its own environment
+	[ -x .venv-airflow/bin/airflow ] || { python3 -m venv .venv-airflow && .venv-airflow/bin/pip install -q apache-airflow -e '.[all]'; }
+	$(bin)/python -m pytest tests/unit/test_examples.py tests/integration/test_airflow.py
 
 dbt: setup ## Check the dbt example against dbt, in its own environment
 	[ -x .venv-dbt/bin/dbt ] || { python3 -m venv .venv-dbt && .venv-dbt/bin/pip install -q 'dbt-core>=1.11,<1.12' dbt-duckdb; }

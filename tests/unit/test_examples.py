@@ -1,9 +1,9 @@
 """The examples for Airflow, systemd and cron.
 
-Airflow cannot be installed beside PySpark's versions of the same libraries, so its example runs
-against Airflow itself where `make airflow` has made an environment for it, and always against a
-stand-in with the five names that it uses. There floodmark is its API alone: a module whose
-project returns a result that we choose, and whose errors are the real ones.
+What the example for Airflow makes of errors is tried with Airflow itself where `make airflow` has
+made an environment for it, and always with a stand-in that has the five names that it uses. There
+floodmark is its API alone: a module whose project returns a result that we choose, and whose errors
+are the real ones. `tests/integration/test_airflow.py` runs its DAGs.
 """
 
 import os
@@ -33,10 +33,13 @@ class AirflowSkipException(AirflowException): pass
 def dag(**options):
     return lambda function: function
 
-tasks = []
-def task(function):
-    tasks.append(function)
-    return lambda: None
+class Task:
+    def __call__(self, *arguments):
+        return self
+    expand = lambda self, **mapped: self
+
+def task(function=None, **options):
+    return Task() if function else task
 
 sdk, errors = types.ModuleType("airflow.sdk"), types.ModuleType("airflow.sdk.exceptions")
 sdk.dag, sdk.task = dag, task
@@ -45,15 +48,16 @@ errors.AirflowFailException = AirflowFailException
 errors.AirflowSkipException = AirflowSkipException
 sys.modules |= {"airflow": types.ModuleType("airflow"), "airflow.sdk": sdk}
 sys.modules["airflow.sdk.exceptions"] = errors
-import floodmark_sync
-function = tasks[0]
 """
 REAL = """
 import floodmark_sync
-found = floodmark_sync.floodmark_sync()
-assert [task.task_id for task in found.tasks] == ["sync"], found.tasks
-assert found.max_active_runs == 1 and not found.catchup
-function = found.tasks[0].python_callable
+for make, names in (
+    (floodmark_sync.floodmark_pipelines, ["sync_pipeline"]),
+    (floodmark_sync.floodmark_tables, ["list_tables", "sync_table"]),
+):
+    found = make()
+    assert [task.task_id for task in found.tasks] == names, found.tasks
+    assert found.max_active_runs == 1 and not found.catchup
 """
 PROJECT = """
 import importlib.util, sys, types
@@ -88,8 +92,9 @@ package.open_project = lambda path: Project()
 sys.modules["floodmark"] = package
 """
 CALL = """
+import floodmark_sync
 try:
-    print("returned", function())
+    print("returned", floodmark_sync.sync(pipelines="settlement"))
 except Exception as error:
     print(type(error).__name__, error)
 """
