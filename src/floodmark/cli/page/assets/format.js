@@ -82,6 +82,13 @@ const nameOf = (table) => {
   const at = table.indexOf(":");
   return [el("span", { class: "scope" }, table.slice(0, at + 1)), table.slice(at + 1)];
 };
+// In a narrow column the middle of a name is left out: names often differ at their end only.
+const TAIL = 8;
+const shortenedName = (table) => {
+  const [scope, name] = nameOf(table);
+  if (name.length <= 2 * TAIL) return [scope, name];
+  return [el("span", { class: "begin" }, scope, name.slice(0, -TAIL)), name.slice(-TAIL)];
+};
 const linkTo = (key, value) => `#${key}=${encodeURIComponent(value)}`;
 const tableLink = (name) => el("a", { href: linkTo("table", name) }, nameOf(name));
 const runLink = (id, text) => el("a", { href: linkTo("run", id) }, text || id);
@@ -92,6 +99,8 @@ const definitions = (pairs) => el("dl", null, pairs
 const card = (title, ...children) => el("section", { class: "card" }, el("h2", null, title), children);
 const wide = (title, ...children) =>
   el("section", { class: "card wide" }, el("h2", null, title), children);
+// What has a column of its own on a wide screen; on a narrow one it stands below the row's first cell.
+const remark = (...children) => el("div", { class: "remark" }, children);
 const tableOf = (heads, rows) => el("div", { class: "scroll" }, el("table", null,
   el("thead", null, el("tr", null, heads.map((head) =>
     el("th", { class: head.startsWith(">") ? "right" : null, scope: "col" }, head.replace(">", ""))))),

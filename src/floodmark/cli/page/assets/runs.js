@@ -40,6 +40,8 @@ const showRuns = () => {
       more, stageLegend())));
 };
 
+const reason = (table) => [why(table), table.hint ? el("div", null, `hint: ${table.hint}`) : null];
+
 const runTables = (tables) => {
   if (!tables.length) return card("Tables", el("p", { class: "quiet" }, "No table has anything to report."));
   const order = ["failed", "differs", "held_back", "busy", "success"];
@@ -47,7 +49,7 @@ const runTables = (tables) => {
   const sorted = [...tables].sort((a, b) => rank(a) - rank(b) || allSeconds(b) - allSeconds(a));
   const most = Math.max(...tables.map(allSeconds));
   const rows = sorted.slice(0, MOST_ROWS).map((table) => el("tr", null,
-    el("td", { class: "name" }, tableLink(table.table_name)),
+    el("td", { class: "name" }, tableLink(table.table_name), why(table) ? remark(reason(table)) : null),
     el("td", null, stateOf(table.status || "success")),
     el("td", { class: "right" }, number(table.rows || 0)),
     el("td", { class: "right" }, size(table.bytes)),
@@ -55,7 +57,7 @@ const runTables = (tables) => {
     el("td", { class: "bar" }, stageBar(table, most)),
     el("td", { class: "right" }, took(allSeconds(table))),
     el("td", { class: "right" }, table.ended_at ? clock(time(table.ended_at)) : ""),
-    el("td", { class: "text" }, table.error || table.held_back || "", table.hint ? el("div", null, `hint: ${table.hint}`) : null)));
+    el("td", { class: "text" }, reason(table))));
   const left = tables.length - Math.min(tables.length, MOST_ROWS);
   return wide("Tables: how long each stage took",
     tableOf(["Table", "Result", ">Read", ">Bytes", ">Loaded", "Stages", ">Took", ">Done at", ""], rows),

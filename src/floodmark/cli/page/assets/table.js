@@ -10,7 +10,8 @@ const problems = (table) => {
   if (table.reason && !(table.state === "failing" && notes.length)) {
     const since = table.since ? [", since ", when(table.since)] : [];
     notes.push(el("div", { class: `note ${kind(table.state)}` },
-      el("p", null, el("strong", null, table.state), since, ": ", table.reason)));
+      el("p", null, el("strong", null, table.state), since, ": ", table.reason),
+      table.state === "differs" ? el("p", { class: "quiet" }, "to repair: ", el("code", null, `floodmark reconcile -t ${table.table_name}`)) : null));
   }
   for (const warning of table.warnings || []) {
     notes.push(el("div", { class: "note" }, el("p", null, warning)));
@@ -84,19 +85,21 @@ const differences = (table, details) => {
   return [rows.length, "Differences and deletes", lines];
 };
 
+const why = (result) => result.error || result.held_back || "";
+
 const tableRuns = (runs) => {
   if (!runs.length) return wide("Runs", el("p", { class: "quiet" }, `No recorded run has worked on this table.`));
   const newest = [...runs].reverse();
   const most = Math.max(...newest.map((run) => allSeconds(run.table)));
   const rows = newest.map((run) => el("tr", null,
-    el("td", null, runLink(run.run_id, stamp(run.started_at))),
+    el("td", null, runLink(run.run_id, stamp(run.started_at)), why(run.table) ? remark(why(run.table)) : null),
     el("td", null, run.command),
     el("td", null, stateOf(run.table.status || "success")),
     el("td", { class: "right" }, number(run.table.rows || 0)),
     el("td", { class: "right" }, number(run.table.loaded_rows || 0)),
     el("td", { class: "bar" }, stageBar(run.table, most)),
     el("td", { class: "right" }, took(allSeconds(run.table))),
-    el("td", { class: "text" }, run.table.error || run.table.held_back || "")));
+    el("td", { class: "text" }, why(run.table))));
   const [shown, more] = folded("runs", rows, 10);
   return wide(`Runs: the last ${number(newest.length)}`,
     runStrip(runs.map((run) => ({ ...run, status: run.table.status || "success" })), (run) => linkTo("run", run.run_id)),
