@@ -1,6 +1,7 @@
 """A lake that is lost is recovered from its mirror: no row is lost, none is there twice."""
 
 import json
+import re
 import shutil
 import uuid
 from collections import Counter
@@ -13,6 +14,10 @@ import boto3  # type: ignore[import-untyped]
 import duckdb
 import pytest
 
+import floodmark
+from floodmark.cli.http_access import Access
+from floodmark.cli.http_server import Request
+from floodmark.cli.page.site import Site
 from floodmark.model import lake_layout
 from floodmark.model.log_state import ManifestId
 from floodmark.state.mirror import read_mirror_state
@@ -391,10 +396,59 @@ def test_metrics_show_the_mirror_and_the_last_drill(mirrored: Make) -> None:
     assert one.pipeline.call("drill").code == 0
     one.sync("--metrics-file", str(file))
     assert "floodmark_drill_failed_rehearsals 0" in value_lines(file)
+    said = one.pipeline.call("status").out.splitlines()
+    assert f"mirror: {one.mirror.folder}, complete at " in said[-3]
+    assert re.search(r"^drill: \d+ rehearsals recovered, \d+ s ago$", said[-2])
+    only = one.pipeline.call("status", "-p", "main").out
+    assert "drill" not in only
+    assert "mirror" not in only
+
+
+def served(one: Mirrored) -> tuple[str, Any]:
+    """What `serve` tells Prometheus, without comments, and a page."""
+    with floodmark.open_project(one.pipeline.config) as project:
+        site = Site(project, Access(None))
+        headers = {"host": "localhost"}
+        metrics, status = (
+            site.answer(Request(path=path, query={}, headers=headers)).body.decode()
+            for path in ("/metrics", "/status.json")
+        )
+    return values_in(metrics), json.loads(status)
 
 
 def value_lines(file: Path) -> str:
-    return "\n".join(line for line in file.read_text().splitlines() if not line.startswith("#"))
+    return values_in(file.read_text())
+
+
+def values_in(metrics: str) -> str:
+    return "\n".join(line for line in metrics.splitlines() if not line.startswith("#"))
+
+
+def value_of(family: str, metrics: str) -> float:
+    found = re.search(rf"^{family} (\S+)$", metrics, re.M)
+    assert found, f"no {family}"
+    return float(found[1])
+
+
+def test_what_serve_tells_is_enough_for_every_alert(mirrored: Make) -> None:
+    """Rounds, mirror and drill, from the lake alone; a round that finds nothing counts as well."""
+    one = mirrored()
+    one.insert(1, 5)
+    one.sync()
+    assert one.pipeline.call("drill").code == 0
+    before, status = served(one)
+    assert value_of("floodmark_mirror_behind_seconds", before) == 0
+    assert value_of("floodmark_drill_failed_rehearsals", before) == 0
+    assert value_of("floodmark_last_drill_timestamp_seconds", before) > 0
+    assert status["mirror"].keys() == {"text"}
+    assert status["drill"]["text"].endswith("rehearsals recovered")
+    one.sync()
+    after, _ = served(one)
+    family = "floodmark_last_round_timestamp_seconds"
+    assert value_of(family, after) > value_of(family, before)
+    ask_once(one.pipeline, "DROP TABLE t")
+    assert one.pipeline.call("sync", "-p", "main").code == 2  # a failed round is one, too
+    assert value_of(family, served(one)[0]) > value_of(family, after)
 
 
 def test_a_failing_mirror_is_in_the_metrics(in_buckets: Mirrored) -> None:
@@ -407,6 +461,11 @@ def test_a_failing_mirror_is_in_the_metrics(in_buckets: Mirrored) -> None:
     one.pipeline.write_config(wrong)
     assert one.pipeline.call("sync", "-p", "main", "--metrics-file", str(file)).code == 0
     assert "floodmark_mirror_behind_tables 1" in value_lines(file)
+    metrics, status = served(one)
+    assert value_of("floodmark_mirror_behind_tables", metrics) == 1
+    assert value_of("floodmark_mirror_behind_seconds", metrics) > 0
+    assert f"{one.pipeline.table()} behind since " in status["mirror"]["text"]
+    assert f"{one.pipeline.table()} behind since " in one.pipeline.call("status").out
 
 
 def test_recovery_asks_and_needs_a_mirror(mirrored: Make) -> None:

@@ -9,21 +9,21 @@ from floodmark.model import lake_layout
 from floodmark.model.reconciled_state import ReconciledState
 from floodmark.model.table import TableName
 from floodmark.model.watermark import Watermark
-from floodmark.state.last_drill import read_last_drill
+from floodmark.state.last_drill import LastDrill, read_last_drill
 from floodmark.state.lease import read_lease
-from floodmark.state.mirror import read_mirror_state
+from floodmark.state.mirror import MirrorState, read_mirror_state
 
-__all__ = ["Metrics", "measure_tables"]
+__all__ = ["LastDrill", "Metrics", "MirrorState", "measure_safety", "measure_tables"]
 
 
-def _measure_safety(run: RunContext, metrics: Metrics) -> None:
+def measure_safety(
+    metrics: Metrics, mirror: MirrorState | None, drill: LastDrill | None, now: datetime
+) -> None:
     """Update the metrics of the mirror and of the last drill."""
-    lake = run.store.objects
-    if run.mirror is not None and (known := read_mirror_state(lake)) is not None:
-        behind = (run.run.clock() - known.since).total_seconds() if known.since else 0.0
-        metrics.set("floodmark_mirror_behind_seconds", max(0.0, behind))
-        metrics.set("floodmark_mirror_behind_tables", len(known.tables))
-    if (drill := read_last_drill(lake)) is not None:
+    if mirror is not None:
+        metrics.set("floodmark_mirror_behind_seconds", age(mirror.since, now))
+        metrics.set("floodmark_mirror_behind_tables", len(mirror.tables))
+    if drill is not None:
         metrics.set("floodmark_last_drill_timestamp_seconds", drill.at.timestamp())
         metrics.set("floodmark_drill_failed_rehearsals", drill.failed)
 
@@ -31,7 +31,8 @@ def _measure_safety(run: RunContext, metrics: Metrics) -> None:
 def measure_tables(run: RunContext, tables: Sequence[TableName], metrics: Metrics) -> None:
     """Update the metrics of tables that a run has just synced."""
     store = run.store
-    _measure_safety(run, metrics)
+    mirror = read_mirror_state(store.objects) if run.mirror else None
+    measure_safety(metrics, mirror, read_last_drill(store.objects), run.run.clock())
     recovered = [info.key for info in store.objects.list_objects(lake_layout.RECOVERIES)]
     for table in tables:
         name, watermark = str(table), store.known(table)

@@ -54,6 +54,7 @@ class TableStatus(Struct, frozen=True, kw_only=True):
     failures      the stages that fail, with their errors
     warnings      what the last run found in the table's schema
     running       the session that works on it now, if any
+    last_run      when a run last succeeded or failed for it; None if unknown
     pipeline      its pipeline; None if it is in the lake, but no longer configured
     behind_after  how old `fresh` may be
     watermark     the table's watermark; None if there is none, or it cannot be read
@@ -71,6 +72,7 @@ class TableStatus(Struct, frozen=True, kw_only=True):
     failures: tuple[Failure, ...] = ()
     warnings: tuple[str, ...] = ()
     running: str | None = None
+    last_run: datetime | None = None
     pipeline: str | None = None
     behind_after: timedelta
     watermark: Watermark | None = None
@@ -141,6 +143,7 @@ def _status(run: RunContext, seen: Overview, now: datetime) -> TableStatus:
         failures=tuple(sorted(lease.failures, key=lambda f: f.at)) if lease else (),
         warnings=lease.warnings if lease else (),
         running=running,
+        last_run=_last_run(lease),
         pipeline=entry[0] if entry else None,
         behind_after=limit,
         watermark=watermark,
@@ -203,6 +206,13 @@ def _judge(
     if now - fresh > limit:
         return "behind", f"no complete run for {span(now - fresh)}", fresh + limit
     return "in step", None, None
+
+
+def _last_run(lease: LeaseDocument | None) -> datetime | None:
+    if lease is None:
+        return None
+    ends = (lease.succeeded_at, *(failure.at for failure in lease.failures))
+    return max(filter(None, ends), default=None)
 
 
 def _failures(watermark: Watermark | None, lease: LeaseDocument | None) -> Iterator[Failure]:

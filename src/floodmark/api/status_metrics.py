@@ -3,14 +3,29 @@
 from collections.abc import Iterable
 from datetime import datetime
 
-from floodmark.api.metrics import age, differs_since, measure_reconciliation
+from floodmark.api.metrics import age, differs_since, measure_reconciliation, measure_safety
 from floodmark.api.prometheus import Metrics
 from floodmark.api.status import TableStatus
+from floodmark.model.watermark import in_future
+from floodmark.state.last_drill import LastDrill
+from floodmark.state.mirror import MirrorState
 
 
-def measure_status(statuses: Iterable[TableStatus], now: datetime) -> Metrics:
+def measure_status(
+    statuses: Iterable[TableStatus],
+    now: datetime,
+    *,
+    mirror: MirrorState | None = None,
+    drill: LastDrill | None = None,
+) -> Metrics:
     """Return what the lake knows; counters of a running sync are not among it."""
     metrics = Metrics()
+    measure_safety(metrics, mirror, drill, now)
+    statuses = list(statuses)
+    # Rounds that find nothing leave no record, but every table knows its last run.
+    ends = [status.last_run for status in statuses if status.pipeline and status.last_run]
+    if past := [moment for moment in ends if not in_future(moment, now)]:
+        metrics.set("floodmark_last_round_timestamp_seconds", max(past).timestamp())
     for status in statuses:
         name, known = str(status.table), status.watermark
         held = status.since if status.state == "held back" else None

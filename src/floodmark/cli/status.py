@@ -9,6 +9,7 @@ from typing import Any
 import click
 import msgspec
 
+from floodmark.api.project import Project
 from floodmark.api.status import STATES, TableStatus
 from floodmark.cli.app import App, command_options, complete, table_option
 from floodmark.cli.terminal import Column, fold, name_some, print_text, style, width
@@ -92,21 +93,25 @@ def status(
         found, now = app.project.status(*chosen), app.now()
         return [seen for seen in found if _is_wanted(seen, states, age, now)], now
 
+    everything = not (names or pipelines or states or age)
+
+    def show(found: list[TableStatus], now: datetime) -> str:
+        return _show(found, now, _safety(app.project, now) if everything else [])
+
     if watch:
         with suppress(KeyboardInterrupt):
             while True:
-                _redraw(_show(*look()))
+                _redraw(show(*look()))
                 time.sleep(WATCH_SECONDS)
         return ExitCode.DONE
     found, now = look()
     if page is not None:
         from floodmark.cli.page.file import write_page
 
-        everything = not (names or pipelines or states or age)
         write_page(app.project, found, page, everything=everything)
     # Cron mails whatever is printed.
     if app.as_json or (page is None and (found or age is None)):
-        app.print(_show(found, now), [value_of(seen, now) for seen in found])
+        app.print(show(found, now), [value_of(seen, now) for seen in found])
     return ExitCode.STALE if age is not None and found else ExitCode.DONE
 
 
@@ -133,7 +138,17 @@ def _is_wanted(
     return (not states or seen.state in states) and (age is None or seen.older_than(age, now))
 
 
-def _show(found: list[TableStatus], now: datetime) -> str:
+def _safety(project: Project, now: datetime) -> list[str]:
+    """Describe the mirror, if there is one, and the last drill, if there was one."""
+    lines = []
+    if (mirror := project.mirror_state) is not None:
+        lines.append(f"mirror: {mirror}")
+    if (drill := project.last_drill) is not None:
+        lines.append(f"drill: {drill}, {brief(now - drill.at)} ago")
+    return lines
+
+
+def _show(found: list[TableStatus], now: datetime, safety: list[str]) -> str:
     if not found:
         return "no tables"
     names = _names([seen.table for seen in found])
@@ -154,7 +169,8 @@ def _show(found: list[TableStatus], now: datetime) -> str:
     used = [at for at in range(len(_COLUMNS)) if any(row[at] not in ("", "-") for row in rows)]
     used = sorted({0, 1, 2, *used})
     table = table_of([_COLUMNS[at] for at in used], [[row[at] for at in used] for row in rows])
-    notes = [fold(note, indent=2) for note in (*_problems(found, names), *_notes(found, names))]
+    lines = (*_problems(found, names), *_notes(found, names), *safety)
+    notes = [fold(line, indent=2) for line in lines]
     return "\n".join([table, *notes, fold(_summary(found), indent=0)])
 
 

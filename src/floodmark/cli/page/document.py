@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from floodmark import __version__
+from floodmark.api.metrics import LastDrill, MirrorState
 from floodmark.api.project import Project
 from floodmark.api.runs import TableHistory, read_history, read_runs, runs_of
 from floodmark.api.status import STATES, TableStatus
@@ -37,6 +38,8 @@ class Overview(Struct, frozen=True, kw_only=True):
     values: dict[str, Any]
     statuses: dict[str, TableStatus]
     records: dict[str, RunRecord]
+    mirror: MirrorState | None = None
+    drill: LastDrill | None = None
 
 
 class Reader:
@@ -55,6 +58,7 @@ class Reader:
             names = {str(seen.table) for seen in found}
             some = ((run_id, _narrowed(record, names)) for run_id, record in records.items())
             records = {run_id: record for run_id, record in some if record.table_count}
+        mirror, drill = self._project.mirror_state, self._project.last_drill
         now = run.run.clock()
         values = {
             "as_of": now,
@@ -65,8 +69,14 @@ class Reader:
             "runs": [summary(record) for record in records.values()],
             "days": DAYS,
         }
+        if mirror is not None:
+            values["mirror"] = _known({"text": str(mirror), "behind_since": mirror.since})
+        if drill is not None:
+            values["drill"] = {"text": str(drill), "at": drill.at, "failed": drill.failed}
         statuses = {str(seen.table): seen for seen in found}
-        return Overview(values=values, statuses=statuses, records=records)
+        return Overview(
+            values=values, statuses=statuses, records=records, mirror=mirror, drill=drill
+        )
 
     def table(self, status: TableStatus, overview: Overview) -> dict[str, Any]:
         """Return the stages and the history of a table."""

@@ -123,8 +123,10 @@ class Site:
             reason = f"the lake cannot be read: {known.problem}"
             return failure(HTTPStatus.SERVICE_UNAVAILABLE, reason)
         now = utc_now()
-        text = measure_status(overview.statuses.values(), now).write(now.timestamp())
-        return Response(body=text.encode(), type=CONTENT_TYPE)
+        found = measure_status(
+            overview.statuses.values(), now, mirror=overview.mirror, drill=overview.drill
+        )
+        return Response(body=found.write(now.timestamp()).encode(), type=CONTENT_TYPE)
 
 
 def _values(overview: Overview, known: Snapshot) -> dict[str, Any]:

@@ -44,7 +44,7 @@ const rowOf = (table, index) => {
   const row = el("div", { role: "row", class: "row cols", "aria-rowindex": index + 2 },
     cell("condition", "", stateOf(table.state, table.running ? ", running" : null)),
     cell("name", "", el("a", { href: linkTo("table", table.table_name), title: table.table_name,
-      tabindex: index === list.at ? 0 : -1, "data-at": index }, nameOf(table.table_name))),
+      tabindex: index === list.at ? 0 : -1, "data-at": index }, shortenedName(table.table_name))),
     cell("pipe", "", table.pipeline || "not configured"),
     cell("fresh", `right ${late}`, table.fresh ? ageOf(table.fresh) : "unknown"),
     cell("since", "right", ageOf(table.since)),
@@ -108,7 +108,17 @@ const sortBy = (key) => {
   updateList();
 };
 
-const fact = (value, text) => el("div", { class: "fact" }, el("b", null, value), el("span", null, text));
+const fact = (value, text, tone) =>
+  el("div", { class: `fact ${tone || ""}` }, el("b", null, value), el("span", null, text));
+
+const safety = () => {
+  const { mirror, drill } = data;
+  const behind = mirror && mirror.behind_since;
+  return [
+    mirror ? fact(behind ? brief(now() - time(behind)) : "complete", behind ? "behind: the mirror" : "mirror", behind ? "behind" : "") : null,
+    drill ? fact(`${brief(now() - time(drill.at))} ago`, `last drill: ${drill.text}`, drill.failed ? "failing" : "") : null,
+  ];
+};
 
 const overview = (tables) => {
   const configured = tables.filter((table) => table.pipeline);
@@ -119,7 +129,8 @@ const overview = (tables) => {
   const well = configured.filter((table) => table.state === "in step").length;
   const uncounted = configured.length - today.length;
   const last = data.runs[0];
-  return el("div", { class: "facts" },
+  const { mirror } = data;
+  return [el("div", { class: "facts" },
     fact(`${number(well)} of ${number(configured.length)}`, configured.length === 1 ? "table in step" : "tables in step"),
     fact(ages.length ? brief(ages[Math.floor(ages.length / 2)]) : "unknown", "median age of the data"),
     fact(ages.length ? brief(ages[ages.length - 1]) : "unknown",
@@ -127,7 +138,9 @@ const overview = (tables) => {
     fact(today.length || !configured.length ? number(rows) : "unknown",
       uncounted && today.length ? `rows read today, ${number(uncounted)} tables not counted` : "rows read today"),
     fact(last ? `${brief(now() - time(last.ended_at || last.seen_at))} ago` : "none",
-      last ? ["last run: ", el("a", { href: linkTo("run", last.run_id) }, last.status)] : "no run recorded"));
+      last ? ["last run: ", el("a", { href: linkTo("run", last.run_id) }, last.status)] : "no run recorded"),
+    safety()),
+    mirror && mirror.behind_since ? el("div", { class: "note behind" }, el("p", null, `mirror: ${mirror.text}`)) : null];
 };
 
 const chips = (tables) => {
