@@ -1,4 +1,5 @@
 # docker build --target floodmark -t floodmark .     the program
+# The same image serves as driver and as executor on Kubernetes (docs/guides/platforms.md).
 # docker build --target demo -t floodmark-demo .     and what its demo needs
 
 FROM python:3.11-slim-bookworm AS floodmark
@@ -13,10 +14,11 @@ RUN pip install --no-cache-dir --require-hashes -r requirements.txt
 COPY pyproject.toml README.md LICENSE ./
 COPY src ./src
 RUN pip install --no-cache-dir --no-deps --no-build-isolation .
-RUN useradd --create-home floodmark
+COPY examples/kubernetes/entrypoint ./entrypoint
+RUN useradd --create-home --uid 1000 floodmark
 USER floodmark
 WORKDIR /home/floodmark
-ENTRYPOINT ["floodmark"]
+ENTRYPOINT ["/opt/floodmark/entrypoint"]
 
 FROM floodmark AS demo
 USER root

@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 import pymysql
 
 from floodmark.cli.main import run
+from floodmark.config.models import PostgresConnection, RedshiftConnection
 from floodmark.embedded.mariadb import PrivateMariaDB
 from floodmark.errors import FloodmarkError
 from floodmark.model import lake_layout
@@ -344,17 +345,29 @@ def wait_until(condition: Callable[[], Any], seconds: float = 30) -> Any:
 
 def use_redshift(synced: Pipeline, server: RedshiftStandIn, **changes: Any) -> None:
     """Have the configuration name the stand-in as its target."""
-    connection = server.connection()
-    assert connection.password is not None
     settings = {
-        **{name: getattr(connection, name) for name in ("host", "port", "database", "user")},
-        "password": connection.password.reveal(),
-        "iam_role": connection.iam_role,
+        **_settings_of(server.connection(), "host", "port", "database", "user", "iam_role"),
         "ssl": False,
         "type": "redshift",
         **{name: value for name, value in changes.items() if value is not None},
     }
-    path = Path(synced.config)
+    _use_target(synced, settings)
+
+
+def use_postgres(it: Pipeline, connection: PostgresConnection) -> None:
+    """Have the configuration name a schema of PostgreSQL as its target."""
+    settings = _settings_of(connection, "host", "port", "database", "user", "schema")
+    _use_target(it, {"type": "postgres", **settings})
+
+
+def _settings_of(connection: RedshiftConnection | PostgresConnection, *names: str) -> Any:
+    assert connection.password is not None
+    settings = {name: getattr(connection, name) for name in names}
+    return settings | {"password": connection.password.reveal()}
+
+
+def _use_target(it: Pipeline, settings: Mapping[str, Any]) -> None:
+    path = Path(it.config)
     text = re.sub(
         r"^  warehouse: .*$", f"  warehouse: {json.dumps(settings)}", path.read_text(), flags=re.M
     )

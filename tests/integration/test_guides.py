@@ -32,7 +32,8 @@ SECRETS += ["MYSQL_USER", "SPARK_SECRET", "SLACK_PATH"]
 
 # Run by other tests, or by hand.
 ELSEWHERE = re.compile(
-    r"(make|pip|docker|curl)\b|floodmark (demo|init|serve)\b|floodmark .*(--every|--watch)\b"
+    r"(make|pip|docker|curl|scripts)\b"
+    r"|floodmark (demo|init|serve)\b|floodmark .*(--every|--watch)\b"
 )
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from floodmark.spark.rdd_runner import ClassicSpark
 
 _LOOPBACK = "127.0.0.1"
+_PYTHON = "spark.pyspark.python"
 # connectorx allocates a string for each text value, and by default glibc caches only seven blocks
 # of a size per thread. It starts new threads for each window; with one arena per thread, and large
 # blocks among small ones, memory would grow from window to window.
@@ -100,6 +101,8 @@ def _own(
     if _is_one_process(master):
         # Spark generates a secret: without it, every user of this machine could fetch the job.
         settings["spark.authenticate"] = "true"
+    if python := options.get(_PYTHON, user.get(_PYTHON)):
+        os.environ["PYSPARK_PYTHON"] = python  # only spark-submit reads this setting
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if is_local(master):
         os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
