@@ -130,6 +130,43 @@ def test_every_kind_of_difference(
     }
 
 
+GHOSTS = "(-5, 0, NULL), (77, 0, '2025-09-01'), (78, 0, '2026-01-01'), (79, 0, '2037-01-01')"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("many", [0, 100_000], ids=["versions-first", "keys-first"])
+def test_rows_that_somebody_added_to_the_target(
+    world: Make, kind: str, many: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compared_sides, "_MANY_ROWS", many)
+    made = world(OF_CHANGES, rows(1, 30), kind=kind)
+    later = "(31, 1, '2025-06-02'), (32, 1, '2037-01-01')"  # yet to be synced
+    made.source(f"INSERT INTO t VALUES {later}")
+    made.target(f"INSERT INTO {{schema}}.t (id, v, update_at) VALUES {GHOSTS}, {later}")
+    assert made.found(all_shown=True) == {"deleted": [-5, 77, 78, 79]}
+    assert made.found() == {}  # a source that lags may not show rows after the position
+    made.target("DELETE FROM {schema}.t WHERE id < 0")  # all that have no version
+    assert made.found(all_shown=True) == {"deleted": [77, 78, 79]}
+    made.target("UPDATE {schema}.t SET update_at = NULL WHERE id IN (3, 4, 77)")
+    assert made.found(all_shown=True) == {"deleted": [77, 78, 79], "stale": [3, 4]}
+
+
+def test_rows_before_the_start_that_somebody_added_are_left_alone(world: Make) -> None:
+    made = world(OF_CHANGES, rows(1, 30), settings="default_start: '2025-06-01 00:00:10'")
+    made.target("INSERT INTO t VALUES (70, 0, '2025-05-31'), (71, 0, NULL), (72, 0, '2025-09-01')")
+    assert made.found(all_shown=True) == {"deleted": [71, 72]}
+
+
+def test_added_rows_with_an_id_cursor(world: Make) -> None:
+    made = world("id INT PRIMARY KEY, v INT", cursor="{cursor: id}")
+    made.source(f"INSERT INTO t SELECT seq, seq FROM {numbers(1, 30)}")
+    made.sync()
+    made.source("INSERT INTO t VALUES (31, 1)")  # yet to be synced
+    made.target("INSERT INTO t VALUES (31, 1), (77, 1), (-5, 1)")
+    assert made.found(all_shown=True) == {"deleted": [-5, 77]}
+    assert made.found() == {"deleted": [-5]}
+
+
 # Keys of each type, extremes among them.
 KEYS = {
     "tiny": ("TINYINT", "-128, 0, 127"),

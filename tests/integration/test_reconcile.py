@@ -219,18 +219,23 @@ def test_what_somebody_did_to_the_target_is_repaired(synced: Pipeline) -> None:
     in_target(synced, "DELETE FROM t WHERE id = 3")
     in_target(synced, "UPDATE t SET update_at = update_at - INTERVAL 1 DAY WHERE id = 4")
     in_target(synced, "INSERT INTO t SELECT * FROM t WHERE id = 5")
-    in_target(synced, "INSERT INTO t (id, v, update_at) VALUES (99, 0, '2025-06-01')")
+    in_target(
+        synced,
+        "INSERT INTO t (id, v, update_at) VALUES (97, 0, NULL), (98, 0, '2037-01-01'), (99, 0,"
+        " '2025-06-01')",
+    )
     ended = reconcile(synced, "--deletes", "hard")
     assert ended.code == 0, ended
-    kinds = {"deleted": 1, "missing": 1, "stale": 1, "duplicate": 1}
-    assert found(ended) == {**kinds, "repaired": 3, "removed": 1}
+    kinds = {"deleted": 3, "missing": 1, "stale": 1, "duplicate": 1}
+    assert found(ended) == {**kinds, "repaired": 3, "removed": 3}
     check_equal(synced)
     said = ended.table["reconciliation"]
-    assert (said["deleted"][0]["key"], said["missing"], said["stale"]) == ([99], [[3]], [[4]])
+    assert [one["key"] for one in said["deleted"]] == [[97], [98], [99]]
+    assert (said["missing"], said["stale"]) == ([[3]], [[4]])
     history = synced.call("watermark", "history", "-t", f"{synced.schema}.t").out
-    assert "1 deleted" in history, history
+    assert "3 deleted" in history, history
     text = synced.call("watermark", "get", "-t", f"{synced.schema}.t").out
-    assert "1 deleted, 1 missing, 1 stale, 1 duplicate" in text
+    assert "3 deleted, 1 missing, 1 stale, 1 duplicate" in text
 
 
 @pytest.mark.enough_on("mysql")
@@ -418,6 +423,22 @@ def test_a_source_that_cannot_show_everything_holds_the_table_back(
     assert "held back" in ended.out
     assert "PROCESS" in ended.out
     assert (synced.watermark(), in_target(synced, "SELECT count(*) FROM t")) == (before, [(30,)])
+
+
+@pytest.mark.enough_on("mysql")
+def test_a_source_that_may_lack_rows_deletes_none_after_the_position(
+    synced: Pipeline, server: PrivateMariaDB
+) -> None:
+    """It cannot show that a row which was read elsewhere, and later, is gone."""
+    server.execute("CREATE USER IF NOT EXISTS 'blind'@'127.0.0.1' IDENTIFIED BY 'blind'")
+    server.execute(f"GRANT SELECT ON {synced.schema}.* TO 'blind'@'127.0.0.1'")
+    in_target(synced, "INSERT INTO t (id, v, update_at) VALUES (97, 0, '2025-09-01')")
+    blind = {**source_of(server), "user": "blind", "password": "blind"}
+    lagging = replace(synced, source=blind, settings="extraction: {lag_seconds: 60}").write_config()
+    ended = reconcile(lagging, "--deletes", "hard")
+    assert (ended.code, found(ended)) == (0, {}), ended
+    ended = reconcile(synced.write_config(), "--deletes", "hard")
+    assert found(ended) == {"deleted": 1, "removed": 1}
 
 
 def test_another_server_is_not_believed(synced: Pipeline, request: pytest.FixtureRequest) -> None:

@@ -71,6 +71,10 @@ class Grouping(Struct, frozen=True, kw_only=True):
     by_version: bool = False
 
 
+NO_VERSION = -(1 << 63)
+"""The group of rows without a version, if rows are grouped by it."""
+
+
 class Slice(Struct, frozen=True, kw_only=True):
     """Rows whose leading number is in one of these ranges, inclusive; all rows without a range.
 

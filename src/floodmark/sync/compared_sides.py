@@ -24,8 +24,10 @@ from floodmark.model.fingerprint import (
 )
 from floodmark.model.load import TargetTable
 from floodmark.model.manifest import Column
+from floodmark.model.position import START
 from floodmark.model.reconciliation import (
     ALL_ROWS,
+    NO_VERSION,
     Fingerprint,
     Grouping,
     Key,
@@ -119,6 +121,7 @@ class ComparedSides:
         *,
         target_name: str,
         ranges: Sequence[SyncedRange],
+        all_shown: bool,
         hashing: Hashing,
         deleted_at: str | None,
         check: Callable[[], None],
@@ -139,6 +142,7 @@ class ComparedSides:
             counted=" OR ".join(synced) or "FALSE",
             guard=source.server.guard,
         )
+        in_target = [SyncedRange(ranges[0].start, START)] if all_shown and ranges else ranges
         self._compared = ComparedTable(
             table=TargetTable(
                 name=target_name,
@@ -149,7 +153,8 @@ class ComparedSides:
             key=shape.key,
             version=shape.version[1] if shape.version else None,
             hashing=hashing,
-            extents=tuple(target_extents(table, cursor, _window(r)) for r in ranges),
+            extents=tuple(target_extents(table, cursor, _window(r)) for r in in_target),
+            or_null=cursor.columns[0] if all_shown and ranges else None,
             deleted_at=deleted_at,
         )
         self._of_source = closing.enter_context(
@@ -179,7 +184,7 @@ class ComparedSides:
         return (min(lows), max(highs)) if found else None
 
     def compare_versions(self) -> VersionComparison | None:
-        """Compare all rows by ranges of the version; None if no index makes that fast.
+        """Compare all rows by ranges of the version; None if that is not possible or not fast.
 
         The source needs no groups for it: it reads the ranges one after another from an index that
         is much smaller than the table.
@@ -200,7 +205,10 @@ class ComparedSides:
             for group in groups
         }
         here = {group: found for group, one in asked.items() if (found := one.result()).rows}
-        return compare_groups(here, there.result(), grouping)
+        in_target = there.result()
+        if NO_VERSION in in_target:
+            return None  # no range of versions contains these rows
+        return compare_groups(here, in_target, grouping)
 
     def scan(self, part: Slice, grouping: Grouping) -> tuple[Groups, Groups]:
         """Return the fingerprints of a whole table, by group."""

@@ -56,14 +56,17 @@ def find_differences(
     *,
     start: Place | None = None,
     limits: KeyLimits = NO_LIMITS,
+    all_shown: bool = False,
     deleted_at: str | None = None,
     check: Callable[[], None] = lambda: None,
 ) -> Iterator[IntervalDifferences]:
     """Compare keys and versions of a table, and yield what differs, interval by interval.
 
     `plan` is that of a verification: the columns are those that the target holds. `ranges` are the
-    synced ranges up to the loaded position; other rows of the source are never a difference. The
-    caller holds the table's lease, so that no load changes the target meanwhile; `check` is called
+    synced ranges up to the loaded position; other rows of the source are never a difference. Rows
+    of the target are compared within these ranges. With `all_shown`, which says that the source
+    shows everything that was ever committed, all of them are compared from the first range on, so
+    that rows which somebody added with a later version, or without one, are found, too. The caller holds the table's lease, so that no load changes the target meanwhile; `check` is called
     before each step, and may raise. `start` is the `through` of the last interval of an earlier
     run; it is ignored if the table's key has changed since. `deleted_at` is the target's column
     that marks rows as deleted; it need not exist yet.
@@ -85,6 +88,7 @@ def find_differences(
             shape,
             target_name=target_name,
             ranges=ranges,
+            all_shown=all_shown,
             hashing=Hashing.random(),
             deleted_at=deleted_at,
             check=check,

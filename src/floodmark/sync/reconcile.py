@@ -242,6 +242,8 @@ class _Run:
             plan,
             clipped(ranges, self._with.within, plan.choice.cursor),
             start=state.place if self._whole else None,
+            # A replica may lack rows that were read elsewhere, after the loaded position.
+            all_shown=self._whole and self._extraction.source.activity().unseen is None,
             deleted_at=marked,
             check=lambda: self._check(lease),
         )

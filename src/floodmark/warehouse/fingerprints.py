@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from floodmark.errors import UsageError
 from floodmark.model.fingerprint import Hashing, NumberKind, RowNumbers, SqlNumber, moment
-from floodmark.model.reconciliation import ALL_ROWS, Fingerprint, Grouping, Slice
+from floodmark.model.reconciliation import ALL_ROWS, NO_VERSION, Fingerprint, Grouping, Slice
 from floodmark.model.timestamps import plain
 from floodmark.warehouse.conversion import ConvertingBackend, held_as
 from floodmark.warehouse.range_predicates import within
@@ -60,7 +60,10 @@ class FingerprintingBackend(ConvertingBackend):
     ) -> dict[int, Fingerprint]:
         """Return the fingerprint of each group."""
         rows = self._query(self._statements(compared).fingerprints(part, grouping))
-        return {int(g): Fingerprint(int(n), int(a), int(b)) for g, n, a, b in rows}
+        return {
+            NO_VERSION if g is None else int(g): Fingerprint(int(n), int(a or 0), int(b or 0))
+            for g, n, a, b in rows
+        }
 
     @final
     def keys(self, compared: ComparedTable, part: Slice) -> list[KeyRow]:
@@ -79,7 +82,8 @@ class FingerprintingBackend(ConvertingBackend):
         if table.version is not None and compared.version is not None:
             version = self._number_of(table.name, table.version, compared.version, found)
         texts = (self._text_of(quote(name), kind, found.get(name, "")) for name, kind in kinds)
-        ranges = (f"({within(extents, kept.__getitem__)})" for extents in compared.extents)
+        ranges = [f"({within(extents, kept.__getitem__)})" for extents in compared.extents]
+        ranges += [f"{kept[compared.or_null]} IS NULL"] if compared.or_null else []
         name, kind = kinds[0]
         marks = [c for c in found if c.lower() == (compared.deleted_at or "").lower()]
         is_bare = kind in ("integer", "moment") and found[name].lower() != "boolean"

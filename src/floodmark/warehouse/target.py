@@ -77,8 +77,8 @@ class TargetFacts(Struct, frozen=True, kw_only=True):
 class ComparedTable(Struct, frozen=True, kw_only=True):
     """A table whose keys and versions are compared: how its columns become numbers.
 
-    Rows count if they are within all extents of one of the tuples. Rows in which `deleted_at` is
-    not NULL do not exist.
+    Rows count if they are within all extents of one of the tuples, or if `or_null` names a column
+    and it is NULL. Rows in which `deleted_at` is not NULL do not exist.
     """
 
     table: TargetTable
@@ -86,6 +86,7 @@ class ComparedTable(Struct, frozen=True, kw_only=True):
     version: NumberKind | None
     hashing: Hashing
     extents: tuple[tuple[Extent, ...], ...]
+    or_null: str | None = None
     deleted_at: str | None = None
 
 
@@ -211,7 +212,8 @@ class Target(ABC):
     ) -> dict[int, Fingerprint]:
         """Return the fingerprint of each group of a slice's rows that count.
 
-        UsageError if a column has a type in the target that cannot be compared.
+        If rows are grouped by version, those without one are in the group NO_VERSION. UsageError
+        if a column has a type in the target that cannot be compared.
         """
 
     @abstractmethod
