@@ -5,19 +5,22 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 from base64 import b64encode
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
+from select import select
 from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import floodmark
+from floodmark.cli import http_server
 from floodmark.cli.http_access import Access
 from floodmark.cli.http_server import LOOPBACK, HttpServer
 from floodmark.cli.main import run
@@ -273,6 +276,49 @@ def test_too_many_connections_are_closed_and_the_next_are_answered(sample: Sampl
         for connection in idle:
             connection.close()
         wait_until(answers)
+
+
+def sent(port: int, data: bytes) -> bytes:
+    """What comes back first if these bytes are sent."""
+    with socket.create_connection((LOOPBACK, port), timeout=20) as connection:
+        connection.sendall(data)
+        return connection.recv(65536)
+
+
+def test_whatever_is_sent_gets_an_answer(sample: SampleLake) -> None:
+    host = b" HTTP/1.1\r\nHost: localhost\r\n"
+    with serving(sample.config) as client:
+        for request, status in (
+            (b"GET http://[" + host + b"\r\n", b"400"),
+            (b"GET /" + b"a" * 70_000 + host + b"\r\n", b"414"),
+            (b"GET /" + host + b"X: " + b"a" * 70_000 + b"\r\n\r\n", b"431"),
+            (b"GET /" + host + b"X: y\r\n" * 200 + b"\r\n", b"431"),
+            (b"GET / HTTP/1.1\r\nHost: \xff\xfe\r\n\r\n", b"421"),
+            (b"GET /" + host + b"Host: evil.example\r\n\r\n", b"421"),
+            (b"GET /table.json?name=%0d%0aX:y" + host + b"\r\n", b"404"),
+        ):
+            answer = sent(client.port, request)
+            assert answer.split()[1] == status, request[:60]
+            assert b"\nX:" not in answer
+
+
+def test_a_request_that_never_ends_does_not_keep_its_connection(
+    sample: SampleLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One byte now and then would hold a place for ever, and 64 of them all places."""
+    monkeypatch.setattr(http_server, "_REQUEST_SECONDS", 0.5)
+    with serving(sample.config) as client:
+        connection = socket.create_connection((LOOPBACK, client.port))
+        connection.sendall(b"GET / HTTP/1.1\r\nX: ")
+
+        def ended() -> bool:
+            with suppress(ConnectionError):
+                connection.sendall(b"x")
+                return bool(select([connection], [], [], 0.1)[0])
+            return True
+
+        wait_until(ended, seconds=15)
+        connection.close()
 
 
 def test_a_lake_in_s3_needs_only_its_own_login(

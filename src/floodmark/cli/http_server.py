@@ -2,10 +2,11 @@
 
 import socketserver
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from socket import AF_INET, AF_INET6, socket
-from threading import BoundedSemaphore, Thread
+from socket import AF_INET, AF_INET6, SHUT_RD, socket
+from threading import BoundedSemaphore, Thread, Timer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -19,6 +20,8 @@ JSON = "application/json"
 HTML = "text/html; charset=utf-8"
 _AT_ONCE = 64
 _SILENCE_SECONDS = 20
+_REQUEST_SECONDS = 30
+"""How long a request may take to arrive; one byte now and then must not keep a connection."""
 
 
 class Request(Struct, frozen=True, kw_only=True):
@@ -99,6 +102,20 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Server
     timeout = _SILENCE_SECONDS
 
+    def setup(self) -> None:
+        super().setup()
+        self._deadline = Timer(_REQUEST_SECONDS, self._give_up)
+        self._deadline.daemon = True
+        self._deadline.start()
+
+    def finish(self) -> None:
+        self._deadline.cancel()
+        super().finish()
+
+    def _give_up(self) -> None:
+        with suppress(OSError):
+            self.connection.shutdown(SHUT_RD)
+
     def do_GET(self) -> None:
         self._answer()
 
@@ -110,7 +127,12 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(failure(HTTPStatus(code), HTTPStatus(code).phrase))
 
     def _answer(self) -> None:
-        parts = urlsplit(self.path)
+        self._deadline.cancel()
+        try:
+            parts = urlsplit(self.path)
+        except ValueError:
+            self.send_error(HTTPStatus.BAD_REQUEST)
+            return
         query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
         headers = {name.lower(): value for name, value in self.headers.items()}
         try:
