@@ -27,8 +27,13 @@ def call(hook: Hook, message: dict[str, Any]) -> str | None:
     """Try once; return what went wrong."""
     if hook.command:
         return _run(hook.command, msgspec.json.encode(message), hook.timeout_seconds)
-    body = {"text": message["text"]} if hook.format == "slack" else message
+    body = {"text": _for_slack(message["text"])} if hook.format == "slack" else message
     return _post_in_time(hook, msgspec.json.encode(body))
+
+
+def _for_slack(text: str) -> str:
+    """Escape what Slack takes for markup: an error that quotes `<!channel>` must call nobody."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def _run(command: tuple[str, ...], data: bytes, seconds: float) -> str | None:

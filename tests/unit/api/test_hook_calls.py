@@ -7,8 +7,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event, Thread
 
+import msgspec
 import pytest
 
+from floodmark.api import hook_calls
 from floodmark.api.hook_calls import call
 from floodmark.config.hook_settings import Hook
 from floodmark.config.secret import Secret
@@ -44,6 +46,19 @@ def answering(answer: bytes, *, drip: bool = False) -> Iterator[str]:
             over.set()
             listener.shutdown(socket.SHUT_RDWR)
             thread.join()
+
+
+def test_slack_is_given_no_markup(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error may quote a row: it must not call everybody, nor show a link under another name."""
+    posted: list[bytes] = []
+    monkeypatch.setattr(hook_calls, "_post_in_time", lambda _hook, data: posted.append(data))
+    message = {"event": "failure", "text": "<!channel> <https://evil.example|a & b>"}
+    for form in ("slack", "json"):
+        hook = Hook(webhook=Secret("http://127.0.0.1/"), format=form)
+        assert call(hook, message) is None
+    slack, plain = map(msgspec.json.decode, posted)
+    assert slack == {"text": "&lt;!channel&gt; &lt;https://evil.example|a &amp; b&gt;"}
+    assert plain == message
 
 
 @pytest.mark.parametrize(
