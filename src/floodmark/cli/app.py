@@ -90,7 +90,7 @@ def print_result(text: str, value: object, *, as_json: bool) -> None:
     if as_json:
         data = value if isinstance(value, bytes) else msgspec.json.encode(value)
         text = msgspec.json.format(data, indent=2).decode()
-    print_text(text)
+    print_text(text, exact=as_json)
 
 
 def shared_options(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -215,4 +215,6 @@ def _summary(found: list[TableStatus]) -> str:
 
 def _redraw(text: str) -> None:
     """Clear the terminal and show the text; elsewhere only print it."""
-    print_text(f"\x1b[H\x1b[2J{text}" if width() else text)
+    if width():
+        click.echo("\x1b[H\x1b[2J", nl=False)
+    print_text(text)

@@ -1,6 +1,7 @@
 """Format text for the terminal: width, symbols and colors; a pipe gets plain text."""
 
 import os
+import re
 import shutil
 import sys
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from msgspec import Struct
 from floodmark.model.formatting import counted
 
 _MARKS = {"ok": ("✓", "+", "green"), "note": ("•", "-", "yellow"), "failed": ("✗", "x", "red")}
+_STEERING = re.compile(r"\x1b(?!\[[\d;]*m)|[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9f]")
 _GAP = 2
 _LEAST_TEXT = 30
 _AFTER_SHORTENING = 2
@@ -33,10 +35,15 @@ class Column(Struct, frozen=True, kw_only=True):
     spare: int = 0
 
 
-def print_text(text: str) -> None:
+def harmless(text: str) -> str:
+    """Replace what would steer the terminal, except colors: errors may quote anybody's data."""
+    return _STEERING.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def print_text(text: str, *, exact: bool = False) -> None:
     """Print to stdout; if the reader is gone, discard the text and continue."""
     try:
-        click.echo(text)
+        click.echo(text if exact else harmless(text))
     except BrokenPipeError:
         devnull = os.open(os.devnull, os.O_WRONLY)
         os.dup2(devnull, sys.stdout.fileno())
@@ -62,7 +69,7 @@ def mark(state: str) -> str:
 
 def labelled(label: str, color: str, text: str, *, bold: bool = False) -> str:
     """Return a line for stderr with a colored label, wrapped to the terminal."""
-    line = fold(f"{label} {text}", indent=4, stream=sys.stderr)
+    line = fold(f"{label} {harmless(text)}", indent=4, stream=sys.stderr)
     return style(label, color, bold=bold) + line.removeprefix(label)
 
 

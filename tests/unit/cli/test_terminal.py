@@ -33,6 +33,24 @@ ROWS = [
 ]
 
 
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a\x1b[31mred\x1b[0m\tb\n", "a\x1b[31mred\x1b[0m\tb\n"),
+        ("\x1b]0;title\x07", "\ufffd]0;title\ufffd"),
+        ("\x1b[2J\x1b[1;1Hin step", "\ufffd[2J\ufffd[1;1Hin step"),
+        ("safe\rgone\x9b2J\x00", "safe\ufffdgone\ufffd2J\ufffd"),
+    ],
+)
+def test_what_an_error_quotes_cannot_steer_the_terminal(
+    text: str, shown: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert terminal.harmless(text) == shown
+    terminal.print_text(text)
+    assert capsys.readouterr().out == f"{click.unstyle(shown)}\n"
+    assert click.unstyle(terminal.labelled("x:", "red", text)) == click.unstyle(f"x: {shown}")
+
+
 def seen(monkeypatch: pytest.MonkeyPatch, columns: int | None) -> list[str]:
     monkeypatch.setattr(terminal, "width", lambda *_: columns)
     return [click.unstyle(line) for line in terminal.table(COLUMNS, ROWS).splitlines()]
