@@ -55,11 +55,12 @@ class Verification(Struct, frozen=True, kw_only=True):
     by_checksum: bool = True
 
 
-def load_again(table: str) -> str:
+def load_again(table: str, *, everything: bool = True) -> str:
     """Return a hint on how to load rows that differ."""
+    option = "--verify-data=all" if everything else "--verify-data"
     return (
-        f"'floodmark watermark set -t {table} --timestamp …' (or --id …) to before the rows, then"
-        " sync, loads them again; rows that are in the target only must be removed there by hand"
+        f"'floodmark sync -t {table} {option} --repair' loads them again; it removes rows that only"
+        " the target has if the table has 'reconcile: {deletes: hard}' or soft"
     )
 
 
@@ -81,7 +82,7 @@ def verify_after(
         status="differs",
         verification=result,
         error=result.summary,
-        hint=load_again(str(table)),
+        hint=load_again(str(table), everything=verification.everything),
         exit_code=ExitCode.DIFFERENCE,
     )
 
