@@ -2,13 +2,15 @@
 
 import json
 import re
+import time
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
 from floodmark.sync import spark_engine as engines
-from pipelines import DirectEngine, Pipeline, ask_once, numbers
+from pipelines import DirectEngine, Pipeline, ask, ask_once, numbers, session
 
 pytestmark = pytest.mark.enough_on("mariadb")
 
@@ -106,6 +108,63 @@ def test_sync_prints_each_table_and_a_summary_and_quiet_only_problems(pipeline: 
     it.write_config()
     with_log = it.call("sync", "-p", "main", "--log-format", "json", "--quiet")
     assert (with_log.out, with_log.err) == ("", "")
+
+
+def test_what_holds_many_tables_back_is_one_line(
+    pipeline: New, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A forgotten transaction holds back all tables; cron must not mail a line for each."""
+    monkeypatch.setattr("floodmark.sync.plan.HELD_AFTER", timedelta(seconds=1))
+    it = filled(pipeline, "t", "u", "v")
+    verify = ("sync", "-p", "main", "--verify-data", "--quiet")
+    with session(it) as forgotten:
+        ask(forgotten, "BEGIN")
+        ask(forgotten, "INSERT INTO t (update_at) VALUES (NOW())")
+        time.sleep(2)
+        for arguments in (verify[:3], verify):
+            ended = it.call(*arguments)
+            assert ended.code == 0
+            held = [line for line in ended.err.splitlines() if "held back" in line]
+            first, others = held
+            assert first.startswith(f"warning: {it.table()}: held back, read only up to ")
+            assert others.startswith(f"warning: {it.table('u')}, {it.table('v')}: held back: a ")
+        assert ended.out == ""
+        logged = it.call(*verify, "--log-format", "json").err.splitlines()
+        assert [json.loads(line)["event"] for line in logged].count("held_back") == 3
+        said = it.call("status").out
+        assert said.splitlines()[-1] == "3 tables: 3 held back"
+
+
+def test_a_source_that_shows_nothing_is_one_line_too(pipeline: New) -> None:
+    it = filled(pipeline, "t", "u", "v")
+    create = f"CREATE USER '{it.schema}'@'127.0.0.1' IDENTIFIED BY 'x'"
+    ask_once(it, create)
+    ask_once(it, f"GRANT SELECT ON {it.schema}.* TO '{it.schema}'@'127.0.0.1'")
+    blind = replace(it, source={**it.source, "user": it.schema, "password": "x"}).write_config()
+    ended = blind.call("sync", "-p", "main", "--quiet")
+    ask_once(it, f"DROP USER '{it.schema}'@'127.0.0.1'")
+    assert (ended.code, ended.out.count("\n"), ended.out.count("held back")) == (0, 1, 1)
+    others = f"{it.table('u')}, {it.table('v')}: held back: no PROCESS privilege"
+    assert [others in line for line in ended.err.splitlines()].count(True) == 1
+    assert ended.err.count("hint: GRANT PROCESS") == 1
+
+
+def test_the_same_error_of_many_tables_is_one_line_in_status(
+    pipeline: New, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it = filled(pipeline, "t", "u", "v")
+    for table in "tu":
+        ask_once(it, f"DROP TABLE {table}")
+    assert it.call("sync", "-p", "main").code == 3
+    piped = it.call("status").out.splitlines()
+    assert all(
+        line.endswith("extract failed: does not exist, or may not be read") for line in piped[1:3]
+    )
+    monkeypatch.setattr("floodmark.cli.status.width", lambda: 80)
+    shown = it.call("status").out.splitlines()
+    assert (
+        f"{it.schema}.t, {it.schema}.u: extract failed: does not exist, or may not be read" in shown
+    )
 
 
 def test_each_failure_is_in_the_log_for_programs(pipeline: New) -> None:

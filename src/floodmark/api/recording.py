@@ -30,6 +30,7 @@ from floodmark.model.table import TableName
 from floodmark.state.lease import record_failure
 from floodmark.state.process_identity import this_process
 from floodmark.state.run_records import BEAT, RunRecords
+from floodmark.sync.notices import HELD_BACK
 from floodmark.sync.result import TableResult
 from floodmark.sync.run_tables import exit_code
 
@@ -299,7 +300,9 @@ def _ails(table: TableRun) -> bool:
 
 
 def _notices(notices: tuple[Notice, ...]) -> tuple[RunNotice, ...]:
+    """Return what to record; what holds a table back is in its own result."""
+    others = [notice for notice in notices if notice.event != HELD_BACK]
     return tuple(
         RunNotice(level=n.level, message=n.message, event=n.event, table=n.table)
-        for n in notices[:MOST_NOTICES]
+        for n in others[:MOST_NOTICES]
     )

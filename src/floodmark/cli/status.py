@@ -161,7 +161,7 @@ def _show(found: list[TableStatus], now: datetime, safety: list[str]) -> str:
             "?" if seen.rows_today is None else f"{seen.rows_today:,}",
             _age(seen.verified, now),
             _age(seen.reconciled, now),
-            " ".join((seen.reason or "").split()),
+            " ".join(_reason(seen).split()),
         ]
         for seen in found
     ]
@@ -189,9 +189,13 @@ def _problems(found: list[TableStatus], names: dict[TableName, str]) -> list[str
     if not width():
         return []
     shown = ("failing", "differs", "held back")
-    return _grouped(
-        [(seen.reason or "", names[seen.table]) for seen in found if seen.state in shown]
-    )
+    return _grouped([(_reason(seen), names[seen.table]) for seen in found if seen.state in shown])
+
+
+def _reason(seen: TableStatus) -> str:
+    """Return why a table is in its state, without its name, so that the same reason is equal."""
+    name = str(seen.table)
+    return (seen.reason or "").replace(f"{name}: ", "").replace(f"{name} ", "")
 
 
 def _notes(found: list[TableStatus], names: dict[TableName, str]) -> list[str]:

@@ -13,7 +13,7 @@ from floodmark.api.schedule import Round, next_tick
 from floodmark.cli.app import App
 from floodmark.cli.metrics import Meter
 from floodmark.cli.signals import Terminated
-from floodmark.cli.sync_result import Errors
+from floodmark.cli.sync_result import Errors, HeldBack
 from floodmark.errors import ExitCode, FloodmarkError, UsageError
 from floodmark.model.notice import Level, Notice
 from floodmark.model.timestamps import stamped
@@ -70,16 +70,23 @@ def _round(app: App, run: Callable[[], SyncResult], *, first: bool) -> Round:
 def _report_round(app: App, done: Round, next_at: datetime, known: set[str]) -> set[str]:
     """Report what a round did, and return the messages of its notices.
 
-    Notices of the previous round (`known`) are not repeated, except for held-back tables.
+    Notices of the previous round (`known`) are not repeated, except for held-back tables, of which
+    those with the same cause share a line.
     """
-    notices = [notice for result in done.tables for notice in notices_of(result)]
-    for notice in notices:
-        if notice.event == HELD_BACK or notice.message not in known:
+    found = [(result, notice) for result in done.tables for notice in notices_of(result)]
+    held = HeldBack()
+    for result, notice in found:
+        if notice.event == HELD_BACK:
+            if held.add(result) or app.log.as_json:
+                app.report(notice)
+        elif notice.message not in known:
             app.report(notice)
+    if not app.log.as_json:
+        held.report(app)
     errors = Errors()
     for result in done.tables:
-        if (found := result.reconciliation) and not result.failed:
-            message = f"{result.table_name}: {found}"
+        if (reconciled := result.reconciliation) and not result.failed:
+            message = f"{result.table_name}: {reconciled}"
             app.report(Notice("info", message, "reconciled", result.table_name))
         if result.failed and (errors.add(result) or app.log.as_json):
             app.report(failure_of(result))
@@ -92,4 +99,4 @@ def _report_round(app: App, done: Round, next_at: datetime, known: set[str]) -> 
     level: Level = "error" if done.error else "info"
     facts = done.counts | {"seconds": done.seconds, "next_round": when}
     app.report(Notice(level, message, "round", hint=done.hint, facts=facts))
-    return {notice.message for notice in notices}
+    return {notice.message for _, notice in found}

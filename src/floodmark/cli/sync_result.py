@@ -10,12 +10,14 @@ from floodmark.cli.terminal import entry, name_some, print_text
 from floodmark.cli.verification import show_agreement, show_differences
 from floodmark.errors import ExitCode
 from floodmark.model.formatting import counted, since, size
+from floodmark.model.notice import Notice
 
 
 class ResultPrinter:
     """Prints each table's line as it finishes. The same error again is only counted.
 
-    With `quiet`, prints problems only; a table that another run holds is not one.
+    With `quiet`, prints problems only; a table that another run holds is not one, and of tables
+    that are held back by the same cause only the first has a line.
     """
 
     def __init__(self, app: App, *, quiet: bool) -> None:
@@ -23,6 +25,7 @@ class ResultPrinter:
         self._quiet = quiet
         self._lock = Lock()
         self._errors = Errors()
+        self._held = HeldBack()
 
     def show(self, result: TableResult) -> None:
         """Print a table's line, its notices and its hint; called from any thread."""
@@ -36,6 +39,9 @@ class ResultPrinter:
                 if self._app.log.as_json:
                     self._report(result)
                 return
+            if self._quiet and result.status == HELD_BACK and not self._held.add(result):
+                self._report(result)
+                return
             print_text(show_result(result))
             self._report(result)
             if result.hint and not (result.failed and self._app.log.as_json):
@@ -46,9 +52,11 @@ class ResultPrinter:
         if self._app.as_json:
             for result in results:
                 self._report(result)
+            self._held.report(self._app)
             return
         for reason, names in self._errors.repeated():
             print_text(entry("failed", f"{names}: {reason}"))
+        self._held.report(self._app)
         failed = any(result.failed for result in results)
         if len(results) > 1 and (not self._quiet or (failed and self._errors)):
             print_text(str(Round(session_id="", seconds=seconds, tables=results)))
@@ -56,7 +64,7 @@ class ResultPrinter:
     def _is_shown(self, result: TableResult) -> bool:
         """Report the notices of a table without a line; return whether its line is printed."""
         busy = result.exit_code == ExitCode.BUSY
-        if not self._quiet or (result.failed and not busy) or result.held_back:
+        if not self._quiet or (result.failed and not busy) or result.status == HELD_BACK:
             return True
         if not busy:
             self._report(result)
@@ -65,6 +73,8 @@ class ResultPrinter:
     def _report(self, result: TableResult) -> None:
         for notice in notices_of(result):
             shown = notice.event == result.status == HELD_BACK  # in the table's line
+            if not self._app.log.as_json and notice.event == HELD_BACK:
+                shown = shown or not self._held.add(result)
             if self._app.log.as_json or not shown:
                 self._app.report(notice)
         if result.failed and self._app.log.as_json:
@@ -96,6 +106,26 @@ class Errors:
 
     def __bool__(self) -> bool:
         return bool(self._tables)
+
+
+class HeldBack:
+    """What holds tables back, and which tables have the same cause."""
+
+    def __init__(self) -> None:
+        self._tables: dict[str, list[str]] = {}
+
+    def add(self, result: TableResult) -> bool:
+        """Add a table, and return whether its cause is new."""
+        same = self._tables.setdefault(result.held_back or "", [])
+        same.append(result.table_name)
+        return len(same) == 1
+
+    def report(self, app: App) -> None:
+        """Report each cause of several tables once more, with the names of all but the first."""
+        for cause, names in self._tables.items():
+            if len(names) > 1:
+                text = f"{name_some(names[1:])}: held back: {cause}"
+                app.report(Notice("warning", text, HELD_BACK))
 
 
 def show_result(result: TableResult) -> str:
