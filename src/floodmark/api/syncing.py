@@ -37,15 +37,18 @@ from floodmark.sync.backfill import backfill_table
 from floodmark.sync.extract import extract_table
 from floodmark.sync.extraction import Extraction
 from floodmark.sync.load import Loading, check_frozen, check_target, load_after
+from floodmark.sync.look_ahead import LookAhead
 from floodmark.sync.notices import HELD_BACK
 from floodmark.sync.plan import TablePlan
 from floodmark.sync.progress import Progress
 from floodmark.sync.reconcile import reconcile_after
 from floodmark.sync.result import TableResult
+from floodmark.sync.round_catalog import RoundCatalog
 from floodmark.sync.run_tables import run_tables
 from floodmark.sync.source import Source, Sources
 from floodmark.sync.spark_engine import SparkEngine
 from floodmark.sync.tunnels import open_tunnels
+from floodmark.sync.unchanged import find_unchanged
 from floodmark.sync.verify import verify_after
 from floodmark.tunnels.tunnel import Tunnels
 from floodmark.warehouse.factory import import_kind
@@ -109,11 +112,12 @@ class Syncing(Struct, frozen=True, kw_only=True):
                 return take_over_tables(
                     self.run, self.takeover, self.tables, each, with_table, self._compared
                 )
-            results = each(
-                lambda table: self._sync_table(table, sources, tunnels, start),
-                stage=self._first_stage,
-                finished=self._synced,
-            )
+            with self._looks(sources, tunnels, start) as unchanged:
+                results = each(
+                    lambda table: self._sync_table(table, sources, tunnels, start, unchanged),
+                    stage=self._first_stage,
+                    finished=self._synced,
+                )
             if self.verify:
                 # After all loads: a DuckDB file that is being read cannot be written to.
                 done = dict(zip(self.tables, results, strict=True))
@@ -184,8 +188,11 @@ class Syncing(Struct, frozen=True, kw_only=True):
         sources: Sources,
         tunnels: Tunnels,
         start: tuple[Position, StartedBy],
+        unchanged: Callable[[TableName], TableResult | None],
     ) -> TableResult:
         """Extract or adopt, then load, then reconcile if that is asked for or due."""
+        if (idle := unchanged(table)) is not None:
+            return self._reconciled(idle, table, sources, tunnels, start)
         result = TableResult(table_name=str(table))
         if self.backfill is not None:
             with sources.of(self.sources[table]) as source:
@@ -203,6 +210,17 @@ class Syncing(Struct, frozen=True, kw_only=True):
             warn_of_adoptable_files(self.run, table)
         if self.load:
             result = load_after(result, self.loading(table, tunnels), table)
+        return self._reconciled(result, table, sources, tunnels, start)
+
+    def _reconciled(
+        self,
+        result: TableResult,
+        table: TableName,
+        sources: Sources,
+        tunnels: Tunnels,
+        start: tuple[Position, StartedBy],
+    ) -> TableResult:
+        """Reconcile a table that is synced, if that is asked for or due."""
         if not result.failed and result.status != HELD_BACK and self._reconciles(table):
             with sources.of(self.sources[table]) as source:
                 extraction = self._extraction(table, source, start, tunnels)
@@ -210,6 +228,26 @@ class Syncing(Struct, frozen=True, kw_only=True):
                 how = reconciliation_of(self.run, table, extraction, loading, self.reconcile)
                 result = reconcile_after(result, how, table, self.run.table_settings(table))
         return result
+
+    @contextmanager
+    def _looks(
+        self, sources: Sources, tunnels: Tunnels, start: tuple[Position, StartedBy]
+    ) -> Iterator[Callable[[TableName], TableResult | None]]:
+        """Look ahead for tables that have nothing new, several at once."""
+        if not self.extract or self.backfill is not None:
+            yield lambda _table: None
+            return
+        catalog = RoundCatalog(self.tables)
+
+        def look(table: TableName) -> TableResult | None:
+            with sources.of(self.sources[table]) as source:
+                extraction = self._extraction(table, source, start, tunnels)
+                loading = self.loading(table, tunnels) if self.load else None
+                settings = self.run.table_settings(table)
+                return find_unchanged(extraction, loading, table, settings, catalog)
+
+        with LookAhead(self.tables, look) as ahead:
+            yield ahead.result
 
     def _reconciles(self, table: TableName) -> bool:
         """Whether to reconcile a table; by its schedule only after a whole sync."""

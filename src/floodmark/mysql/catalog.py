@@ -1,12 +1,13 @@
 """Read table definitions from the server's catalog."""
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from typing import Any
 
 import pymysql
+from msgspec import Struct
 from pymysql.constants import ER
 
 from floodmark.errors import UsageError
@@ -22,7 +23,29 @@ _JSON_CHECK = re.compile(r"json_valid\(`((?:[^`]|``)+)`\)", re.IGNORECASE)
 SYSTEM_VERSIONED = "SYSTEM VERSIONED"
 """Type of a MariaDB table that keeps earlier versions of its rows, which are not read."""
 
+_TABLES = (
+    "t.table_name AS name, t.engine AS engine, t.table_rows AS estimated_rows,"
+    " t.avg_row_length AS average_row_bytes, t.table_type AS kind,"
+    " @@lower_case_table_names AS folded"
+)
+_COLUMNS = (
+    "c.column_name AS name, c.data_type AS data_type, c.column_type AS column_type,"
+    " c.is_nullable AS nullable, c.numeric_precision AS number_precision,"
+    " c.numeric_scale AS scale, c.datetime_precision AS fraction,"
+    " c.character_maximum_length AS length, c.collation_name AS collation_name,"
+    " c.extra AS extra"
+)
 _OURS = "t.table_schema NOT IN ('information_schema', 'mysql', 'performance_schema', 'sys')"
+
+
+class Definition(Struct, frozen=True, kw_only=True):
+    """What the catalog contains about one table, as rows."""
+
+    facts: Mapping[str, Any]
+    columns: Sequence[Mapping[str, Any]]
+    indexes: Mapping[str, Parts]
+    json_columns: Collection[str] = ()
+    partial: bool = False
 
 
 def read_table(
@@ -31,35 +54,20 @@ def read_table(
     *,
     changed: Collection[str] = (),
     known_key: KnownKey = free_choice,
+    definition: Definition | None = None,
 ) -> SourceTable:
     """Describe a table; UsageError, with similar names, if there is none.
 
-    `changed` are columns whose values are changed on the way; see `choose_key`.
+    `changed` are columns whose values are changed on the way; see `choose_key`. With a
+    `definition`, the catalog is not read.
     """
-    facts = _find(session, name)
-    stored = facts["name"]
-    json_columns = _json_columns(session, name.schema, stored)
-    # The server uses an index on the name; the binary comparison makes it exact.
-    columns = query_dicts(
-        session,
-        "SELECT c.column_name AS name, c.data_type AS data_type, c.column_type AS column_type,"
-        " c.is_nullable AS nullable, c.numeric_precision AS number_precision,"
-        " c.numeric_scale AS scale, c.datetime_precision AS fraction,"
-        " c.character_maximum_length AS length, c.collation_name AS collation_name,"
-        " c.extra AS extra"
-        " FROM information_schema.columns c"
-        " WHERE c.table_schema = %s AND c.table_name = %s AND CAST(c.table_name AS BINARY) = %s"
-        " ORDER BY c.ordinal_position",
-        (name.schema, stored, stored),
-    )
-    indexes = read_indexes(session, name.schema, stored)
-    if facts["kind"] == SYSTEM_VERSIONED:
-        indexes = _of_current_rows(session, name.schema, stored, indexes)
+    found = _read_definition(session, name) if definition is None else definition
+    facts, columns, indexes = found.facts, found.columns, found.indexes
     readable = {row["name"] for row in columns}
     lowered = {column.lower() for column in changed}
     key = choose_key(
         session,
-        TableName(name.scope, name.schema, stored),
+        TableName(name.scope, name.schema, facts["name"]),
         indexes,
         readable=readable,
         changed=[column for column in readable if column.lower() in lowered],
@@ -72,7 +80,7 @@ def read_table(
     }
     return SourceTable(
         name=name,
-        columns=tuple(_column(row, json_columns) for row in columns),
+        columns=tuple(_column(row, found.json_columns) for row in columns),
         primary_key=key.columns,
         key_index=key.index,
         unused_key=key.unused,
@@ -87,8 +95,94 @@ def read_table(
         engine=facts["engine"] or "",
         estimated_rows=int(facts["estimated_rows"] or 0),
         average_row_bytes=int(facts["average_row_bytes"] or 0),
+        partial=found.partial,
+    )
+
+
+def _read_definition(session: MysqlSession, name: TableName) -> Definition:
+    facts = _find(session, name)
+    stored = facts["name"]
+    json_columns = _json_columns(session, name.schema, stored)
+    # The server uses an index on the name; the binary comparison makes it exact.
+    columns = query_dicts(
+        session,
+        f"SELECT {_COLUMNS} FROM information_schema.columns c"  # noqa: S608
+        " WHERE c.table_schema = %s AND c.table_name = %s AND CAST(c.table_name AS BINARY) = %s"
+        " ORDER BY c.ordinal_position",
+        (name.schema, stored, stored),
+    )
+    indexes = read_indexes(session, name.schema, stored)
+    if facts["kind"] == SYSTEM_VERSIONED:
+        indexes = _of_current_rows(session, name.schema, stored, indexes)
+    return Definition(
+        facts=facts,
+        columns=columns,
+        indexes=indexes,
+        json_columns=json_columns,
         partial=_is_partial(session, name.schema, stored),
     )
+
+
+def read_definitions(
+    session: MysqlSession, schema: str, names: Sequence[str]
+) -> dict[str, Definition]:
+    """Read the definitions of many tables of a schema with four statements.
+
+    Tables that need a closer look are left out: those without this exact name, and those with
+    system versioning. Whether a table has columns that the user may not read is not known.
+    """
+    wanted = (schema, list(names))
+    tables = query_dicts(
+        session,
+        f"SELECT {_TABLES} FROM information_schema.tables t"  # noqa: S608
+        " WHERE t.table_schema = %s AND t.table_name IN %s",
+        wanted,
+    )
+    columns = query_dicts(
+        session,
+        f"SELECT c.table_name AS in_table, {_COLUMNS} FROM information_schema.columns c"  # noqa: S608
+        " WHERE c.table_schema = %s AND c.table_name IN %s ORDER BY c.ordinal_position",
+        wanted,
+    )
+    indexes = query_dicts(
+        session,
+        "SELECT i.* FROM information_schema.statistics i"
+        " WHERE i.table_schema = %s AND i.table_name IN %s"
+        " ORDER BY i.index_name, i.seq_in_index",
+        wanted,
+    )
+    checks: list[dict[str, Any]] = []
+    if _is_mariadb(session):
+        checks = query_dicts(
+            session,
+            "SELECT k.table_name AS in_table, k.check_clause AS clause"
+            " FROM information_schema.check_constraints k"
+            " WHERE k.constraint_schema = %s AND k.table_name IN %s",
+            wanted,
+        )
+    columns_of, indexes_of, checks_of = (
+        _grouped(columns, "in_table"),
+        _grouped(indexes, "TABLE_NAME"),
+        _grouped(checks, "in_table"),
+    )
+    return {
+        facts["name"]: Definition(
+            facts=facts,
+            columns=columns_of[facts["name"]],
+            indexes=_grouped(indexes_of.get(facts["name"], ()), "INDEX_NAME"),
+            json_columns=_checked_as_json(checks_of.get(facts["name"], ())),
+        )
+        for facts in tables
+        if facts["kind"] != SYSTEM_VERSIONED and facts["name"] in columns_of
+    }
+
+
+def _grouped(rows: Iterable[Mapping[str, Any]], column: str) -> dict[str, list[Mapping[str, Any]]]:
+    """Group rows by a column, in order."""
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault(row[column], []).append(row)
+    return groups
 
 
 def list_tables(session: MysqlSession, scope: str) -> dict[TableName, str]:
@@ -104,10 +198,8 @@ def list_tables(session: MysqlSession, scope: str) -> dict[TableName, str]:
 def _find(session: MysqlSession, name: TableName) -> dict[str, Any]:
     rows = query_dicts(
         session,
-        "SELECT t.table_name AS name, t.engine AS engine, t.table_rows AS estimated_rows,"
-        " t.avg_row_length AS average_row_bytes, t.table_type AS kind,"
-        " @@lower_case_table_names AS folded"
-        " FROM information_schema.tables t WHERE t.table_schema = %s AND t.table_name = %s",
+        f"SELECT {_TABLES} FROM information_schema.tables t"  # noqa: S608
+        " WHERE t.table_schema = %s AND t.table_name = %s",
         (name.schema, name.table),
     )
     for row in rows:
@@ -154,7 +246,7 @@ def _is_partial(session: MysqlSession, schema: str, table: str) -> bool:
     return False
 
 
-def _column(row: dict[str, Any], json_columns: set[str]) -> SourceColumn:
+def _column(row: Mapping[str, Any], json_columns: Collection[str]) -> SourceColumn:
     data_type = row["data_type"].lower()
     is_json = row["name"] in json_columns and data_type.endswith(("char", "text"))
     return SourceColumn(
@@ -175,7 +267,7 @@ def _column(row: dict[str, Any], json_columns: set[str]) -> SourceColumn:
 
 def _json_columns(session: MysqlSession, schema: str, table: str) -> set[str]:
     """Return the text columns that MariaDB checks to be JSON; MySQL has a type for it."""
-    if not query_dicts(session, "SELECT 1 AS one FROM DUAL WHERE VERSION() LIKE '%%MariaDB%%'"):
+    if not _is_mariadb(session):
         return set()
     rows = query_dicts(
         session,
@@ -184,8 +276,18 @@ def _json_columns(session: MysqlSession, schema: str, table: str) -> set[str]:
         " AND CAST(k.table_name AS BINARY) = %s",
         (schema, table, table),
     )
+    return _checked_as_json(rows)
+
+
+def _checked_as_json(rows: Iterable[Mapping[str, Any]]) -> set[str]:
     found = (_JSON_CHECK.fullmatch(row["clause"]) for row in rows)
     return {match[1].replace("``", "`") for match in found if match}
+
+
+def _is_mariadb(session: MysqlSession) -> bool:
+    return bool(
+        query_dicts(session, "SELECT 1 AS one FROM DUAL WHERE VERSION() LIKE '%%MariaDB%%'")
+    )
 
 
 def _of_current_rows(

@@ -4,6 +4,16 @@ A lease is an object with an owner and a time to live. It is taken and renewed b
 writes, so exactly one of several runs gets it. Its number increases each time it is taken; a holder
 that finds another number has lost it. Leases only prevent wasted work. Exactly-once commits do not
 depend on them, nor on any clock, but on manifest numbers.
+
+A run that only reads takes no lease until it finds something to do. If it finds nothing, it records
+that with `record_unchanged`: one conditional write that takes the lease and releases it at once.
+All that changes a table's state is done under its lease. So the document, read before the state,
+proves at the time of that write that the state is still the one that was read:
+
+    read the document         a crash leaves nothing
+    read state and source     the same
+    write the document        the lease is free as before, the record complete; if anybody has taken
+                              the lease in between, nothing is written, and the run starts over
 """
 
 from collections.abc import Callable
@@ -241,6 +251,58 @@ def take_lease(
             continue  # another run took it, or recorded a failure
         return Lease(objects, table, document, etag, seconds, clock, report, stage)
     raise LeaseHeld(f"other runs take the lease on {table} again and again")
+
+
+def read_free_lease(
+    objects: ObjectStore, table: TableName, now: datetime
+) -> tuple[LeaseDocument, str] | None:
+    """Return the lease of a table and its ETag; None if it is held, was never taken, or broke."""
+    document, etag = _read(objects, table)
+    if document is None or etag is None or not document.released or document.failures:
+        return None
+    return None if document.held(now) else (document, etag)
+
+
+def record_unchanged(
+    objects: ObjectStore,
+    table: TableName,
+    free: tuple[LeaseDocument, str],
+    *,
+    session_id: str,
+    owner: str,
+    now: datetime,
+    fresh: datetime | None,
+    loaded: bool,
+    warnings: tuple[str, ...],
+    every_seconds: float | None,
+) -> bool:
+    """Record that a table has nothing new up to `fresh`; False if its lease was taken meanwhile.
+
+    The result is the document of a run that took the lease, found nothing and released it.
+    """
+    document, etag = free
+    in_step_at = min(fresh or now, now)
+    unchanged = structs.replace(
+        document,
+        number=document.number + 1,
+        session_id=session_id,
+        owner=owner,
+        taken_at=now,
+        expires_at=now,
+        process=this_process(),
+        in_step_at=in_step_at,
+        held_by=None,
+        held_since=None,
+        loaded_fresh=in_step_at if loaded else document.loaded_fresh,
+        succeeded_at=now,
+        warnings=warnings,
+        every_seconds=every_seconds,
+    )
+    try:
+        objects.put_if_match(lake_layout.lease(table), seal(unchanged), etag)
+    except WriteConflict:
+        return False
+    return True
 
 
 def _same_taking(one: LeaseDocument, other: LeaseDocument) -> bool:

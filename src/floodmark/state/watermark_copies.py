@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
+from threading import Lock
 from typing import Literal
 
 from msgspec import Struct
@@ -39,6 +40,8 @@ class Copies:
         self._objects = objects
         self._clock = clock
         self._report = report
+        self._newest: dict[str, dict[str, str]] = {}
+        self._listing = Lock()
 
     def read(
         self, table: TableName, key: str, place: Literal["primary", "daily", "session"]
@@ -75,6 +78,22 @@ class Copies:
             if lake_layout.day_of_daily(info.key, table):
                 keys.append(info.key)
         return keys[::-1]
+
+    def newest_daily_key(self, table: TableName) -> str | None:
+        """Return the key of a table's newest daily copy as of the first such call.
+
+        One listing serves all tables of a scope. Later copies are of writers who wrote the primary
+        first, so it is newer than the copy found here.
+        """
+        scope = table.key.partition("/")[0]
+        with self._listing:
+            if scope not in self._newest:
+                keys = (
+                    info.key for info in self._objects.list_objects(f"{lake_layout.DAILY}{scope}/")
+                )
+                self._newest[scope] = {key.rpartition("_")[0]: key for key in keys}
+        key = self._newest[scope].get(f"{lake_layout.DAILY}{table.key}")
+        return key if key and lake_layout.day_of_daily(key, table) else None
 
     def daily(self, table: TableName) -> Iterator[Copy]:
         """Read a table's daily copies, newest first."""

@@ -88,6 +88,24 @@ class WatermarkReader:
             began=began,
         )
 
+    def read_settled(self, table: TableName) -> Reading | None:
+        """Return a table's state if its primary is usable and the newest; None for any other.
+
+        Cheaper than `read` for many tables.
+        """
+        primary = self._copies.read(table, lake_layout.primary(table), "primary")
+        if primary is None or primary.watermark is None:
+            return None
+        if self._manifests_after(table, primary.watermark) != []:
+            return None
+        key, saved = self._copies.newest_daily_key(table), primary.watermark
+        saved_on = f"{saved.backup_metadata.saved_at:%Y%m%d}"
+        if key is not None and (lake_layout.day_of_daily(key, table) or "") >= saved_on:
+            copy = self._copies.read(table, key, "daily")
+            if copy is None or _revision(copy) > saved.revision:
+                return None
+        return self._rolled(table, primary, [])
+
     def _recovered(self, table: TableName, problem: str, primary: Copy | None) -> Reading:
         best: tuple[Copy, list[ManifestId]] | None = None
         unusable = [primary] if primary else []

@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection
 from datetime import datetime
 from functools import cached_property
 from random import Random
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
@@ -51,7 +52,7 @@ from floodmark.storage.objects import ObjectStore
 
 if TYPE_CHECKING:
     # Imported lazily: only writers need these.
-    from floodmark.state.lease import Lease
+    from floodmark.state.lease import Lease, LeaseDocument
     from floodmark.state.legacy_watermarks import Spellings
 
 RACES = 20
@@ -67,6 +68,15 @@ class Run(Struct, frozen=True, kw_only=True):
     random: Random
     lease_seconds: float = 60.0
     sleep: Callable[[float], None] = time.sleep
+
+
+class Look(Struct, frozen=True, kw_only=True):
+    """A table's state, read without its lease, which was free right before."""
+
+    watermark: Watermark
+    lease: "LeaseDocument"
+    etag: str
+    reading: Reading
 
 
 class WatermarkStore:
@@ -88,6 +98,7 @@ class WatermarkStore:
         self._run = run
         self._cache: dict[TableName, Reading] = {}
         self._probed = False
+        self._probing = Lock()
 
     def now(self) -> datetime:
         """Return the current time by the run's clock."""
@@ -266,13 +277,10 @@ class WatermarkStore:
 
         The first one in a lake checks that it enforces conditional writes.
         """
-        from floodmark.state.conditional_writes import check_conditional_writes
         from floodmark.state.lease import take_lease
 
         run = self._run
-        if not self._probed:
-            check_conditional_writes(self.objects, run.clock, run.author)
-            self._probed = True
+        self._check_conditional_writes()
         return take_lease(
             self.objects,
             table,
@@ -283,6 +291,59 @@ class WatermarkStore:
             report=run.report,
             stage=stage,
         )
+
+    def look(self, table: TableName) -> "Look | None":
+        """Read a table's state without taking its lease.
+
+        None if another run has the lease, a stage fails, or the watermark is not up to date.
+        """
+        from floodmark.state.lease import read_free_lease
+
+        free = read_free_lease(self.objects, table, self._run.clock())
+        reading = self._reader.read_settled(table) if free else None
+        if free is None or reading is None or reading.watermark is None:
+            return None
+        return Look(watermark=reading.watermark, lease=free[0], etag=free[1], reading=reading)
+
+    def record_unchanged(
+        self,
+        table: TableName,
+        look: "Look",
+        *,
+        fresh: datetime | None,
+        loaded: bool,
+        warnings: tuple[str, ...],
+        every_seconds: float | None,
+    ) -> bool:
+        """Record that a table has nothing new; False if its state may have changed since `look`."""
+        from floodmark.state.lease import record_unchanged
+
+        run = self._run
+        self._check_conditional_writes()
+        recorded = record_unchanged(
+            self.objects,
+            table,
+            (look.lease, look.etag),
+            session_id=run.session_id,
+            owner=run.author,
+            now=run.clock(),
+            fresh=fresh,
+            loaded=loaded,
+            warnings=warnings,
+            every_seconds=every_seconds,
+        )
+        if recorded:
+            self._cache[table] = look.reading
+        return recorded
+
+    def _check_conditional_writes(self) -> None:
+        """Check, once in a lake, that it enforces conditional writes."""
+        from floodmark.state.conditional_writes import check_conditional_writes
+
+        with self._probing:
+            if not self._probed:
+                check_conditional_writes(self.objects, self._run.clock, self._run.author)
+                self._probed = True
 
     def _save(self, table: TableName, new: Watermark, revision: int, etag: str | None) -> Watermark:
         """Write the primary, read it back, write the copies. Nothing else writes a watermark."""

@@ -148,7 +148,7 @@ def load_table(loading: Loading, table: TableName) -> LoadResult:
             return LoadResult()
         try:
             behind = manifests_behind(store, table, watermark)
-            if not behind and _surely_loaded(loading, watermark):
+            if not behind and surely_loaded(loading, watermark):
                 lease.note_loaded()
                 return LoadResult()
             with loading.open_target() as target:
@@ -209,7 +209,7 @@ def check_frozen(
         raise
 
 
-def _surely_loaded(loading: Loading, watermark: Watermark) -> bool:
+def surely_loaded(loading: Loading, watermark: Watermark) -> bool:
     """Whether we can skip opening the target: importing its driver doubles a short run's time."""
     state = watermark.redshift_state
     if state.status != "success" or state.target != loading.place or loading.load_only:

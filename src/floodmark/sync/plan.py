@@ -17,7 +17,7 @@ from floodmark.model.manifest import Column
 from floodmark.model.position import START, Position
 from floodmark.model.schema import SourceTable
 from floodmark.model.table import TableName
-from floodmark.mysql.catalog import read_table
+from floodmark.mysql.catalog import Definition, read_table
 from floodmark.mysql.connection import MysqlSession
 from floodmark.mysql.in_flight import read_next_id
 from floodmark.mysql.predicates import window_predicate
@@ -143,7 +143,7 @@ def plan_table(
                 None,
                 (
                     unusable,
-                    _left_out(source, columns, table_settings),
+                    left_out(source, columns, table_settings),
                     judge_waiting(
                         table, cursor, count_waiting(session, source, cursor, start, end, route)
                     ),
@@ -159,12 +159,19 @@ def plan_table(
 
 
 def read_shape(
-    session: MysqlSession, table: TableName, table_settings: TableSettings, known: Known
+    session: MysqlSession,
+    table: TableName,
+    table_settings: TableSettings,
+    known: Known,
+    definition: Definition | None = None,
 ) -> tuple[SourceTable, CursorChoice, tuple[ColumnPlan, ...]]:
-    """Describe a table: its schema, its cursor, and how to read its columns."""
+    """Describe a table: its schema, its cursor, and how to read its columns.
+
+    With a `definition`, the catalog is not read.
+    """
     choices = table_settings.choices
     changed = (*choices.exclude, *choices.hash, *choices.booleans)
-    source = read_table(session, table, changed=changed, known_key=known.key)
+    source = read_table(session, table, changed=changed, known_key=known.key, definition=definition)
     choice = choose_cursor(source, table_settings.cursor_columns, known.cursor)
     if table_settings.schema_changes == "freeze" and (before := known.columns()):
         choices = leave_out_new(source, choice.cursor, choices, before)
@@ -172,7 +179,7 @@ def read_shape(
     return source, choice, plan_columns(source, choices)
 
 
-def _left_out(
+def left_out(
     source: SourceTable, columns: Sequence[ColumnPlan], table_settings: TableSettings
 ) -> str | None:
     """Return a warning if new columns are left out."""
