@@ -66,10 +66,11 @@ def find_differences(
     synced ranges up to the loaded position; other rows of the source are never a difference. Rows
     of the target are compared within these ranges. With `all_shown`, which says that the source
     shows everything that was ever committed, all of them are compared from the first range on, so
-    that rows which somebody added with a later version, or without one, are found, too. The caller holds the table's lease, so that no load changes the target meanwhile; `check` is called
-    before each step, and may raise. `start` is the `through` of the last interval of an earlier
-    run; it is ignored if the table's key has changed since. `deleted_at` is the target's column
-    that marks rows as deleted; it need not exist yet.
+    that rows which somebody added with a later version, or without one, are found, too. The caller
+    holds the table's lease, so that no load changes the target meanwhile; `check` is called before
+    each step, and may raise. `start` is the `through` of the last interval of an earlier run; it is
+    ignored if the table's key has changed since. `deleted_at` is the target's column that marks
+    rows as deleted; it need not exist yet.
 
     The caller may stop after any interval. UsageError if the keys cannot be compared.
     """
