@@ -184,6 +184,27 @@ def test_the_command_and_its_last_result(pipeline: Callable[..., Pipeline], tmp_
     assert failed.failed == 4
 
 
+def test_many_tables_have_a_line_for_each_damage(
+    pipeline: Callable[..., Pipeline], tmp_path: Path
+) -> None:
+    names = ("t", "u", "v")
+    made = pipeline(dict.fromkeys(names, "{cursor: id}"), settings=f"mirror: {tmp_path / 'mirror'}")
+    for name in names:
+        ask_once(made, f"CREATE TABLE {name} (id BIGINT PRIMARY KEY)")
+        ask_once(made, f"INSERT INTO {name} VALUES (1)")
+    assert made.call("sync", "-p", "main").code == 0
+    heads, *rows, summary = made.call("drill").out.splitlines()
+    assert heads.split() == ["DAMAGE", "TABLES", "SLOWEST", "RESULT"]
+    assert len(rows) == len(DAMAGES)
+    assert all("  3 tables " in row and row.endswith("  recovered") for row in rows)
+    assert summary.startswith("3 tables in ")
+    mirror = Lake(folder=str(tmp_path / "mirror")).open()
+    mirror.delete(lake_layout.manifest(made.table("u"), ManifestId(1, 1)))
+    failed = [row for row in made.call("drill").out.splitlines() if "not recovered" in row]
+    assert len(failed) == 4
+    assert all(f"  {made.table('u')} " in row for row in failed)
+
+
 @pytest.mark.parametrize("kind", ["postgres", "redshift"])
 def test_a_sample_is_loaded_into_a_schema_that_is_dropped(
     pipeline: Callable[..., Pipeline], kind: str, request: pytest.FixtureRequest
