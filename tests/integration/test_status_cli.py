@@ -6,11 +6,18 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 
+import click
 import pytest
 
+from floodmark.model.failure import Failure
+from floodmark.model.timestamps import utc_now
+from floodmark.state.lease import record_failure
 from floodmark.sync import spark_engine as engines
-from pipelines import DirectEngine, Pipeline, ask, ask_once, numbers, session
+from pipelines import PROGRAM, DirectEngine, Pipeline, ask, ask_once, numbers, session
+from sample_lake import Sample, SampleLake
+from terminals import on_terminal
 
 pytestmark = pytest.mark.enough_on("mariadb")
 
@@ -165,6 +172,22 @@ def test_the_same_error_of_many_tables_is_one_line_in_status(
     assert (
         f"{it.schema}.t, {it.schema}.u: extract failed: does not exist, or may not be read" in shown
     )
+
+
+def test_watch_keeps_the_worst_in_sight(tmp_path: Path) -> None:
+    """60 tables on a terminal of 40 lines, until Ctrl-C."""
+    lake = SampleLake(tmp_path, [Sample(name=f"shop.t{n:02d}") for n in range(60)])
+    worst, now = lake.table(lake.samples[37]), utc_now()
+    failure = Failure(stage="extract", error="no route", since=now, at=now, session_id="x")
+    record_failure(lake.objects, worst, failure, owner="me", began=now)
+    command = [*PROGRAM, "status", "--watch", "--config", str(lake.config)]
+    code, shown = on_terminal(command, folder=tmp_path, answers=[("59 never synced", "\x03")])
+    assert code == 0
+    screen = click.unstyle(shown.split("\x1b[2J")[1]).splitlines()
+    assert screen[1].split()[:2] == ["shop.t37", "failing"]
+    assert len(screen) <= 40
+    assert re.fullmatch(r"… \d+ more lines", screen[37])
+    assert screen[38] == "60 tables: 1 failing, 59 never synced"
 
 
 def test_each_failure_is_in_the_log_for_programs(pipeline: New) -> None:

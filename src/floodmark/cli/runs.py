@@ -6,7 +6,7 @@ import click
 
 from floodmark.cli.app import App, command_options, complete, shared_options
 from floodmark.cli.log import Log
-from floodmark.cli.terminal import Column, fold, style, width
+from floodmark.cli.terminal import Column, fold, style, width, without_name
 from floodmark.cli.terminal import table as table_of
 from floodmark.model.formatting import brief, size
 from floodmark.model.run_record import RunRecord, TableRun
@@ -163,7 +163,7 @@ def _table_row(table: TableRun) -> list[str]:
         f"{table.loaded_rows:,}",
         *(f"{s:.1f} s" if s else "" for s in (table.seconds, table.load_seconds)),
         f"{table.verify_seconds:.1f} s" if table.verify_seconds else "",
-        " ".join((table.error or table.held_back or "").split()),
+        without_name(table.error or table.held_back or "", table.table_name),
     ]
 
 

@@ -1,5 +1,6 @@
 """`floodmark status`: how every table is doing, from the lake alone."""
 
+import shutil
 import time
 from collections import Counter
 from contextlib import suppress
@@ -12,7 +13,15 @@ import msgspec
 from floodmark.api.project import Project
 from floodmark.api.status import STATES, TableStatus
 from floodmark.cli.app import App, command_options, complete, table_option
-from floodmark.cli.terminal import Column, fold, name_some, print_text, style, width
+from floodmark.cli.terminal import (
+    Column,
+    fold,
+    name_some,
+    print_text,
+    style,
+    width,
+    without_name,
+)
 from floodmark.cli.terminal import table as table_of
 from floodmark.errors import ExitCode, UsageError
 from floodmark.model.durations import parse_duration
@@ -161,7 +170,7 @@ def _show(found: list[TableStatus], now: datetime, safety: list[str]) -> str:
             "?" if seen.rows_today is None else f"{seen.rows_today:,}",
             _age(seen.verified, now),
             _age(seen.reconciled, now),
-            " ".join(_reason(seen).split()),
+            _reason(seen),
         ]
         for seen in found
     ]
@@ -193,9 +202,8 @@ def _problems(found: list[TableStatus], names: dict[TableName, str]) -> list[str
 
 
 def _reason(seen: TableStatus) -> str:
-    """Return why a table is in its state, without its name, so that the same reason is equal."""
-    name = str(seen.table)
-    return (seen.reason or "").replace(f"{name}: ", "").replace(f"{name} ", "")
+    """Return why a table is in its state, so that the same reason of many tables is equal."""
+    return without_name(seen.reason or "", str(seen.table))
 
 
 def _notes(found: list[TableStatus], names: dict[TableName, str]) -> list[str]:
@@ -218,7 +226,16 @@ def _summary(found: list[TableStatus]) -> str:
 
 
 def _redraw(text: str) -> None:
-    """Clear the terminal and show the text; elsewhere only print it."""
+    """Clear the terminal and show the text, its worst tables first; elsewhere only print it."""
     if width():
         click.echo("\x1b[H\x1b[2J", nl=False)
+        text = _cut(text.splitlines(), shutil.get_terminal_size().lines - 1)
     print_text(text)
+
+
+def _cut(lines: list[str], most: int) -> str:
+    """Leave out what is before the summary if there are too many lines, not what is at the top."""
+    if len(lines) > most:
+        kept = max(1, most - 2)
+        lines = [*lines[:kept], f"… {len(lines) - kept - 1:,} more lines", lines[-1]]
+    return "\n".join(lines)

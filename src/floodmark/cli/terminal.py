@@ -121,6 +121,11 @@ def name_some(names: Sequence[str]) -> str:
     return f"{shown} and {counted(more, 'other table')}" if more > 0 else shown
 
 
+def without_name(text: str, name: str) -> str:
+    """Return a text about a table in one line, without its name, which stands beside it."""
+    return " ".join(text.replace(f"{name}: ", "").replace(f"{name} ", "").split())
+
+
 def table(columns: list[Column], rows: list[list[str]]) -> str:
     """Format rows under a header, aligned, and no wider than the terminal."""
     most = width()
