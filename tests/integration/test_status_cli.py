@@ -168,7 +168,13 @@ def test_the_same_error_of_many_tables_is_one_line_in_status(
         line.endswith("extract failed: does not exist, or may not be read") for line in piped[1:3]
     )
     monkeypatch.setattr("floodmark.cli.status.width", lambda: 80)
+    ask_once(it, "DELETE FROM v WHERE id = 1")
+    ended = it.call("sync", "-t", f"{it.schema}.v", "--verify-data")
+    assert ended.code == 5
     shown = it.call("status").out.splitlines()
+    repair = f"'floodmark sync -t {it.table('v')} --verify-data --repair' loads them again"
+    assert f"hint: {repair}" in shown
+    assert it.call("status", "--state", "differs", "--json").value[0]["hint"] == repair
     assert (
         f"{it.schema}.t, {it.schema}.u: extract failed: does not exist, or may not be read" in shown
     )

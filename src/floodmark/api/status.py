@@ -45,6 +45,7 @@ class TableStatus(Struct, frozen=True, kw_only=True):
 
     state         see the module
     reason        why, in one line; None if it is in step
+    hint          what to do about it, if that is known
     since         since when it is in this state, if that is known
     fresh         everything in the source at this time is in the warehouse; None if unknown
     read_fresh    everything in the source at this time is in the lake; None if unknown
@@ -63,6 +64,7 @@ class TableStatus(Struct, frozen=True, kw_only=True):
     table: TableName
     state: State
     reason: str | None = None
+    hint: str | None = None
     since: datetime | None = None
     fresh: datetime | None = None
     read_fresh: datetime | None = None
@@ -134,6 +136,7 @@ def _status(run: RunContext, seen: Overview, now: datetime) -> TableStatus:
         table=seen.table,
         state=state,
         reason=reason,
+        hint=_hint(seen, state),
         since=since,
         fresh=fresh,
         read_fresh=read_fresh,
@@ -206,6 +209,17 @@ def _judge(
     if now - fresh > limit:
         return "behind", f"no complete run for {span(now - fresh)}", fresh + limit
     return "in step", None, None
+
+
+def _hint(seen: Overview, state: State) -> str | None:
+    watermark = seen.watermark
+    if state == "failing" and seen.problem is None:
+        return next((failure.hint for failure in _failures(watermark, seen.lease)), None)
+    if state == "differs" and watermark is not None:
+        if watermark.verified_state.status == "failed":
+            return f"'floodmark sync -t {seen.table} --verify-data --repair' loads them again"
+        return f"'floodmark reconcile -t {seen.table} --deletes hard' removes them from the target"
+    return None
 
 
 def _last_run(lease: LeaseDocument | None) -> datetime | None:

@@ -194,11 +194,21 @@ def _age(moment: datetime | None, now: datetime) -> str:
 
 
 def _problems(found: list[TableStatus], names: dict[TableName, str]) -> list[str]:
-    """Return the reasons that the table may have shortened, each once with its tables."""
+    """Return the reasons that the table may have shortened, each once with its tables.
+
+    A hint follows; for several tables that of the first one.
+    """
     if not width():
         return []
-    shown = ("failing", "differs", "held back")
-    return _grouped([(_reason(seen), names[seen.table]) for seen in found if seen.state in shown])
+    shown = [seen for seen in found if seen.state in ("failing", "differs", "held back")]
+    hints: dict[str, str | None] = {}
+    for seen in shown:
+        hints.setdefault(_reason(seen), seen.hint)
+    lines = []
+    reasons = _grouped([(_reason(seen), names[seen.table]) for seen in shown])
+    for reason, hint in zip(reasons, hints.values(), strict=True):
+        lines += [reason, f"hint: {hint}"] if hint else [reason]
+    return lines
 
 
 def _reason(seen: TableStatus) -> str:

@@ -11,7 +11,7 @@ const problems = (table) => {
     const since = table.since ? [", since ", when(table.since)] : [];
     notes.push(el("div", { class: `note ${kind(table.state)}` },
       el("p", null, el("strong", null, table.state), since, ": ", table.reason),
-      table.state === "differs" ? el("p", { class: "quiet" }, "to repair: ", el("code", null, `floodmark sync -t ${table.table_name} --verify-data --repair`)) : null));
+      table.hint ? el("p", { class: "quiet" }, `hint: ${table.hint}`) : null));
   }
   for (const warning of table.warnings || []) {
     notes.push(el("div", { class: "note" }, el("p", null, warning)));
