@@ -53,6 +53,8 @@ def check_spark(
     yield Check(subject="Spark", finding=f"PySpark {installed}, runs on {place}")
     if session is None and (remote or master.startswith("spark://")):
         yield _check_addresses(_addresses(remote or master))
+    if settings.keep_warm and session is None:
+        yield _check_background(settings)
     if start:
         if places is None or objects is None or other_machines(settings) is None:
             yield from _check_start(settings, session, None, objects)
@@ -85,6 +87,32 @@ def _check_java(java: str | None) -> Check:
         finding = f"{java} is version {found[1]}: Spark needs {OLDEST_JAVA} or newer"
         return Check(subject="Java", state="failed", finding=finding, hint=_INSTALL)
     return Check(subject="Java", finding=f"version {found[1]}, {java}")
+
+
+def _check_background(settings: SparkSettings) -> Check:
+    """Check whether there can be a Spark in the background, and whether one runs."""
+    from floodmark.spark.background.control import servers
+    from floodmark.spark.background.key import key_of
+    from floodmark.spark.background.place import Unavailable
+
+    subject = "background Spark"
+    try:
+        key = key_of(settings, os.environ)
+        ours = [server for server in servers(os.environ) if server.key == key]
+    except (Unavailable, OSError) as error:
+        hint = "without it, each command starts and stops its own Spark"
+        return Check(subject=subject, state="note", finding=str(error), hint=hint)
+    kept = f"kept for {settings.keep_warm} after its last use"
+    if not ours:
+        return Check(subject=subject, finding=f"not running; the next sync starts it; {kept}")
+    state, problem = ours[0].state, ours[0].problem
+    if problem:
+        finding, hint = f"process {ours[0].pid}: {problem}", f"its log is {ours[0].log}"
+        return Check(subject=subject, state="failed", finding=finding, hint=hint)
+    if state is None:
+        return Check(subject=subject, finding=f"starting; {kept}")
+    memory = f"{state.memory_bytes / 1e6:,.0f} MB"
+    return Check(subject=subject, finding=f"process {state.pid} runs, {memory}; {kept}")
 
 
 def _addresses(url: str) -> list[tuple[str, int]]:

@@ -58,6 +58,7 @@ class Program(LazyGroup):
         "recover": ("floodmark.cli.recover:recover", "Bring lost state back from the mirror."),
         "drill": ("floodmark.cli.drill:drill", "Rehearse recovery on a copy of the state."),
         "s3clean": ("floodmark.cli.s3clean:s3clean", "List and remove data files in the lake."),
+        "spark": ("floodmark.cli.spark:spark", "Inspect and stop the Spark in the background."),
         "init": ("floodmark.cli.init:init", "Write a commented configuration file."),
         "completion": ("floodmark.cli.completion:completion", "Print a shell completion script."),
         "schema": ("floodmark.cli.schema:schema", "Print the JSON schema of the configuration."),

@@ -22,6 +22,7 @@ from floodmark.config.models import (
     MysqlConnection,
     Pipeline,
     RedshiftConnection,
+    SparkSettings,
     TableSettings,
     TunnelSettings,
     too_long,
@@ -39,6 +40,7 @@ from floodmark.model.timestamps import utc_now
 FILE_NAME = "floodmark.yml"
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _OURS = "floodmark_"
+LONGEST_KEEP_SECONDS = 86_400.0
 _LOCAL = {"localhost", "127.0.0.1", "::1"}
 
 
@@ -214,6 +216,7 @@ def load_config(path: str | None, environment: Mapping[str, str]) -> LoadedConfi
             f"default_start: {settings.default_start.isoformat()} is in the future",
             hint="every row would be skipped",
         )
+    _check_keep_warm(settings.spark)
     folder = os.path.dirname(os.path.abspath(found))
     lake = _lake(settings, folder)
     return LoadedConfig(
@@ -224,6 +227,27 @@ def load_config(path: str | None, environment: Mapping[str, str]) -> LoadedConfi
         tables=_tables(settings),
         unset=unset,
     )
+
+
+def _check_keep_warm(spark: SparkSettings) -> None:
+    """Raise ConfigError unless only a local Spark is kept warm, and for a day at most."""
+    try:
+        seconds = spark.keep_seconds
+    except UsageError as error:
+        raise ConfigError(f"spark.keep_warm: {error.message}", hint=error.hint) from error
+    if seconds is None:
+        return
+    if seconds > LONGEST_KEEP_SECONDS:
+        raise ConfigError(f"spark.keep_warm: {spark.keep_warm!r} is too long", hint="at most 1d")
+    options = spark.options
+    remote = options.get("spark.remote", spark.remote)
+    master = options.get("spark.master", spark.master)
+    if remote or (master and not master.startswith("local")):
+        place = "Spark Connect" if remote else master  # the address may contain a token
+        raise ConfigError(
+            f"spark.keep_warm: only a local Spark can be kept, not {place}",
+            hint="remove 'keep_warm'; a Spark Connect server is always warm",
+        )
 
 
 def _fill_in(raw: Any, path: str, environment: Mapping[str, str], unset: dict[str, str]) -> Any:

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from floodmark.config.value_types import Count, Few, Megabytes, Rows, Text
+from floodmark.model.durations import parse_duration
 from floodmark.model.extraction import NullCursors, ZeroDates
 
 
@@ -24,9 +25,19 @@ class SparkSettings(Struct, frozen=True, kw_only=True):
     fast_start: Literal["auto", "off"] = "auto"
     """`auto` starts a local Spark in half the time, using internals of PySpark and Java; `off`
     leaves the start to PySpark."""
+    keep_warm: Text | None = None
+    """Keep a local Spark running in the background for this long after its last use (`15m`), and
+    attach later commands to it. By default each command starts and stops its own. Linux only."""
     allow_insecure: bool = False
     """Allow a cluster without authentication and encryption, or a remote Spark Connect server
     without TLS: others on the network can read passwords and rows."""
+
+    @property
+    def keep_seconds(self) -> float | None:
+        """How long a background Spark is kept; None if there is none."""
+        if self.keep_warm is None:
+            return None
+        return parse_duration(self.keep_warm, like="15m or 1h").total_seconds()
 
 
 class ExtractionSettings(Struct, frozen=True, kw_only=True):

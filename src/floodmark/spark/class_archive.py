@@ -85,7 +85,7 @@ def find_archive(java: str, environment: dict[str, str]) -> ClassArchive | None:
     folder = os.path.join(cache, "floodmark")
     path = os.path.join(folder, f"spark-{_mark(java)}.jsa")
     # Spark splits Java options at spaces; and without a home directory the path is not absolute.
-    if " " in path or not os.path.isabs(path) or not _make_own_folder(folder):
+    if " " in path or not os.path.isabs(path) or not make_own_folder(folder):
         return None
     _remove_leftovers(path)
     if not os.access(folder, os.W_OK) and not os.path.exists(path):
@@ -93,7 +93,7 @@ def find_archive(java: str, environment: dict[str, str]) -> ClassArchive | None:
     return ClassArchive(path, f"{path}.{os.getpid()}.{token_hex(4)}")
 
 
-def _make_own_folder(path: str) -> bool:
+def make_own_folder(path: str) -> bool:
     """Create a private folder; False if it belongs to another user, or is a link."""
     try:
         os.makedirs(path, mode=_OWN_FOLDER, exist_ok=True)

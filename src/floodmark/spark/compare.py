@@ -1,6 +1,7 @@
 """The driver side of a comparison: one Spark task a window."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import msgspec
 from msgspec import structs
@@ -23,13 +24,15 @@ def compare(
     FloodmarkError if any window cannot be compared.
     """
     job = structs.replace(job, source=structs.replace(job.source, tries=spark.tries))
-
-    def run(number: int, attempt: Attempt) -> bytes:
-        return msgspec.json.encode(run_comparison(job, pairs[number], failures=attempt.failures))
-
-    table = job.source.table
-    answers = run_tasks(spark, f"{table} compared", run, len(pairs), progress=progress)
+    title, work = f"{job.source.table} compared", partial(_compare, job, tuple(pairs))
+    answers = run_tasks(spark, title, work, len(pairs), progress=progress)
     return answered(job, [msgspec.json.decode(answer, type=Compared) for answer in answers])
+
+
+def _compare(
+    job: VerificationJob, pairs: Sequence[WindowPair], number: int, attempt: Attempt
+) -> bytes:
+    return msgspec.json.encode(run_comparison(job, pairs[number], failures=attempt.failures))
 
 
 def answered(job: VerificationJob, answers: Sequence[Compared]) -> list[Comparison]:

@@ -1,6 +1,7 @@
 """The driver side of an extraction: one Spark task a window."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import msgspec
 from msgspec import structs
@@ -27,14 +28,15 @@ def extract(
     if not windows:
         return []
     parts, job = tuple(windows), structs.replace(job, tries=spark.tries)
-
-    def run(number: int, attempt: Attempt) -> bytes:
-        outcome = run_window(job, parts[number], attempt_id=attempt.id, failures=attempt.failures)
-        return msgspec.json.encode(outcome)
-
     title = f"{job.table} #{job.sequence}"
-    answers = run_tasks(spark, title, run, len(parts), progress=progress)
+    work = partial(_extract, job, parts)
+    answers = run_tasks(spark, title, work, len(parts), progress=progress)
     return _receipts(job, parts, [msgspec.json.decode(answer, type=Outcome) for answer in answers])
+
+
+def _extract(job: ExtractionJob, windows: Sequence[Window], number: int, attempt: Attempt) -> bytes:
+    outcome = run_window(job, windows[number], attempt_id=attempt.id, failures=attempt.failures)
+    return msgspec.json.encode(outcome)
 
 
 def _receipts(

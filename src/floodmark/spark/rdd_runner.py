@@ -93,13 +93,22 @@ class ClassicSpark:
         self.has_sql = False
 
     def run(
-        self, title: str, task: Callable[[int], str], tasks: int, progress: Progress | None
+        self,
+        title: str,
+        task: Callable[[int], str],
+        tasks: int,
+        progress: Progress | None,
+        *,
+        group: str | None = None,
+        pool: str | None = None,
     ) -> list[str]:
-        """Run tasks, one a partition."""
+        """Run tasks, one a partition. `group` cancels them; a `pool` gets its share of slots."""
         context = self._context
-        group = f"{title} {token_hex(4)}"
+        group = group or f"{title} {token_hex(4)}"
         self._groups.add(group)
         context.setJobGroup(group, title, interruptOnCancel=True)
+        if pool:
+            context.setLocalProperty("spark.scheduler.pool", pool)
         try:
             with _watched(context, group, progress):
                 return context.parallelize(range(tasks), tasks).map(task).collect()
@@ -119,14 +128,19 @@ class ClassicSpark:
         self.has_sql = True
         return SparkSession(self._context)
 
-    def cancel(self) -> None:
-        """Cancel our running tasks, but no others of the same session."""
-        for group in list(self._groups):
-            self._context.cancelJobGroup(group)
+    def cancel(self, group: str | None = None) -> None:
+        """Cancel our running tasks, of one group or of all, but no others of the same session."""
+        for name in [group] if group else list(self._groups):
+            self._context.cancelJobGroup(name)
 
     def option(self, name: str) -> str | None:
         """Return the effective value of an option."""
         return self._context.getConf().get(name)
+
+    @property
+    def master(self) -> str:
+        """Return the master that Spark runs with."""
+        return str(self._context.master)
 
     @property
     def tries(self) -> int:

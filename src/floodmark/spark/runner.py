@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from msgspec import Struct
@@ -90,21 +91,19 @@ def run_tasks(
 ) -> list[str]:
     """Run this many tasks, numbered from 0, and return their answers in order.
 
-    Spark retries a task that raises a few times; after that, SparkJobFailed.
+    Spark retries a task that raises a few times; after that, SparkJobFailed. If `run` is a function
+    of a module, or a partial of one, a background Spark can be sent it without importing PySpark.
     """
-
-    def task(number: int) -> str:
-        return run(number, _attempt()).decode()
-
     try:
-        return spark.run(title, task, tasks, progress)
+        return spark.run(title, partial(_attempted, run), tasks, progress)
     except SparkFailure as failure:
         raise SparkJobFailed(f"{title}: Spark could not run it: {failure}") from failure
 
 
-def _attempt() -> Attempt:
+def _attempted(run: Callable[[int, Attempt], bytes], number: int) -> str:
+    """Run a task on a worker."""
     from pyspark.taskcontext import TaskContext  # not before Java starts
 
     context = TaskContext.get()
     assert context is not None
-    return Attempt(context.taskAttemptId(), context.attemptNumber())
+    return run(number, Attempt(context.taskAttemptId(), context.attemptNumber())).decode()

@@ -28,6 +28,12 @@ _ALLOCATION = {
     "ARROW_DEFAULT_MEMORY_POOL": "jemalloc",
 }
 
+# Python would write a large task to a file that stays until Spark ends, with its passwords.
+_SHARED = {
+    "spark.scheduler.mode": "FAIR",
+    "spark.broadcast.UDFCompressionThreshold": str(1 << 30),
+}
+
 
 @contextmanager
 def spark_session(
@@ -40,13 +46,15 @@ def spark_session(
     name: str = "floodmark",
     allow_insecure: bool = False,
     fast_start: bool = True,
+    shared: bool = False,
 ) -> Iterator[Spark]:
     """Run Spark: locally, on a cluster (`master`), or on a running server (`remote`).
 
     Without `master`, the one of `spark-submit` or `spark-defaults.conf`, else local. `options` are
     Spark's own; they override those of the user, which override ours. The stderr of Java and the
     workers goes to `log_file`, if there is one. FloodmarkError if its connections are insecure,
-    unless `allow_insecure`. Without `fast_start`, PySpark starts a local Spark its own way.
+    unless `allow_insecure`. Without `fast_start`, PySpark starts a local Spark its own way. If it
+    is `shared`, each pool of jobs gets a share of the slots.
     """
     options = options or {}
     if remote := options.get("spark.remote", remote):
@@ -60,7 +68,7 @@ def spark_session(
         user = user_settings(os.environ)
         master = options.get("spark.master", master) or user.get("spark.master", LOCAL_MASTER)
         fast = fast_start and is_local(master) and not is_submitted(os.environ)
-        with _own(master, memory, user, options, log_file, name, fast=fast) as own:
+        with _own(master, memory, user, options, log_file, name, fast=fast, shared=shared) as own:
             if not allow_insecure and not _is_one_process(master):
                 check_cluster(own.option)
             yield own
@@ -76,6 +84,7 @@ def _own(
     name: str,
     *,
     fast: bool,
+    shared: bool,
 ) -> Iterator["ClassicSpark"]:
     """Run Spark in our own JVM; import PySpark while it starts."""
     environment = dict(os.environ)
@@ -98,6 +107,8 @@ def _own(
         )
     silent = fast and log_file == os.devnull
     settings = _settings(memory, local=is_local(master), silent=silent)
+    if shared:
+        settings |= _SHARED
     if _is_one_process(master):
         # Spark generates a secret: without it, every user of this machine could fetch the job.
         settings["spark.authenticate"] = "true"

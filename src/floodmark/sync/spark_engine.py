@@ -3,7 +3,8 @@
 import os
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack, suppress
+from contextlib import ExitStack, suppress
+from functools import partial
 from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,7 +15,7 @@ from floodmark.model.notice import Notice, Report
 from floodmark.model.verification import Comparison, WindowPair
 
 if TYPE_CHECKING:
-    from floodmark.spark.runner import Spark
+    from floodmark.spark.runner import Attempt, Spark
     from floodmark.worker.compare_window import VerificationJob
     from floodmark.worker.job import ExtractionJob
 
@@ -29,7 +30,8 @@ class SparkEngine:
     """Starts Spark when the first table has something to read, and stops it with the run.
 
     The session is kept between rounds. A dead one is replaced when next needed. The caller's own
-    session (`attached`) is used as it is, and not stopped.
+    session (`attached`) is used as it is, and not stopped. With `keep_warm`, Spark runs in the
+    background, and stays; except if this run shows what Spark logs, or needs Spark SQL.
     """
 
     def __init__(
@@ -42,6 +44,7 @@ class SparkEngine:
     ) -> None:
         self._settings = settings
         self._attached = attached
+        self._needs_own = verbose  # nobody sees what a background Spark logs
         self._report = report
         self._verbose = verbose
         self._lock = Lock()
@@ -79,7 +82,8 @@ class SparkEngine:
         """Run any work in parts, one task each."""
         from floodmark.spark.runner import run_tasks
 
-        return self._run(lambda session: run_tasks(session, name, lambda n, _: work(n), parts))
+        work_of_attempt = partial(_without_attempt, work)
+        return self._run(lambda session: run_tasks(session, name, work_of_attempt, parts))
 
     def slots(self) -> int:
         """Return how many tasks run at once; start Spark if necessary."""
@@ -100,6 +104,11 @@ class SparkEngine:
 
     def sql_session(self) -> Any:
         """Return a SparkSession, for which Spark is started if necessary."""
+        with self._lock:
+            if not self._needs_own:
+                self._needs_own = True  # a background Spark only runs tasks
+                if self._settings.keep_warm and self._attached is None:
+                    self._close()
         return self._attached or self._run(lambda spark: spark.sql_session())
 
     def _run(self, work: Callable[[Any], Answer]) -> Answer:
@@ -160,25 +169,41 @@ class SparkEngine:
                 self._close()
             if self._session is None:
                 self._began = time.monotonic()
-                self._session = self._running.enter_context(self._spark())
+                self._session = self._start()
             return self._session
 
-    def _spark(self) -> "AbstractContextManager[Spark]":
-        settings = self._settings
+    def _start(self) -> "Spark":
+        """Use the caller's Spark, attach to one in the background, or start one for this run."""
+        settings, running = self._settings, self._running
         if self._attached is not None:
             from floodmark.spark.attached_session import attached_spark
 
-            return attached_spark(self._attached, allow_insecure=settings.allow_insecure)
+            insecure = settings.allow_insecure
+            return running.enter_context(attached_spark(self._attached, allow_insecure=insecure))
+        if settings.keep_seconds is not None and not self._needs_own:
+            from floodmark.spark.background.client import background_spark
+            from floodmark.spark.background.place import Unavailable
+
+            try:
+                return running.enter_context(background_spark(settings, self._report))
+            except Unavailable as why:
+                self._report(Notice("warning", f"Spark is not kept in the background: {why}"))
         from floodmark.spark.session import spark_session
 
         self._report(Notice("info", "starting Spark"))
-        return spark_session(
-            master=settings.master,
-            remote=settings.remote,
-            memory=settings.memory,
-            options=settings.options,
-            # The JVM and the workers log a lot; errors are raised anyway.
-            log_file=None if self._verbose else os.devnull,
-            allow_insecure=settings.allow_insecure,
-            fast_start=settings.fast_start == "auto",
+        return running.enter_context(
+            spark_session(
+                master=settings.master,
+                remote=settings.remote,
+                memory=settings.memory,
+                options=settings.options,
+                # The JVM and the workers log a lot; errors are raised anyway.
+                log_file=None if self._verbose else os.devnull,
+                allow_insecure=settings.allow_insecure,
+                fast_start=settings.fast_start == "auto",
+            )
         )
+
+
+def _without_attempt(work: Callable[[int], bytes], number: int, _: "Attempt") -> bytes:
+    return work(number)
