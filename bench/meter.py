@@ -189,3 +189,8 @@ def tree_cpu(pid: int) -> float:
         if fields := _stat(one):
             ticks += sum(map(int, fields[11:15]))
     return ticks / _TICKS
+
+
+def tree_memory(pid: int) -> int:
+    """Return the memory of a process and its descendants."""
+    return sum(map(_resident, _tree(pid)))

@@ -173,6 +173,11 @@ def targets(results: dict[str, Any]) -> str:
         faster(f"{changed}, cold, than {peer}", ours["cold"], other, 1)
         faster(f"{changed}, warm, than {peer}", ours["warm"], other, 3)
         faster(f"incremental with merge, warm, than {peer}", ours["warm"], other, 2)
+    few, other = "1,000 changed", cost(later, "1,000 changed: Sling")
+    faster(f"{few}, cold, than Sling", cost(later, f"{few}: Floodmark, cold"), other, 1)
+    faster(f"{few}, kept warm, than Sling", cost(later, f"{few}: Floodmark, kept warm"), other, 3)
+    kept = cost(later, f"{changed}: Floodmark, kept warm")
+    faster(f"{changed}, kept warm, than Sling", kept, cost(later, f"{changed}: Sling"), 3)
     nothing = cost(later, "nothing new: Floodmark, cold")
     slower("nothing new, against Sling", nothing, cost(later, "nothing new: Sling"), 2)
     for source in ("MySQL", "MariaDB"):

@@ -122,18 +122,26 @@ def first_load(place: Place) -> dict[str, Any]:
 def changes(place: Place) -> dict[str, Any]:
     """Merge many, few and no changed rows into the tables of the first loads in PostgreSQL."""
     with ExitStack() as running:
-        warm = runs.WarmFloodmark(place)
+        warm, kept = runs.WarmFloodmark(place), runs.KeptWarm(place)
         running.callback(warm.stop)
+        running.callback(kept.stop)
         arguments = ("sync", "-t", "bench.wide")
         cold_folder = place.floodmark("fm_0", "postgres")
         warm_folder = place.floodmark("fm_warm", "postgres")
+        kept_folder = place.floodmark("fm_kept", "postgres")
         for folder in (cold_folder, warm_folder):
             warm.run(folder, *arguments)
+        kept.start(kept_folder, *arguments)
         contenders: dict[str, Contender] = {
             "Floodmark, cold": lambda _: runs.floodmark(cold_folder, *arguments),
+            "Floodmark, kept warm": lambda _: kept.run(kept_folder, *arguments),
             "Floodmark, warm": lambda _: warm.run(warm_folder, *arguments)[0],
         }
-        schemas = {"Floodmark, cold": "fm_0", "Floodmark, warm": "fm_warm"}
+        schemas = {
+            "Floodmark, cold": "fm_0",
+            "Floodmark, kept warm": "fm_kept",
+            "Floodmark, warm": "fm_warm",
+        }
         if PEERS.exists():
             schemas |= {"dlt": "dlt_0", "Sling": "sling_0"}
             dlt, sling = (place.folder / schemas[name] for name in ("dlt", "Sling"))

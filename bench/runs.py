@@ -58,6 +58,50 @@ class WarmFloodmark:
         return structs.replace(cost, bytes=_lake_bytes(folder) - before), printed
 
 
+class KeptWarm:
+    """Runs the real command, which attaches to a Spark in the background."""
+
+    def __init__(self, place: Place) -> None:
+        self._folder = place.folder
+        self._variables = {
+            "FLOODMARK_SPARK": "{keep_warm: 1h}",
+            "XDG_CACHE_HOME": str(place.folder / "cache"),
+        }
+        self._server = 0
+
+    def start(self, folder: Path, *arguments: str) -> None:
+        """Run a command that starts Spark, without measuring it."""
+        self._call(folder, *arguments)
+        (found,) = json.loads(self._call(folder, "spark", "status", "--json"))
+        self._server = found["pid"]
+
+    def run(self, folder: Path, *arguments: str) -> Cost:
+        """Run a command; its CPU time and memory include those of the Spark in the background."""
+        before, spent = _lake_bytes(folder), meter.tree_cpu(self._server)
+        command = [sys.executable, "-m", "floodmark", *arguments]
+        cost = meter.run(command, folder, self._variables)
+        return structs.replace(
+            cost,
+            cpu=cost.cpu + meter.tree_cpu(self._server) - spent,
+            memory=cost.memory + meter.tree_memory(self._server),
+            bytes=_lake_bytes(folder) - before,
+        )
+
+    def stop(self) -> None:
+        """Stop the Spark in the background."""
+        self._call(self._folder, "spark", "stop", "--now")
+
+    def _call(self, folder: Path, *arguments: str) -> str:
+        return subprocess.run(
+            [sys.executable, "-m", "floodmark", *arguments],
+            cwd=folder,
+            env={**os.environ, **self._variables},
+            check=True,
+            stdout=subprocess.PIPE,
+            text=True,
+        ).stdout
+
+
 class WarmJdbc:
     """Plain Spark, warm."""
 

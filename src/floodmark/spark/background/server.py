@@ -50,6 +50,8 @@ _OLD_LOG_SECONDS = 30 * 86_400.0
 _POLL_SECONDS = 1.0
 _CANCEL_SECONDS = 0.2
 _OLDEST_SECONDS = 86_400.0
+_LAST_WORKER_SECONDS = 75.0  # after the last job: by then Spark has ended all of them
+_READY_SECONDS = 40.0
 _MOST_JOBS = 64  # at once; others wait
 _LOG = logging.getLogger(__name__)
 
@@ -120,7 +122,7 @@ class Server:
         self._lock = Lock()
         self._keep_seconds = order.keep_seconds
         self._started, self._began = time.time(), time.monotonic()
-        self._used = self._began
+        self._used = self._ready_at = self._began
         self._commands = self._running = self._done = 0
         self._stopping = self._draining = self._closed = False
 
@@ -143,6 +145,7 @@ class Server:
     def serve(self) -> None:
         """Accept connections until it is over; then cancel what still runs."""
         while not self._is_over():
+            self._stay_ready()
             with suppress(TimeoutError):
                 connection, _ = self._listener.accept()
                 Thread(target=self._talk, args=[connection], daemon=True).start()
@@ -176,6 +179,16 @@ class Server:
                 self._closed = True
                 _LOG.info("ending: %s", why)
             return self._closed
+
+    def _stay_ready(self) -> None:
+        """While nobody uses it, keep one worker, and no more: Spark ends them after a minute."""
+        now = time.monotonic()
+        with self._lock:
+            used = self._used if not self._commands and not self._running else now
+            if now < used + _LAST_WORKER_SECONDS or now < self._ready_at + _READY_SECONDS:
+                return
+            self._ready_at = now
+        self._jobs.submit(self._spark.run, "ready", _import_reader, 1, None)
 
     def _talk(self, connection: socket.socket) -> None:
         try:
@@ -292,6 +305,12 @@ class Server:
                 jobs_done=self._done,
                 memory_bytes=memory,
             )
+
+
+def _import_reader(_: int) -> str:
+    import floodmark.worker.extract_window  # noqa: F401 - takes longer than most windows
+
+    return ""
 
 
 def _remove_old_logs(folder: str) -> None:
