@@ -63,6 +63,7 @@ def main() -> None:
     if os.fork():
         os._exit(0)  # the command that starts us waits for this process, and not for the other one
     starter = os.fdopen(os.dup(1), "wb")
+    os.set_inheritable(order.lock, False)  # Java must not keep it
     nothing = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(nothing, descriptor)
