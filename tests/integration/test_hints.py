@@ -224,6 +224,20 @@ def test_rows_that_the_target_lost(pipeline: New, look: tuple[str, ...]) -> None
     assert_equal(it)
 
 
+@pytest.mark.follows_hint("empty its table in the target, then")
+@pytest.mark.parametrize("look", [("sync", "-p", "main", "--verify-data=all"), VALIDATE])
+def test_rows_without_a_key_that_the_target_lost(pipeline: New, look: tuple[str, ...]) -> None:
+    it = make(pipeline, key="id INT")
+    target(it, "DELETE FROM t")
+    ended = it.call(*look)
+    assert ended.code == 5
+    assert "empty its table" in ended.err, ended
+    target(it, "DELETE FROM t")
+    (command,) = commands_in(ended.err)
+    assert it.call(*command).code == 0
+    assert_equal(it)
+
+
 @pytest.mark.follows_hint("see floodmark watermark history -t …")
 @pytest.mark.parametrize("wrong", ["yesterday", "9-9"])
 def test_state_that_is_not_there(pipeline: New, wrong: str) -> None:

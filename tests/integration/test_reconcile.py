@@ -334,17 +334,70 @@ def test_a_column_that_cannot_mark_deleted_rows_is_refused(pipeline: New) -> Non
 
 @pytest.mark.enough_on("mysql")
 @pytest.mark.follows_hint("repairs the target")
-def test_a_dry_run_changes_nothing(synced: Pipeline) -> None:
+@pytest.mark.parametrize("deletes", ["hard", "report"])
+def test_a_dry_run_changes_nothing(synced: Pipeline, deletes: str) -> None:
     ask_once(synced, "DELETE FROM t WHERE id IN (1, 2)")
     in_target(synced, "DELETE FROM t WHERE id = 7")
     before, files = synced.watermark(), synced.files()
-    ended = reconcile(synced, "--dry-run", "--deletes", "hard")
+    ended = reconcile(synced, "--dry-run", "--deletes", deletes)
     assert (ended.code, found(ended)) == (5, {"deleted": 2, "missing": 1})
     assert (synced.watermark(), synced.files()) == (before, files)
-    assert follow(synced, ended).code == 5  # by the configuration, deletes are only reported
-    assert in_target(synced, "SELECT id FROM t WHERE id < 8 ORDER BY id") == [
-        (number,) for number in range(1, 8)
-    ]
+    assert follow(synced, ended).code == (0 if deletes == "hard" else 5)
+    left = range(3 if deletes == "hard" else 1, 8)
+    assert in_target(synced, "SELECT id FROM t WHERE id < 8 ORDER BY id") == [(n,) for n in left]
+
+
+@pytest.mark.enough_on("mysql")
+def test_a_dry_run_says_what_allows_many_deletes(synced: Pipeline) -> None:
+    config = Path(synced.config)
+    config.write_text(config.read_text().replace("id]}", "id], reconcile: {max_deletes: 1}}"))
+    ask_once(synced, "DELETE FROM t WHERE id IN (1, 2)")
+    ended = reconcile(synced, "--dry-run", "--deletes", "hard")
+    (warning,) = ended.table["warnings"]
+    assert warning.endswith("'max_deletes' allows 1; '--allow-deletes 2' allows them")
+    assert reconcile(synced, "--deletes", "hard", "--allow-deletes", "2").code == 0
+    check_equal(synced)
+
+
+@pytest.mark.enough_on("mysql")
+@pytest.mark.follows_hint("drop that column there, or set another 'deleted_at'")
+def test_a_column_of_the_target_that_cannot_mark_deleted_rows(synced: Pipeline) -> None:
+    """It is refused before anything is committed: a manifest would wait for that column."""
+    in_target(synced, "ALTER TABLE t ADD COLUMN _DELETED_AT INT")
+    ask_once(synced, "DELETE FROM t WHERE id = 3")
+    before = synced.watermark()
+    ended = reconcile(synced, "--deletes", "soft")
+    assert ended.code == 2, ended
+    assert "cannot be marked in '_deleted_at': it is INTEGER in the target" in ended.table["error"]
+    assert synced.watermark() == before
+    in_target(synced, "ALTER TABLE t DROP COLUMN _DELETED_AT")
+    assert reconcile(synced, "--deletes", "soft").code == 0
+    assert in_target(synced, "SELECT id FROM t WHERE _deleted_at IS NOT NULL") == [(3,)]
+
+
+@pytest.mark.enough_on("mysql")
+def test_a_trigger_that_keeps_deleted_rows(pipeline: New, request: pytest.FixtureRequest) -> None:
+    it = pipeline({"t": CURSOR})
+    warehouse = replace(new_warehouse("postgres", request, it.folder / "other"), lake=it.lake)
+    name_target(it.config, warehouse.connection)
+    create(it)
+    fill(it, 1, 30)
+    assert it.call("sync", "-p", "main").code == 0
+    warehouse.query(
+        "CREATE FUNCTION {schema}.keep() RETURNS trigger LANGUAGE plpgsql AS"
+        " 'BEGIN RETURN NULL; END'"
+    )
+    warehouse.query(
+        "CREATE TRIGGER keep BEFORE DELETE ON {schema}.t FOR EACH ROW"
+        " EXECUTE FUNCTION {schema}.keep()"
+    )
+    ask_once(it, "DELETE FROM t WHERE id IN (3, 4)")
+    ended = reconcile(it, "--deletes", "hard")
+    (warning,) = ended.table["warnings"]
+    assert warning.startswith("2 deleted rows stayed in the target: a trigger")
+    warehouse.query("DROP TRIGGER keep ON {schema}.t")
+    assert reconcile(it, "--deletes", "hard").table["warnings"] == []
+    assert warehouse.query("SELECT count(*) FROM {schema}.t") == [(28,)]
 
 
 # The guard

@@ -72,6 +72,29 @@ def test_dropped_column_stays_and_becomes_nullable(new_table: NewTable, kind: st
 
 
 @pytest.mark.enough_on("mysql")
+@pytest.mark.follows_hint("; or leave it out with")
+@pytest.mark.parametrize("kind", TARGETS)
+def test_column_that_somebody_dropped_in_the_target_stops(new_table: NewTable, kind: str) -> None:
+    """To add it again would leave NULL in the rows that were loaded with it."""
+    synced = new_table(kind, SOURCE)
+    synced.add(1, 3, day=1)
+    assert synced.sync().code == 0
+    synced.warehouse.query("ALTER TABLE {schema}.t DROP COLUMN big")
+    assert synced.sync().code == 0  # nothing new, so that the target is not opened
+    synced.add(10, 10, day=2)
+    ended = synced.sync()
+    assert ended.code == 1
+    assert "t has no column big in the target any more" in ended.out, ended
+    assert synced.settle() == 1
+    synced.check_equal()
+    synced.warehouse.query("ALTER TABLE {schema}.t DROP COLUMN big")
+    synced.edit("cursor: ", "exclude: [big], cursor: ")
+    synced.add(20, 20, day=3)
+    assert synced.sync().code == 0
+    assert synced.warehouse.query("SELECT count(*) FROM {schema}.t") == [(5,)]
+
+
+@pytest.mark.enough_on("mysql")
 @pytest.mark.follows_hint("in the target, and sync")
 @pytest.mark.follows_hint("without NOT NULL, or with a default")
 @pytest.mark.parametrize("kind", TARGETS)

@@ -61,11 +61,14 @@ class ValidationResult(Struct, frozen=True, kw_only=True):
 
     def _hint(self, differing: Sequence[str]) -> str | None:
         found = [table.findings for table in self.tables]
-        if not any(findings.differences for findings in found):
-            return load_again(differing[0] if len(differing) == 1 else "TABLE")
-        if self.repaired or not any(findings.repairable for findings in found):
+        if not self.repaired and any(findings.repairable for findings in found):
+            return "'floodmark watermark validate --repair' repairs the tracking"
+        compared = [table.verification for table in self.tables if table.verification]
+        tracking = any(findings.differences for findings in found)
+        if tracking and not any(rows.differences for rows in compared):
             return None
-        return "'floodmark watermark validate --repair' repairs the tracking"
+        keyed = not any(rows.differences and not rows.keys for rows in compared)
+        return load_again(" -t ".join(differing), keyed=keyed)
 
 
 class Validating(Struct, frozen=True, kw_only=True):

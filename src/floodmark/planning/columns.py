@@ -16,9 +16,12 @@ def find_column(table: SourceTable, name: str, used_as: str) -> SourceColumn:
     known = {column.name.lower(): column for column in table.columns}
     if name.lower() not in known:
         near = get_close_matches(name.lower(), known, n=1)
+        drop = f"remove it from {used_as}"
+        if used_as == "cursor":
+            drop = f"if it was renamed, write its new name into 'cursor:'; if it is gone, {drop}"
         raise ConfigError(
             f"{table.name} has no column {name!r}, which is in its {used_as}",
-            hint=f"did you mean {known[near[0]].name!r}?" if near else f"remove it from {used_as}",
+            hint=f"did you mean {known[near[0]].name!r}?" if near else drop,
         )
     return known[name.lower()]
 

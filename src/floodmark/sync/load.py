@@ -55,6 +55,7 @@ from floodmark.sync.load_checks import (
     refuse_all_left_out,
     refuse_late_rows,
     refuse_loading_twice,
+    refuse_lost_columns,
     refuse_lost_inheritance,
     refuse_lost_table,
     refuse_other_keys,
@@ -395,6 +396,9 @@ class _TableLoad:
         if not pending and (rows or self._target.columns_held(expected)):
             return []
         before = [] if latest[0].reload else self._newest_loaded()
+        if rows:
+            inherited = self._watermark.mysql_state.inherited
+            refuse_lost_columns(table, self._target, expected, before, inherited=inherited)
         refuse_other_keys(table, expected.name, [*pending, *before])
         if pending:
             refuse_late_rows(table, pending, self._selection.manifests, self._ledger)

@@ -3,6 +3,8 @@
 from collections.abc import Collection, Sequence
 from datetime import datetime
 
+from msgspec import structs
+
 from floodmark.errors import FloodmarkError
 from floodmark.model.load import TargetTable
 from floodmark.model.log_state import ManifestId
@@ -53,6 +55,40 @@ def refuse_lost_table(
             f"the target has no table {expected.name}, but its ledger lists {rows:,} loaded rows of"
             f" {table}",
             hint=f"'floodmark watermark reset -t {table} --load-only', then sync, loads all again",
+        )
+
+
+def refuse_lost_columns(
+    table: TableName,
+    target: Target,
+    expected: TargetTable,
+    loaded: Sequence[Manifest],
+    *,
+    inherited: bool,
+) -> None:
+    """Raise FloodmarkError if the target lacks a column that rows in it were loaded with.
+
+    To add it again would leave NULL in these rows.
+    """
+    chunks = chunks_in(loaded)
+    had = {column.name for chunk in chunks for column in chunk.columns or ()}
+    shape = structs.replace(
+        expected, columns=tuple(column for column in expected.columns if column.name in had)
+    )
+    held = target.columns_held(shape)
+    lost = [column.name for column in shape.columns if column.name not in held]
+    if held and lost:
+        names = ", ".join(lost)
+        again = (
+            "--force', then sync, reads all"
+            if inherited
+            else "--load-only --force', then sync, loads all"
+        )
+        raise FloodmarkError(
+            f"{expected.name} has no column {names} in the target any more, and rows were loaded"
+            " with it",
+            hint=f"'floodmark watermark reset -t {table} {again} again; or leave it out with"
+            f" 'exclude: [{names}]'",
         )
 
 

@@ -68,11 +68,10 @@ def notices_of_verification(table_name: str, verified: VerificationResult) -> It
         yield Notice("info", f"{table_name}: {aside}", table=table_name)
     if verified.moved:
         moved = f"{counted(verified.moved, 'row')} changed in the source since the load"
-        yield Notice(
-            "info",
-            f"{table_name}: {moved}; the next sync loads or quarantines them",
-            table=table_name,
-        )
+        then = "the next sync loads or quarantines them"
+        if any(left.kind == "no_cursor" for left in verified.not_compared):
+            then += ", unless they have no cursor value now: no sync reads such rows"
+        yield Notice("info", f"{table_name}: {moved}; {then}", table=table_name)
 
 
 def describe_not_compared(verified: VerificationResult) -> str:

@@ -26,6 +26,7 @@ from msgspec import Struct, structs
 
 from floodmark.config.models import TableSettings
 from floodmark.errors import ExitCode, FloodmarkError, UsageError
+from floodmark.model.formatting import counted
 from floodmark.model.reconcile_policy import Policy
 from floodmark.model.reconcile_result import ReconcileResult, merged
 from floodmark.model.reconciled_state import (
@@ -56,7 +57,12 @@ from floodmark.sync.reconcile_checks import (
 )
 from floodmark.sync.reconcile_commit import chunk_of, write_files
 from floodmark.sync.reconcile_guard import Excess, excess_deletes, refusal
-from floodmark.sync.reconcile_plan import comparable, loaded_ranges, plan_reading
+from floodmark.sync.reconcile_plan import (
+    comparable,
+    loaded_ranges,
+    plan_reading,
+    refuse_type_of_mark,
+)
 from floodmark.sync.repair import gone
 from floodmark.sync.result import TableResult
 
@@ -64,6 +70,10 @@ _MOST_FOUND = 500_000  # keys in memory; the next run continues
 _KEYS_ALONE = (
     "its cursor has no time, so that rows are compared by their key alone: deleted and missing rows"
     " are found, changed ones are not"
+)
+_KEPT = (
+    "stayed in the target: a trigger or rule there keeps rows, or they came back meanwhile; the"
+    " next reconciliation looks again"
 )
 
 
@@ -110,7 +120,8 @@ def reconcile_after(
 
 def _how_to_apply(table: TableName, found: ReconcileResult) -> str:
     if found.dry_run:
-        return f"'floodmark reconcile -t {table}' repairs the target"
+        deletes = f" --deletes {found.deletes}" if found.deleted else ""
+        return f"'floodmark reconcile -t {table}{deletes}' repairs the target"
     return (
         f"'floodmark reconcile -t {table} --deletes hard' removes them from the target, '--deletes"
         " soft' marks them; 'reconcile: {deletes: hard}' in the configuration does so every time"
@@ -163,12 +174,20 @@ class _Run:
             found, place = self._find(lease, plan, ranges, state, marked)
             if self._with.dry_run:
                 excess = self._excess(plan, state, found)
-                remarks = (*found.remarks, *([str(excess)] if excess else []))
+                allowed = (
+                    f"{excess}; '--allow-deletes {excess.total}' allows them" if excess else ""
+                )
+                remarks = (*found.remarks, *([allowed] if allowed else []))
                 return self._timed(structs.replace(found, remarks=remarks))
             self._guard(plan, state, found)
+            if found.deleted and self._policy.deletes == "soft":
+                refuse_type_of_mark(plan, self._loading, self._policy.deleted_at)
             found = self._commit(lease, plan, watermark, found)
         if found.manifest:
-            load_table(self._loading, self._table)
+            loaded = load_table(self._loading, self._table)
+            if loaded.manifests and loaded.deleted_rows < found.removed:
+                kept = counted(found.removed - loaded.deleted_rows, "deleted row")
+                found = structs.replace(found, remarks=(*found.remarks, f"{kept} {_KEPT}"))
         if self._whole:
             self._record(plan, found, place)
         return self._timed(found)

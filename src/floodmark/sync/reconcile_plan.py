@@ -3,11 +3,11 @@
 from msgspec import structs
 
 from floodmark.config.models import TableSettings
-from floodmark.errors import DifferenceFound
+from floodmark.errors import DifferenceFound, UsageError
 from floodmark.model.extraction import Route
 from floodmark.model.load import TargetTable
 from floodmark.model.log_state import ManifestId
-from floodmark.model.manifest import Chunk
+from floodmark.model.manifest import Chunk, Column
 from floodmark.model.position import START, Position
 from floodmark.model.table import TableName
 from floodmark.model.verification import SyncedRange
@@ -74,6 +74,24 @@ def target_table(plan: TablePlan, loading: Loading) -> TargetTable:
         primary_key=plan.source.primary_key,
         version=None,
     )
+
+
+def refuse_type_of_mark(plan: TablePlan, loading: Loading, name: str) -> None:
+    """Raise UsageError if the target has a column of this name that cannot mark deleted rows."""
+    mark = Column(name, "datetime(6)", True, "timestamp[us]")
+    shape = structs.replace(target_table(plan, loading), columns=(mark,))
+    with loading.open_target() as target:
+        found = target.compare(shape)
+    for mismatch in found:
+        held = mismatch.target
+        if mismatch.column.lower() == name.lower() and mismatch.change != "add":
+            if held.upper().startswith("TIMESTAMP"):
+                continue
+            raise UsageError(
+                f"{plan.source.name}: deleted rows cannot be marked in {name!r}: it is {held} in"
+                " the target",
+                hint="drop that column there, or set another 'deleted_at' under 'reconcile:'",
+            )
 
 
 def loaded_ranges(

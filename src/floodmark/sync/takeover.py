@@ -138,7 +138,10 @@ def _inspect(
         refuse_stopping(shape.name, mismatches)
         greatest = _greatest(target, plan, shape)
     if greatest is None:
-        return TakeoverResult(skipped=f"{shape.name} is empty in the target")
+        first = plan.choice.cursor.columns[0]
+        return TakeoverResult(
+            skipped=f"{shape.name} has no row with a value of {first} in the target"
+        )
     if plan.end is None:
         raise FloodmarkError(
             f"{table}: the source has no rows, and the target has some",
@@ -177,7 +180,9 @@ def _newest(session: MysqlSession, plan: TablePlan) -> datetime | int:
 def _judged(plan: TablePlan, mismatch: Mismatch) -> Mismatch:
     """Let a column that the target lacks stop the table: its values must come from the source."""
     if mismatch.change != "add":
-        return mismatch
+        change = f"change {mismatch.column} to {mismatch.source} in the target"
+        hint = f"{change}, or let a sync load the table under another 'target_name'"
+        return structs.replace(mismatch, hint=mismatch.hint or hint) if mismatch.stops else mismatch
     name = mismatch.column
     needed = {n.lower() for n in (*plan.source.primary_key, *plan.choice.cursor.columns)}
     hint = (

@@ -55,8 +55,13 @@ class Verification(Struct, frozen=True, kw_only=True):
     by_checksum: bool = True
 
 
-def load_again(table: str, *, everything: bool = True) -> str:
+def load_again(table: str, *, everything: bool = True, keyed: bool = True) -> str:
     """Return a hint on how to load rows that differ."""
+    if not keyed:
+        return (
+            f"empty its table in the target, then 'floodmark watermark reset -t {table} --force'"
+            " and sync load all rows again"
+        )
     option = "--verify-data=all" if everything else "--verify-data"
     return (
         f"'floodmark sync -t {table} {option} --repair' loads them again; it removes rows that only"
@@ -82,7 +87,7 @@ def verify_after(
         status="differs",
         verification=result,
         error=result.summary,
-        hint=load_again(str(table), everything=verification.everything),
+        hint=load_again(str(table), everything=verification.everything, keyed=bool(result.keys)),
         exit_code=ExitCode.DIFFERENCE,
     )
 

@@ -46,7 +46,8 @@ class DeletingBackend(ConvertingBackend):
         if not found[held].upper().startswith("TIMESTAMP"):
             raise SchemaConflict(
                 f"{table.name}.{held} is {found[held]} in the target, but it must be {kind} to mark"
-                " deleted rows"
+                " deleted rows",
+                hint="drop that column in the target, then sync",
             )
         return []
 

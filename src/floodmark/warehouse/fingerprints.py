@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from floodmark.errors import UsageError
 from floodmark.model.fingerprint import Hashing, NumberKind, RowNumbers, SqlNumber, moment
+from floodmark.model.load import TargetTable
 from floodmark.model.reconciliation import ALL_ROWS, NO_VERSION, Fingerprint, Grouping, Slice
 from floodmark.model.timestamps import plain
 from floodmark.warehouse.conversion import ConvertingBackend, held_as
@@ -77,10 +78,10 @@ class FingerprintingBackend(ConvertingBackend):
         pairs = zip(compared.table.columns, table.columns, strict=True)
         kept = {column.name: quote(held.name) for column, held in pairs}
         kinds = list(zip(table.primary_key, compared.key, strict=True))
-        numbers = tuple(self._number_of(table.name, name, kind, found) for name, kind in kinds)
+        numbers = tuple(self._number_of(table, name, kind, found) for name, kind in kinds)
         version = None
         if table.version is not None and compared.version is not None:
-            version = self._number_of(table.name, table.version, compared.version, found)
+            version = self._number_of(table, table.version, compared.version, found)
         texts = (self._text_of(quote(name), kind, found.get(name, "")) for name, kind in kinds)
         ranges = [f"({within(extents, kept.__getitem__)})" for extents in compared.extents]
         ranges += [f"{kept[compared.or_null]} IS NULL"] if compared.or_null else []
@@ -93,7 +94,7 @@ class FingerprintingBackend(ConvertingBackend):
             row=tuple(text or number.value for text, number in zip(texts, numbers, strict=True)),
             # Of a bare column, which an index or a sort key serves.
             ends=tuple(
-                self._number_of(table.name, name, kind, found, end).value
+                self._number_of(table, name, kind, found, end).value
                 if is_bare
                 else end.format(numbers[0].value)
                 for end in ("MIN({})", "MAX({})")
@@ -108,15 +109,20 @@ class FingerprintingBackend(ConvertingBackend):
         )
 
     def _number_of(
-        self, table: str, name: str, kind: NumberKind, found: dict[str, str], value: str = "{}"
+        self,
+        table: TargetTable,
+        name: str,
+        kind: NumberKind,
+        found: dict[str, str],
+        value: str = "{}",
     ) -> SqlNumber:
         held = found.get(name, "missing")
         number = self._number(value.format(quote(name)), kind, held)
         if number is None:
             raise UsageError(
-                f"{table}.{name} is {held} in the target, so its values cannot be compared with"
-                " the source's inside the databases",
-                hint="give it the type that a first load creates",
+                f"{table.name}.{name} is {held} in the target, so its values cannot be compared"
+                " with the source's inside the databases",
+                hint=f"change it to {self.column_type(table.column(name))} there",
             )
         return number
 

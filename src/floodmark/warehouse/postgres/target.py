@@ -69,10 +69,16 @@ _ROW_SECURITY = "row-level security"
 _GONE = {"57P01", "57P02", "57P03", "57P05", "25P03"}  # shut down, crashed, starting, idle too long
 _HINTS = {
     "42501": "grant the user USAGE and CREATE on the schema, and all privileges on its tables",
+    "42P10": "create the table without generated columns that the source has, too",
+    "428C9": "create the table without generated columns that the source has, too",
     "53100": "free space on the server's disk",
     "53200": "give the server more memory, or load less at once with 'loading: {batch_mb: …}'",
     "53300": "raise max_connections on the server, or sync fewer tables in parallel",
 }
+_CONSTRAINT = (
+    "the target's table has a constraint that the source does not meet: drop that constraint, or"
+    " make room for the rows (a partition, say), then sync"
+)
 # Another session created the same object first.
 _EXISTS = (
     postgres_errors.DuplicateTable,
@@ -510,7 +516,7 @@ class PostgresTarget(SqlTarget):
             if isinstance(error, psycopg.IntegrityError):
                 unique = isinstance(error, postgres_errors.UniqueViolation)
                 kind = DuplicateKey if unique else ConstraintViolated
-            hint = _HINTS.get(code)
+            hint = _HINTS.get(code) or (_CONSTRAINT if kind is not FloodmarkError else None)
             if _ROW_SECURITY in message:
                 hint = f"let the user see all rows: ALTER ROLE {quote(self._user)} BYPASSRLS"
             raise kind(message, hint=hint) from error
