@@ -5,7 +5,7 @@ import os
 import struct
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cache
@@ -44,6 +44,7 @@ from floodmark.warehouse.redshift.target import RedshiftTarget
 from floodmark.warehouse.sql_target import SqlTarget
 from floodmark.warehouse.unsupported_values import may_be_null
 from floodmark.worker.conversion import arrow_type
+from parallel_loads import ALWAYS
 from scenarios import Lake, new_lake
 from servers.postgres import PrivatePostgres
 from servers.redshift import RedshiftStandIn
@@ -72,6 +73,7 @@ class Warehouse:
 
     connection: Connection
     lake: Lake
+    spread: ParallelRun | None = None
 
     def open(
         self, objects: ObjectStore | None = None, spread: ParallelRun | None = None
@@ -80,7 +82,7 @@ class Warehouse:
         url = self.lake.folder or f"s3://{self.lake.bucket}/{self.lake.prefix}"
         settings = LakeSettings(url=url, endpoint=self.lake.endpoint or None)
         objects = objects or self.lake.open()
-        target = open_target(self.connection, objects, settings, spread=spread)
+        target = open_target(self.connection, objects, settings, spread=spread or self.spread)
         assert isinstance(target, SqlTarget)
         target.pause = lambda _: None
         return target
@@ -198,6 +200,9 @@ def new_warehouse(kind: str, request: pytest.FixtureRequest, folder: Path) -> Wa
         "duckdb-s3": lambda: new_duckdb(folder, new_lake("ministack", request, folder)),
         "postgres": lambda: new_postgres(
             request.getfixturevalue("postgres"), new_lake("local", request, folder)
+        ),
+        "postgres-workers": lambda: replace(
+            new_warehouse("postgres", request, folder), spread=ALWAYS
         ),
         "postgres-s3": lambda: new_postgres(
             request.getfixturevalue("postgres"), new_lake("ministack", request, folder)

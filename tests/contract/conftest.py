@@ -54,7 +54,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, aws_keys: None) -> Obj
             return S3ObjectStore(BUCKET, f"some/{uuid.uuid4().hex}", endpoint=server.endpoint)
 
 
-WAREHOUSES = ["duckdb", "duckdb-s3", "postgres", "redshift"]
+WAREHOUSES = ["duckdb", "duckdb-s3", "postgres", "postgres-workers", "redshift"]
 REAL_REDSHIFT = pytest.param("real", marks=pytest.mark.real_redshift)
 
 

@@ -421,7 +421,8 @@ def test_a_failure_anywhere_leaves_nothing(
                     continue
         assert orders.rows() == [order(1, 5, "newer"), order(2), order(3)]
         assert orders.load(*chunks) == 0
-        assert step > 8
+        # With workers, it may be the removal of what the last load left, which may fail.
+        assert step > (1 if orders.warehouse.spread else 8)
         return
     raise AssertionError("the load never ended")
 
@@ -748,7 +749,7 @@ def test_what_does_not_fit_is_set_aside_and_the_rest_loaded(days: Loads) -> None
     mixed = days.chunk([day(3)], [day(4), day(5, "lost", zero=True)], [day(6, zero=True)])
     with days.warehouse.open() as target:
         target.prepare(DAYS)
-        with pytest.raises(Unrepresentable, match="without a primary key"):
+        with pytest.raises(Unrepresentable, match="without a primary key|violates not-null"):
             target.load(days.batch(good, mixed))
     assert days.load_what_fits(good, mixed) == 4
     assert days.rows() == [day(number) for number in (1, 2, 3, 4)]

@@ -115,6 +115,44 @@ def test_killed_at_any_step_with_workers_that_stage(
     assert left == []
 
 
+@pytest.mark.parametrize(
+    ("moment", "number"), [("before", 0), ("after", 3)], ids=["before, keyed", "after, keyless"]
+)
+def test_killed_at_any_step_of_a_first_load_by_workers(
+    postgres_warehouse: Warehouse, moment: str, number: int
+) -> None:
+    """The new table is there whole, with its ledger, or the old one is empty."""
+    warehouse, table, random = postgres_warehouse, source_tables()[number], Random(1)
+    for step in range(1, 1000):
+        grow(warehouse, table, random)
+        process = processes.start(
+            load_and_die, warehouse, table, step, moment, STEPS, ALONE, ALWAYS
+        )
+        process.join(timeout=60)
+        name = table.target.name
+        with warehouse.open() as target:
+            entries = target.ledger(str(table.name), 1)
+        held = warehouse.rows(table.target) if target_has(warehouse, name) else []
+        assert len(held) == (len(table.rows) if entries else 0)
+        if process.exitcode != 0:
+            assert process.exitcode == -signal.SIGKILL, f"step {step}: {process.exitcode}"
+            load(warehouse, table, batch_bytes=ALONE, spread=ALWAYS)
+        check_loaded(warehouse, table)
+        query = f"SELECT relname FROM pg_class WHERE relname LIKE '{STAGING}%'"
+        assert warehouse.query(query) == []
+        if process.exitcode == 0:
+            assert step > 25
+            return
+        for lost in (LEDGER, name):
+            warehouse.query(f'DROP TABLE {{schema}}."{lost}"')
+    raise AssertionError("the load never ended")
+
+
+def target_has(warehouse: Warehouse, name: str) -> bool:
+    with warehouse.open() as target:
+        return bool(target._columns_of(name))
+
+
 def failure_of(work: Callable[[], object]) -> FloodmarkError | None:
     try:
         work()

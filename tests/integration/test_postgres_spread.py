@@ -81,16 +81,10 @@ def test_batch_after_batch_into_a_table_that_somebody_took_the_key_from(loads: L
     assert staging_tables(loads) == []
 
 
-def test_little_a_first_load_and_one_file_are_no_work_for_others(
-    warehouse: Warehouse, loads: Loads
-) -> None:
+def test_little_and_one_file_are_no_work_for_others(loads: Loads) -> None:
     assert load(loads, loads.chunk([row(1)]), spread=ParallelRun(run=nobody, least_bytes=1)) == 1
     few = ParallelRun(run=nobody, least_bytes=10**6)
     assert load(loads, loads.chunk([row(2)], [row(3)]), spread=few) == 2
-    other = Loads(warehouse, TargetTable(name="o", columns=COLUMNS, primary_key=(), version=None))
-    other.load()
-    chunk = other.chunk([row(1)], [row(2)])
-    assert load(other, chunk, spread=ParallelRun(run=nobody, least_bytes=1)) == 2
 
 
 def test_a_value_that_does_not_fit_is_named(loads: Loads) -> None:

@@ -18,7 +18,7 @@ from floodmark.model.encryption import Encryption
 from floodmark.model.load import TargetTable
 from floodmark.storage.memory import MemoryObjectStore
 from floodmark.warehouse.lake_reader import LakeFiles
-from floodmark.warehouse.postgres.parallel_copy import SharedStaging, stage_part
+from floodmark.warehouse.postgres.parallel_copy import SharedTable, copy_part
 from floodmark.warehouse.postgres.target import PostgresTarget
 from floodmark.warehouse.redshift.session import RedshiftSession
 from servers.certificates import make_certificates
@@ -95,9 +95,16 @@ def stage(connection: PostgresConnection) -> None:
     """What a worker does first, with what was sent to it."""
     table = TargetTable(name="t", columns=(), primary_key=(), version=None)
     lake = LakeSettings(url="/nowhere")
-    stage_part(
-        SharedStaging(settings=connection, lake=lake, table=table, token="0" * 16, paths=("p",)), 0
+    shared = SharedTable(
+        settings=connection,
+        lake=lake,
+        table=table,
+        kinds=(),
+        token="0" * 16,
+        paths=("p",),
+        parts=((0,),),
     )
+    copy_part(shared, 0)
 
 
 @pytest.mark.parametrize("verify", ["identity", "ca", "none"])

@@ -1,5 +1,6 @@
 """Select the manifests to load, and group them into batches."""
 
+import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -93,8 +94,9 @@ def batches_of(
     most_bytes: int,
     manifest_key: Mapping[ManifestId, str],
     fills: Mapping[ManifestId, Fills] = _NO_FILLS,
+    first_unlimited: bool = False,
 ) -> Iterator[LoadBatch]:
-    """Group manifests into transactions of limited size.
+    """Group manifests into transactions of limited size; the first may be unlimited.
 
     A batch never crosses one of the `borders`: a manifest by which an operator moved the position,
     because rows may repeat after it; or one that is already loaded, because those before it are
@@ -104,17 +106,16 @@ def batches_of(
     """
     between = sorted(borders)
     batch: list[Manifest] = []
+    most = math.inf if first_unlimited else most_bytes
 
     def whole() -> LoadBatch:
         made = _batch(batch, target_name, load_epoch, session_id, manifest_key)
         return structs.replace(made, fills=dict(fills.get(batch[0].head, {})))
 
     for manifest in pending:
-        if batch and (
-            fills.get(manifest.head) or not _together(batch, manifest, between, most_bytes)
-        ):
+        if batch and (fills.get(manifest.head) or not _together(batch, manifest, between, most)):
             yield whole()
-            batch = []
+            batch, most = [], most_bytes
         batch.append(manifest)
     if batch:
         yield whole()
@@ -172,7 +173,7 @@ def filled_since(
 
 
 def _together(
-    batch: list[Manifest], manifest: Manifest, borders: list[ManifestId], most_bytes: int
+    batch: list[Manifest], manifest: Manifest, borders: list[ManifestId], most_bytes: float
 ) -> bool:
     last, new = batch[-1].change, manifest.change
     assert isinstance(last, Chunk)

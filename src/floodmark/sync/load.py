@@ -452,6 +452,7 @@ class _TableLoad:
             most_bytes=self._loading.batch_bytes,
             manifest_key={m.head: lake_layout.manifest(self._table, m.head) for m in pending},
             fills=fills_of(selection.manifests, selection.left_out),
+            first_unlimited=self._target.takes_any_size(expected),
         ):
             yield structs.replace(
                 batch,

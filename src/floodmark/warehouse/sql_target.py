@@ -228,6 +228,11 @@ class SqlTarget(LedgerTable, TableChanges, RowChecksums, DeletingBackend, Finger
         self._check_fit(table, found_columns)
         keeps = batch.reload or table.primary_key or batch.keep_existing_rows
         again = not keeps and self._begins_again(batch)
+        replaced = self._replace_table(batch, chunks)
+        if replaced is not None:
+            check_found(batch, rows, replaced)
+            self._note_loaded(batch, chunks, again=again)
+            return
         if batch.reload or again:
             self._execute(f"DELETE FROM {self._name(table.name)}")  # noqa: S608
         chunks = self._apply_deletes(batch, chunks, found_columns)
@@ -235,11 +240,7 @@ class SqlTarget(LedgerTable, TableChanges, RowChecksums, DeletingBackend, Finger
         later = self._stage_deleted_later(batch, found_columns)
         inserted = None if later else self._insert_at_once(batch, chunks)
         found = self._stage_chunks(batch, chunks) if inserted is None else inserted
-        if found != rows:
-            raise FloodmarkError(
-                f"{batch.table_name}: the manifests list {rows:,} rows, but {found:,} were found",
-                hint="'floodmark watermark validate' compares manifests and files",
-            )
+        check_found(batch, rows, found)
         if inserted is None:
             batch = structs.replace(batch, table=self._fit_staging(table, found_columns))
             self._refuse_open_keys(batch.table)
@@ -253,6 +254,13 @@ class SqlTarget(LedgerTable, TableChanges, RowChecksums, DeletingBackend, Finger
         with self._reporting_lock_wait(batch):
             self._lock_entries(batch)
         self._note(batch, chunks, again=again)
+
+    def _replace_table(self, batch: LoadBatch, chunks: Sequence[LoadChunk]) -> int | None:  # noqa: ARG002
+        """Put a table that was filled beforehand in the place of the target's, if there is one.
+
+        Return the number of rows found in the data files.
+        """
+        return None
 
     def _insert_at_once(self, batch: LoadBatch, chunks: Sequence[LoadChunk]) -> int | None:  # noqa: ARG002
         """Insert rows without staging, if the target can and no row is replaced."""
@@ -341,6 +349,15 @@ class SqlTarget(LedgerTable, TableChanges, RowChecksums, DeletingBackend, Finger
         columns = ", ".join(self._column_definition(table, column) for column in table.columns)
         key = self._table_key(table) if table.primary_key else ""
         return f"CREATE TABLE IF NOT EXISTS {self._name(table.name)} ({columns}{key})"
+
+
+def check_found(batch: LoadBatch, rows: int, found: int) -> None:
+    """Raise FloodmarkError, which rolls the transaction back, unless the files have all rows."""
+    if found != rows:
+        raise FloodmarkError(
+            f"{batch.table_name}: the manifests list {rows:,} rows, but {found:,} were found",
+            hint="'floodmark watermark validate' compares manifests and files",
+        )
 
 
 def unknown(batch: LoadBatch, known: Mapping[ManifestId, LedgerEntry]) -> list[LoadChunk]:

@@ -167,6 +167,13 @@ class Target(ABC):
         never within a load. SchemaConflict, with both sides, if the table cannot be made to match.
         """
 
+    def takes_any_size(self, table: TargetTable) -> bool:  # noqa: ARG002
+        """Whether a first load takes no longer, and no more memory, in a single transaction.
+
+        Then its size is not limited. False once the table has rows.
+        """
+        return False
+
     @abstractmethod
     def load(self, batch: LoadBatch) -> int:
         """Load the manifests that the ledger lacks, in one transaction; return the rows loaded.

@@ -207,12 +207,9 @@ class PostgresTarget(SqlTarget):
         if not self._replaces_nothing(batch):
             return None
         found = self._columns_of(table.name)
-        kinds = [found.get(column.name, "") for column in table.columns]
-        if not all(
-            held and can_be_copied(held) and not self._needs_conversion(self.column_type(c), held)
-            for c, held in zip(table.columns, kinds, strict=True)
-        ):
+        if not self._takes_files(table, found):
             return None
+        kinds = [found[column.name] for column in table.columns]
         self._execute("SAVEPOINT nothing_inserted")
         try:
             return self._copy(target, table, kinds, [path for c in chunks for path in c.paths])
@@ -220,6 +217,14 @@ class PostgresTarget(SqlTarget):
             # Most likely a duplicate key: then the newest row must be found by staging.
             self._execute("ROLLBACK TO nothing_inserted")
             return None
+
+    def _takes_files(self, table: TargetTable, found: dict[str, str]) -> bool:
+        """Whether values of the data files can be sent to the target's columns as they are."""
+        kinds = [found.get(column.name, "") for column in table.columns]
+        return all(
+            held and can_be_copied(held) and not self._needs_conversion(self.column_type(c), held)
+            for c, held in zip(table.columns, kinds, strict=True)
+        )
 
     def _replaces_nothing(self, batch: LoadBatch) -> bool:
         if not batch.table.primary_key or batch.reload:
