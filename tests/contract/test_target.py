@@ -749,7 +749,7 @@ def test_what_does_not_fit_is_set_aside_and_the_rest_loaded(days: Loads) -> None
     mixed = days.chunk([day(3)], [day(4), day(5, "lost", zero=True)], [day(6, zero=True)])
     with days.warehouse.open() as target:
         target.prepare(DAYS)
-        with pytest.raises(Unrepresentable, match="without a primary key|violates not-null"):
+        with pytest.raises(Unrepresentable, match=r"without a primary key|violates not-null"):
             target.load(days.batch(good, mixed))
     assert days.load_what_fits(good, mixed) == 4
     assert days.rows() == [day(number) for number in (1, 2, 3, 4)]

@@ -74,7 +74,8 @@ class LoadingSettings(Struct, frozen=True, kw_only=True):
     """Size of load transactions, limits of the quarantine, and adoption of older files."""
 
     batch_mb: Megabytes = 1024
-    """Maximum MB of Parquet per transaction."""
+    """Maximum MB of Parquet per transaction. A first load that replaces an empty table is one
+    transaction of any size."""
     spread_mb: Megabytes = 64
     """From this many MB of Parquet on, Spark workers copy files into PostgreSQL in parallel."""
     quarantine_limit: Count = 100
