@@ -124,7 +124,8 @@ def test_killed_at_any_step_of_a_first_load_by_workers(
     """The new table is there whole, with its ledger, or the old one is empty."""
     warehouse, table, random = postgres_warehouse, source_tables()[number], Random(1)
     for step in range(1, 1000):
-        grow(warehouse, table, random)
+        table.change(random, inserts=2, updates=1)
+        table.extract(open_store(warehouse.lake.open()), chunk_rows=2)
         process = processes.start(
             load_and_die, warehouse, table, step, moment, STEPS, ALONE, ALWAYS
         )

@@ -1,8 +1,8 @@
 """Connections: one model for each kind of source and warehouse."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from msgspec import Struct, structs
+from msgspec import Meta, Struct, structs
 
 from floodmark.config.connection_settings import (
     GrantSettings,
@@ -74,6 +74,9 @@ class DuckdbConnection(Struct, frozen=True, kw_only=True, tag_field="type", tag=
 
     path: Text
     """Path of the file; created if it is missing."""
+    memory_mb: Annotated[int, Meta(ge=128, le=1_000_000)] = 512
+    """Memory for DuckDB, which uses a temporary folder beside the file for what needs more. It runs
+    a thread for each 128 MB, if there are as many processors."""
 
 
 class PostgresConnection(Struct, frozen=True, kw_only=True, tag_field="type", tag="postgres"):

@@ -4,6 +4,7 @@ import os
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import chain
 from threading import Lock
 from typing import Any
 
@@ -12,15 +13,23 @@ import pyarrow as pa
 
 from floodmark.errors import BusyError, FloodmarkError
 from floodmark.model.fingerprint import DIGEST_DIGITS, UNIX_EPOCH, SqlNumber
-from floodmark.model.load import TargetTable
+from floodmark.model.load import LoadBatch, LoadChunk, TargetTable
 from floodmark.model.manifest import Column
 from floodmark.storage.objects import ObjectStore
 from floodmark.warehouse.lake_reader import LakeFiles
 from floodmark.warehouse.row_checksums import Family
-from floodmark.warehouse.sql_dialect import NEWEST, STAGING, PassingConflict, quote
+from floodmark.warehouse.sql_dialect import (
+    NEWEST,
+    STAGING,
+    PassingConflict,
+    check_written,
+    quote,
+)
 from floodmark.warehouse.sql_target import SqlTarget
+from floodmark.warehouse.unsupported_values import may_be_null
 
 _BATCH_ROWS = 32_768
+_THREAD_MB = 128  # with less, DuckDB may fail instead of using its temporary files
 _TYPES = {
     "bool": "BOOLEAN",
     "int16": "SMALLINT",
@@ -54,7 +63,13 @@ class DuckdbTarget(SqlTarget):
     divide = "//"
 
     def __init__(
-        self, path: str, objects: ObjectStore, *, local_root: str | None, read_only: bool = False
+        self,
+        path: str,
+        objects: ObjectStore,
+        *,
+        local_root: str | None,
+        read_only: bool = False,
+        memory_mb: int = 512,
     ) -> None:
         self._files = LakeFiles(objects, local_root)
         self._lock = _LOCKS[os.path.realpath(path)]
@@ -72,7 +87,13 @@ class DuckdbTarget(SqlTarget):
         with suppress(FileNotFoundError, PermissionError):  # in memory, or no file modes
             if fresh:
                 os.chmod(path, 0o600)  # before it contains data
-        self._database.execute("SET TimeZone = 'UTC'")
+        for setting, value in {
+            "TimeZone": "'UTC'",
+            "memory_limit": f"'{memory_mb}MiB'",
+            "threads": str(max(1, min(os.cpu_count() or 1, memory_mb // _THREAD_MB))),
+            "preserve_insertion_order": "false",  # it would take memory
+        }.items():
+            self._database.execute(f"SET {setting} = {value}")
 
     def close(self) -> None:
         """Close the file."""
@@ -126,27 +147,98 @@ class DuckdbTarget(SqlTarget):
             f"CASE WHEN {digits} THEN unhex({name}) ELSE encode('not hexadecimal: ' || {name}) END"
         )
 
+    def takes_any_size(self, table: TargetTable) -> bool:
+        """Whether the table is empty: then rows are written once, and memory is limited."""
+        return not self._query(f"SELECT 1 FROM {self._name(table.name)} LIMIT 1")  # noqa: S608
+
+    def _insert_at_once(self, batch: LoadBatch, chunks: Sequence[LoadChunk]) -> int | None:
+        """Insert straight into a table if no row is replaced, which writes rows only once."""
+        table, target = batch.table, self._name(batch.table.name)
+        found = self._columns_of(table.name)
+        fits = all(
+            c.name in found and not self._needs_conversion(self.column_type(c), found[c.name])
+            for c in table.columns
+        )
+        key = [table.column(name) for name in table.primary_key]
+        merges = bool(key) and not batch.reload
+        if not fits or any(map(may_be_null, key)) or "rowid" in map(str.lower, found):
+            return None
+        held = self._count_rows(target)
+        if merges and held:
+            return None
+        self._insert_files(target, table, [path for chunk in chunks for path in chunk.paths])
+        rows = self._count_rows(target) - held
+        if merges:
+            self._keep_newest(table, rows)
+        return rows
+
+    def _keep_newest(self, table: TargetTable, rows: int) -> None:
+        """Delete all rows of a key but the newest, if any key is there twice."""
+        target = self._name(table.name)
+        key = [table.column(name) for name in table.primary_key]
+        counted = ", ".join(part for column in key for part in self._counted_parts(column))
+        keys = self._count_rows(f"(SELECT DISTINCT {counted} FROM {target})")  # noqa: S608
+        if keys == rows:
+            return
+        newest = f" ORDER BY {quote(table.version)} DESC NULLS LAST" if table.version else ""
+        parts = ", ".join(part for column in key for part in self._key_parts(column))
+        rank = f"row_number() OVER (PARTITION BY {parts}{newest})"
+        older = f"SELECT rowid AS place, {rank} AS rank FROM {target}"  # noqa: S608
+        self._execute(
+            f"DELETE FROM {target} WHERE rowid IN (SELECT place FROM ({older}) WHERE rank > 1)"  # noqa: S608
+        )
+        check_written(table.name, keys, self._count_rows(target))
+
     def _stage(self, table: TargetTable, paths: Sequence[str]) -> int:
         for name in (STAGING, NEWEST):
             self._execute(f"DROP TABLE IF EXISTS {self._temporary(name)}")
         columns = ", ".join(f"{quote(c.name)} {self.column_type(c)}" for c in table.columns)
         self._execute(f"CREATE TEMPORARY TABLE {STAGING} ({columns})")
-        names = [column.name for column in table.columns]
-        for path in paths:
-            self._stage_file(path, names)
+        self._insert_files(STAGING, table, paths)
         return self._count_rows(STAGING)
 
-    def _stage_file(self, path: str, names: Sequence[str]) -> None:
-        insert = f"INSERT INTO {STAGING} BY NAME SELECT * FROM"
-        local = self._files.local_path(path)
-        if local is not None and not _GLOB.intersection(local):
-            file = local.replace("'", "''")
-            self._execute(f"{insert} read_parquet('{file}', hive_partitioning = false)")
+    def _insert_files(self, into: str, table: TargetTable, paths: Sequence[str]) -> None:
+        """Insert the rows of data files, all in one statement: full row groups take less space."""
+        if not paths:
             return
-        for batch in self._files.batches(path, names):
-            self._database.register("floodmark_file", batch)
-            self._execute(f"{insert} floodmark_file")
-            self._database.unregister("floodmark_file")
+        names = [column.name for column in table.columns]
+        columns = ", ".join(map(quote, names))
+        insert = f"INSERT INTO {into} ({columns}) SELECT {columns} FROM"
+        local = [self._files.local_path(path) for path in paths]
+        if all(path is not None and not _GLOB.intersection(path) for path in local):
+            files = ", ".join(self._text(str(path)) for path in local)
+            options = "hive_partitioning = false, union_by_name = true"
+            self._execute(f"{insert} read_parquet([{files}], {options})")
+        else:
+            self._insert_streamed(insert, paths, names)
+
+    def _insert_streamed(self, insert: str, paths: Sequence[str], names: Sequence[str]) -> None:
+        failures: list[FloodmarkError] = []
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            try:
+                for path in paths:
+                    yield from self._files.batches(path, names)
+            except FloodmarkError as error:
+                failures.append(error)
+                raise
+
+        rows = batches()
+        first = next(rows, None)
+        if first is None:
+            return
+        stream = pa.RecordBatchReader.from_batches(
+            first.schema, (batch.cast(first.schema) for batch in chain([first], rows))
+        )
+        self._database.register("floodmark_files", stream)
+        try:
+            self._execute(f"{insert} floodmark_files")
+        except FloodmarkError:
+            if failures:  # DuckDB shows a traceback instead
+                raise failures[0] from None
+            raise
+        finally:
+            self._database.unregister("floodmark_files")
 
     def _batches(
         self,

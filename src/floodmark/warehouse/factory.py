@@ -48,7 +48,13 @@ def open_target(
     if isinstance(connection, DuckdbConnection):
         from floodmark.warehouse.duckdb import DuckdbTarget
 
-        return DuckdbTarget(connection.path, objects, local_root=local_root, read_only=read_only)
+        return DuckdbTarget(
+            connection.path,
+            objects,
+            local_root=local_root,
+            read_only=read_only,
+            memory_mb=connection.memory_mb,
+        )
     if isinstance(connection, PostgresConnection):
         from floodmark.warehouse.lake_reader import LakeFiles
         from floodmark.warehouse.postgres.target import PostgresTarget
