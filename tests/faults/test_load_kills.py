@@ -53,6 +53,7 @@ def load_and_die(
     steps: Sequence[str],
     batch_bytes: int,
     spread: ParallelRun | None,
+    load_only: bool = False,
 ) -> None:
     doom = Doom(step, moment)
     for name in WORKER_STEPS if spread else ():
@@ -63,7 +64,16 @@ def load_and_die(
             setattr(target, name, doom.around(getattr(target, name)))
 
     objects = DoomedWrites(warehouse.lake.open(), doom)
-    load(warehouse, table, batch_bytes=batch_bytes, objects=objects, arm=arm, spread=spread)
+    options: dict[str, Any] = {"load_only": True} if load_only else {}
+    load(
+        warehouse,
+        table,
+        batch_bytes=batch_bytes,
+        objects=objects,
+        arm=arm,
+        spread=spread,
+        **options,
+    )
 
 
 def die_everywhere(
@@ -122,12 +132,12 @@ def test_killed_at_any_step_of_a_first_load_by_workers(
     postgres_warehouse: Warehouse, moment: str, number: int
 ) -> None:
     """The new table is there whole, with its ledger, or the old one is empty."""
-    warehouse, table, random = postgres_warehouse, source_tables()[number], Random(1)
-    for step in range(1, 1000):
-        table.change(random, inserts=2, updates=1)
-        table.extract(open_store(warehouse.lake.open()), chunk_rows=2)
+    warehouse, table = postgres_warehouse, source_tables()[number]
+    table.change(Random(1), inserts=6, updates=2)
+    table.extract(open_store(warehouse.lake.open()), chunk_rows=3)
+    for step in range(1, 200):
         process = processes.start(
-            load_and_die, warehouse, table, step, moment, STEPS, ALONE, ALWAYS
+            load_and_die, warehouse, table, step, moment, STEPS, ALONE, ALWAYS, True
         )
         process.join(timeout=60)
         name = table.target.name
@@ -137,7 +147,7 @@ def test_killed_at_any_step_of_a_first_load_by_workers(
         assert len(held) == (len(table.rows) if entries else 0)
         if process.exitcode != 0:
             assert process.exitcode == -signal.SIGKILL, f"step {step}: {process.exitcode}"
-            load(warehouse, table, batch_bytes=ALONE, spread=ALWAYS)
+            load(warehouse, table, batch_bytes=ALONE, spread=ALWAYS, load_only=True)
         check_loaded(warehouse, table)
         query = f"SELECT relname FROM pg_class WHERE relname LIKE '{STAGING}%'"
         assert warehouse.query(query) == []
