@@ -238,7 +238,8 @@ class DuckdbTarget(SqlTarget):
                 raise failures[0] from None
             raise
         finally:
-            self._database.unregister("floodmark_files")
+            with suppress(duckdb.Error):  # the transaction has failed
+                self._database.unregister("floodmark_files")
 
     def _batches(
         self,

@@ -10,7 +10,7 @@ from floodmark.model.load import TargetTable
 from floodmark.warehouse.postgres.target import PostgresTarget
 from floodmark.warehouse.sql_dialect import DuplicateKey, quote
 
-# Do not block readers for longer than this: they queue behind a session that waits for an exclusive lock.
+# Readers queue behind a session that waits for an exclusive lock: do not block them for longer.
 _PATIENCE = "3s"
 
 _PLAIN = """
