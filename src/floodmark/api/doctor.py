@@ -41,6 +41,10 @@ def run_checks(
 
     config, objects, clock = run.config, run.store.objects, run.run.clock
     yield _check_configuration(config.path, tables)
+    try:
+        config.check_run()
+    except FloodmarkError as error:
+        yield failed("configuration", error)
     lake = list(check_lake(objects, clock))
     yield from lake
     if run.mirror is not None:

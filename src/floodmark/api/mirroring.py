@@ -1,7 +1,5 @@
 """Mirror the state of a project."""
 
-from functools import partial
-
 from floodmark.config.loading import LoadedConfig
 from floodmark.config.models import MirrorSettings
 from floodmark.model.timestamps import utc_now
@@ -15,9 +13,14 @@ def mirrored(
     config: LoadedConfig, settings: MirrorSettings, lake: ObjectStore
 ) -> tuple[MirroredObjectStore, Mirror]:
     """Return the lake with its mirror, and the mirror, which is not connected yet."""
+
+    def opened() -> ObjectStore:
+        config.check_mirror()
+        return open_mirror(settings, config.settings.retries)
+
     mirror = Mirror(
         lake,
-        partial(open_mirror, settings, config.settings.retries),
+        opened,
         address=settings.url,
         clock=utc_now,
         wait_seconds=settings.wait_seconds,

@@ -74,6 +74,7 @@ class Runner:
         """Yield the context of a run; BusyError if another one is running."""
         if self._closed:
             raise UsageError("the project is closed", hint="open it again with open_project()")
+        self.config.check_run()
         if not self._running.acquire(blocking=False):
             raise BusyError(
                 "this project is running in another thread",

@@ -40,6 +40,7 @@ from floodmark.model.timestamps import utc_now
 FILE_NAME = "floodmark.yml"
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _OURS = "floodmark_"
+_MIRROR_SECRETS = ("access_key_id", "secret_access_key", "session_token")
 LONGEST_KEEP_SECONDS = 86_400.0
 _LOCAL = {"localhost", "127.0.0.1", "::1"}
 
@@ -47,8 +48,8 @@ _LOCAL = {"localhost", "127.0.0.1", "::1"}
 class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """A checked configuration and its file.
 
-    `unset` maps connections to an environment variable they lack: commands that do not need the
-    connection work without it.
+    `unset` maps connections, hooks and the mirror to an environment variable they lack: commands
+    that do not need them, such as `status` and `serve`, work without it.
     """
 
     path: str
@@ -58,12 +59,23 @@ class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     tables: dict[TableName, tuple[str, TableSettings]]
     unset: dict[str, str]
 
+    def check_run(self) -> None:
+        """Raise ConfigError if the mirror or a hook lacks an environment variable."""
+        for place in self.unset:
+            if not place.startswith("connections."):
+                self._refuse_unset(place)
+
+    def check_mirror(self) -> None:
+        """Raise ConfigError if the mirror lacks an environment variable."""
+        self._refuse_unset("mirror")
+
+    def _refuse_unset(self, place: str) -> None:
+        if place in self.unset:
+            raise ConfigError(f"{place}: environment variable {self.unset[place]} is not set")
+
     def connection(self, name: str) -> Connection:
         """Return a connection by name; ConfigError if it lacks an environment variable."""
-        if name in self.unset:
-            raise ConfigError(
-                f"connections.{name}: environment variable {self.unset[name]} is not set"
-            )
+        self._refuse_unset(f"connections.{name}")
         connection = self.settings.connections[name]
         if isinstance(connection, DuckdbConnection):
             folder = os.path.dirname(self.path)
@@ -160,7 +172,7 @@ class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
         Aliases of one server are not detected here, but by the ledger in the target.
         """
-        if name in self.unset:
+        if f"connections.{name}" in self.unset:
             return (name,)
         connection = self.connection(name)
         if isinstance(connection, DuckdbConnection):
@@ -209,7 +221,7 @@ def load_config(path: str | None, environment: Mapping[str, str]) -> LoadedConfi
     settings: Config = build(Config, filled, "configuration")
     for name, connection in settings.connections.items():
         check_hosts(f"connections.{name}", connection)
-        if name not in unset:
+        if f"connections.{name}" not in unset:
             check_login(f"connections.{name}", connection)
     if settings.default_start != "all" and settings.default_start > utc_now():
         raise ConfigError(
@@ -251,7 +263,7 @@ def _check_keep_warm(spark: SparkSettings) -> None:
 
 
 def _fill_in(raw: Any, path: str, environment: Mapping[str, str], unset: dict[str, str]) -> Any:
-    """Replace every `${NAME}`; connections may lack variables until they are used."""
+    """Replace every `${NAME}`; what `_place_of` knows may lack variables until it is used."""
     if isinstance(raw, dict):
         return {
             key: _fill_in(
@@ -265,12 +277,23 @@ def _fill_in(raw: Any, path: str, environment: Mapping[str, str], unset: dict[st
         return raw
     for name in _VARIABLE.findall(raw):
         if name not in environment:
-            parts = path.split(".")
-            if parts[0] != "connections" or len(parts) < 3 or parts[2] == "type":
+            place = _place_of(path)
+            if place is None:
                 raise ConfigError(f"{path}: environment variable {name} is not set")
-            unset[parts[1]] = name
-            return "1"  # valid for every type; the connection is not used without its variable
+            unset[place] = name
+            # Valid for every type; nothing is used without its variable.
+            return "http://localhost/" if path.endswith(".webhook") else "1"
     return _VARIABLE.sub(lambda match: environment[match[1]], raw)
+
+
+def _place_of(path: str) -> str | None:
+    """Return what a setting belongs to, if only some commands need it."""
+    first, *rest = path.split(".")
+    if first == "connections" and len(rest) > 1 and rest[1] != "type":
+        return f"connections.{rest[0]}"
+    if first == "mirror" and rest and rest[0] in _MIRROR_SECRETS:
+        return "mirror"
+    return f"hooks.{rest[0]}" if first == "hooks" and len(rest) > 1 else None
 
 
 def _shown(key: object) -> str:

@@ -13,6 +13,7 @@ import yaml
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+import floodmark
 from floodmark.config.loading import LoadedConfig, load_config
 from floodmark.config.models import (
     DuckdbConnection,
@@ -115,7 +116,7 @@ def test_unset_variables_matter_only_to_who_needs_the_connection(load: Load) -> 
 
 def test_unset_variable_may_be_a_number(load: Load) -> None:
     text = "lake: ./l\nconnections: {M: {type: mysql, user: u, port: '${PORT}'}}"
-    assert "M" in load(text).unset
+    assert "connections.M" in load(text).unset
     connection = load(text, {"PORT": "3307"}).connection("M")
     assert isinstance(connection, MysqlConnection)
     assert connection.port == 3307
@@ -585,6 +586,27 @@ def test_variables_are_filled_in_everywhere(load: Load) -> None:
 )
 def test_unset_variables_are_named(refused: Refused, text: str, path: str) -> None:
     assert refused(text).message == f"{path}: environment variable NO is not set"
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "mirror: {url: 's3://other/state', access_key_id: '${NO}', secret_access_key: '${NO}'}",
+        "hooks: {on_failure: [{webhook: '${NO}'}]}",
+        "hooks: {on_failure: [{webhook: 'https://hooks.example/${NO}', format: slack}]}",
+        "hooks: {on_success: [{command: [notify, '--token', '${NO}'], tries: '${NO}'}]}",
+    ],
+)
+def test_secrets_of_mirror_and_hooks_matter_only_to_runs(tmp_path: Path, setting: str) -> None:
+    """`status` and `serve` need none of them; a run must not do without."""
+    mirror_of(tmp_path, f"lake: ./lake\n{setting}")
+    with floodmark.open_project(tmp_path / "floodmark.yml", environment={}) as project:
+        assert (project.status(), list(project.runs())) == ((), [])
+        for act in (project.sync, project.verify, project.drill, project.validate):
+            with pytest.raises(ConfigError, match="environment variable NO is not set"):
+                act()
+        found = [check for check in project.doctor() if "NO is not set" in check.finding]
+        assert found[0].state == "failed"
 
 
 def test_environment_goes_before_the_file(load: Load, tmp_path: Path) -> None:
