@@ -12,13 +12,16 @@ from differences import comparing, differences, together
 from floodmark.config.models import DuckdbConnection
 from floodmark.embedded.mariadb import PrivateMariaDB
 from floodmark.errors import UsageError
+from floodmark.model.extraction import SESSION_SETTINGS
 from floodmark.model.fingerprint import moment_number
 from floodmark.model.reconciliation import KeyLimits, Place
 from floodmark.mysql import connection
 from floodmark.mysql import fingerprints as mysql_fingerprints
+from floodmark.planning import segments as planning_segments
 from floodmark.planning.segments import batches
 from floodmark.sync import compared_sides, find_differences
 from floodmark.sync.compared_sides import ComparedSides
+from floodmark.warehouse import fingerprints as warehouse_fingerprints
 from pipelines import Pipeline, ask, numbers, session
 from warehouses import Warehouse, name_target, new_warehouse
 
@@ -356,6 +359,114 @@ def test_intervals_are_small_and_can_be_continued(
     elsewhere = Place(("other",), 1900)
     assert made.found(start=elsewhere) == {"stale": list(range(1, 2001))}
     assert made.found(limits=KeyLimits(10, 20)) == {"stale": list(range(10, 21))}
+
+
+@pytest.fixture
+def sampled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take small tables for large ones: a few places are compared first."""
+    monkeypatch.setattr(planning_segments, "_LEAST_SAMPLED_ROWS", 100)
+    monkeypatch.setattr(planning_segments, "_SAMPLE_ROWS", 300)
+
+
+@pytest.mark.usefixtures("sampled")
+@pytest.mark.parametrize("kind", KINDS)
+def test_differences_that_are_spread(
+    world: Make, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = world(OF_CHANGES, rows(1, 3000), kind=kind)
+    assert made.found() == {}
+    made.source(
+        "DELETE FROM t WHERE id % 50 = 0",
+        "UPDATE t SET update_at = '2025-06-01' WHERE id % 100 = 1",
+        "UPDATE t SET update_at = '2030-01-01' WHERE id % 100 = 2",  # yet to be synced
+        "INSERT INTO t VALUES (-7, 1, '2025-06-01'), (9000, 1, '2030-01-01')",
+    )
+    made.target("DELETE FROM {schema}.t WHERE id IN (10, 20)")
+    made.target("UPDATE {schema}.t SET update_at = NULL WHERE id = 1001")
+    if kind != "redshift":  # it has no aggregate of long texts
+        monkeypatch.delattr(ComparedSides, "scan")
+    assert made.found() == {
+        "deleted": list(range(50, 3001, 50)),
+        "missing": [-7, 10, 20],
+        "stale": list(range(1, 3000, 100)),
+    }
+
+
+@pytest.mark.usefixtures("sampled")
+@pytest.mark.parametrize(
+    ("kind", "low"),
+    [
+        ("BIGINT", -(2**63)),
+        ("BIGINT", 2**63 - 600),
+        ("BIGINT UNSIGNED", 2**64 - 600),
+        ("INT(10) UNSIGNED ZEROFILL", 0),
+        ("DECIMAL(18,0)", -300),
+        ("DATETIME", 20250601000000),
+    ],
+)
+@pytest.mark.parametrize("target", ["duckdb", "postgres"])
+def test_spread_over_keys_with_gaps(world: Make, kind: str, low: int, target: str) -> None:
+    far = {"BIGINT": 0, "BIGINT UNSIGNED": 7}.get(kind)
+    step = 1 if kind != "DATETIME" else 100
+    made = world(
+        f"id {kind} PRIMARY KEY, update_at DATETIME NOT NULL",
+        f"INSERT INTO t SELECT seq * {step} + {low}, '2025-06-01' + INTERVAL seq SECOND"
+        f" FROM {numbers(0, 50)}",
+        f"INSERT INTO t SELECT seq + {low}, '2025-06-01' + INTERVAL seq SECOND"
+        f" FROM {numbers(51, 599)}"
+        if kind != "DATETIME"
+        else "DO 0",
+        *([f"INSERT INTO t VALUES ({far}, '2025-06-01')"] if far is not None else []),
+        kind=target,
+        cursor="{cursor: update_at}",
+    )
+    assert made.found() == {}
+    made.source("DELETE FROM t WHERE MINUTE(update_at) = 0 AND SECOND(update_at) % 10 = 5")
+    found = made.found()
+    assert list(found) == ["deleted"]
+    assert len(found["deleted"]) == (5 if kind == "DATETIME" else 6)
+
+
+@pytest.mark.usefixtures("sampled")
+def test_all_rows_differ(world: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = world(OF_CHANGES, rows(1, 2000))
+    made.source("UPDATE t SET update_at = '2025-06-01'")
+    every = {"stale": list(range(1, 2001))}
+    assert made.found() == every
+    for module, name in ((find_differences, "LINES_ROWS"), (find_differences, "BATCH_ROWS")):
+        monkeypatch.setattr(module, name, 300)
+    with comparing(made.it) as intervals:
+        first = next(intervals)
+    assert first.stale == list(zip(range(1, len(first.stale) + 1)))
+    with comparing(made.it, start=first.through) as intervals:
+        rest = list(intervals)
+    assert together([first, *rest]) == every
+    assert sum(one.source_rows for one in [first, *rest]) == 2000
+    assert len(rest) > 5
+    assert made.found(limits=KeyLimits(10, 20)) == {"stale": list(range(10, 21))}
+
+
+@pytest.mark.usefixtures("sampled")
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_lines_that_are_too_many(world: Make, side: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if side == "source":
+        settings = (*SESSION_SETTINGS, "SET group_concat_max_len = 100")
+        monkeypatch.setattr(connection, "SESSION_SETTINGS", settings)
+    else:
+        monkeypatch.setattr(warehouse_fingerprints, "MOST_LINES", 100)
+    made = world(OF_CHANGES, rows(1, 1000))
+    made.source("DELETE FROM t WHERE id % 10 = 0")
+    assert made.found() == {"deleted": list(range(10, 1001, 10))}
+
+
+@pytest.mark.usefixtures("sampled")
+def test_duplicates_among_lines(world: Make) -> None:
+    made = world(OF_CHANGES, rows(1, 1000))
+    made.target(
+        "INSERT INTO t SELECT * FROM t WHERE id % 100 = 7",
+        "INSERT INTO t SELECT id, v, '2025-05-31' FROM t WHERE id = 500",
+    )
+    assert made.found() == {"duplicate": sorted([*range(7, 1000, 100), 500])}
 
 
 @pytest.mark.parametrize("kind", KINDS)

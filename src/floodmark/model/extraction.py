@@ -22,7 +22,7 @@ SESSION_SETTINGS = (
         "SET NAMES utf8mb4, time_zone = '+00:00', sql_mode = '', sql_auto_is_null = 0"
         ", autocommit = 1, completion_type = 0, wait_timeout = 28800, net_write_timeout = 3600"
         f", sql_select_limit = {_MOST}, max_join_size = {_MOST}, sql_big_selects = 1"
-        ", max_sort_length = 8192"
+        ", max_sort_length = 8192, group_concat_max_len = 67108864"
         " /*!50708 , max_execution_time = 0 */"
         # Catalog statistics are cached for a day by default, and windows are sized by them.
         " /*!80003 , information_schema_stats_expiry = 0 */"

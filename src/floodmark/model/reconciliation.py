@@ -91,6 +91,11 @@ class Slice(Struct, frozen=True, kw_only=True):
 ALL_ROWS = Slice()
 
 
+def count_lines(text: str) -> int:
+    """Return the number of lines."""
+    return text.count("\n") + 1 if text else 0
+
+
 class IntervalDifferences(Struct, frozen=True, kw_only=True):
     """What differs in one interval of keys.
 

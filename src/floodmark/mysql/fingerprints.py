@@ -18,7 +18,7 @@ from floodmark.model.fingerprint import (
     SqlNumber,
     moment,
 )
-from floodmark.model.reconciliation import Fingerprint, Grouping, Key, Slice
+from floodmark.model.reconciliation import Fingerprint, Grouping, Key, Slice, count_lines
 from floodmark.model.schema import PRIMARY, SourceColumn, SourceTable
 from floodmark.model.timestamps import plain
 from floodmark.mysql.connection import MysqlSession, query
@@ -64,13 +64,16 @@ class SourceSide(Struct, frozen=True, kw_only=True):
         # A zero date has no number.
         return None if high is None else (0 if low is None else int(low), int(high))
 
-    def version_bounds(self, session: MysqlSession) -> tuple[int, int] | None:
-        """Return the least and greatest version; None if no row counts."""
+    def version_bounds(
+        self, session: MysqlSession, within: tuple[int, int]
+    ) -> tuple[int, int] | None:
+        """Return the least and greatest version in a range, by index; None if there is none."""
         assert self.version is not None
         column, kind = self.version
         ends = (f"{end}({quote_name(column.name)})" for end in ("MIN", "MAX"))
         what = ", ".join(_number(column, kind, end).value for end in ends)
-        low, high = query(session, self._select(what, [self.counted]))[0]
+        where = self._within(Slice(versions=(within,)))
+        low, high = query(session, self._select(what, where))[0]
         return None if low is None or high is None else (int(low), int(high))
 
     def fingerprint(
@@ -89,6 +92,22 @@ class SourceSide(Struct, frozen=True, kw_only=True):
         where = [self.counted, *self._within(part)]
         rows = query(session, self._select(what, where, index) + " GROUP BY g ORDER BY NULL")
         return {int(g): Fingerprint(int(n), int(a), int(b)) for g, n, a, b in rows}
+
+    def key_lines(
+        self, session: MysqlSession, part: Slice, *, index: str | None = None
+    ) -> str | None:
+        """Return a line of key and version for each row of a slice that counts, as one text.
+
+        The key is an integer. None if the text is too long for the server.
+        """
+        (key,), version = self.numbers.key, self.numbers.version
+        shown = f"IFNULL({version.value}, '')" if version else "''"
+        # Of a number with ZEROFILL, nothing but the digits.
+        what = f"COUNT(*), GROUP_CONCAT({key.value} + 0, ',', {shown} SEPARATOR '\\n')"
+        where = [self.counted, *self._within(part)]
+        rows, lines = query(session, self._select(what, where, index))[0]
+        text = str(lines or "")
+        return text if count_lines(text) == rows else None
 
     def read(self, session: MysqlSession, part: Slice, *, index: str | None = None) -> list[Row]:
         """Read key, version and whether the row counts, of all rows of a slice."""

@@ -7,6 +7,7 @@ table, so the first one has small segments and there is no second.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import isqrt
 
 from msgspec import Struct
 
@@ -17,6 +18,8 @@ INTERVAL_ROWS = 4_000_000
 """Rows of one interval, about, if the source reads it by its key."""
 SCANNED_ROWS = 16_000_000
 """Rows of one interval, about, if each pass reads the whole table or a whole index."""
+LINES_ROWS = 500_000
+"""Rows whose keys are read at a time, about, if differences are spread over all of them."""
 BATCH_ROWS = 131_072
 """Rows in segments that differ, which are examined together: they must fit into memory."""
 MOST_RANGES = 200
@@ -25,11 +28,16 @@ MOST_GROUPS = 5_000
 """Groups listed in one statement."""
 
 _SEGMENT_ROWS = 128
+_LEAST_SEGMENT_ROWS = 32
 _HASHED_SEGMENT_ROWS = 64
 _MOST_SEGMENTS = 65_536
-_FEW_ROWS = 32
+_FEW_ROWS = 64
+_DENSE_ROWS = 512
 _MANY_ROWS = 2_048
 _MOST_BUCKETS = 4_096
+_LEAST_SAMPLED_ROWS = 50_000
+_SAMPLES = 3
+_SAMPLE_ROWS = 2_048
 _LARGEST_SPAN = 2**62
 _VERSION_GROUPS = 16
 _NOTHING = Fingerprint()
@@ -60,6 +68,8 @@ class VersionComparison(Struct, frozen=True):
 
     differing: tuple[tuple[int, int], ...]
     equal_rows: int
+    differing_rows: int = 0
+    """At least how many rows differ."""
 
 
 def version_grouping(low: int, high: int) -> Grouping:
@@ -79,10 +89,23 @@ def compare_groups(
     """Return which ranges of versions differ."""
     every = sorted(source.keys() | target.keys())
     differing = {group for group in every if source.get(group) != target.get(group)}
+    rows = {
+        group: (source.get(group, _NOTHING).rows, target.get(group, _NOTHING).rows)
+        for group in differing
+    }
     return VersionComparison(
         tuple(version_range(grouping, group) for group in every if group in differing),
         sum(source[group].rows for group in every if group not in differing),
+        sum(max(1, abs(here - there)) for here, there in rows.values()),
     )
+
+
+def divided_ranges(
+    ranges: Sequence[tuple[int, int]], most: int
+) -> list[tuple[tuple[int, int], ...]]:
+    """Divide ascending ranges over so many statements at most; neighbors become one range."""
+    size = max(1, -(-len(ranges) // most))
+    return [tuple(joined_ranges(ranges[at : at + size])) for at in range(0, len(ranges), size)]
 
 
 def intervals(low: int, high: int, rows: int, most_rows: int) -> list[tuple[int, int]]:
@@ -93,10 +116,16 @@ def intervals(low: int, high: int, rows: int, most_rows: int) -> list[tuple[int,
     return [(first, min(first + size - 1, high)) for first in range(low, high + 1, size)]
 
 
-def first_grouping(low: int, high: int, rows: int, *, hashed: bool) -> Grouping:
-    """Return the segments of the first pass over an interval of about so many rows."""
-    segments = rows // (_HASHED_SEGMENT_ROWS if hashed else _SEGMENT_ROWS)
-    number = min(max(1, segments), _MOST_SEGMENTS)
+def first_grouping(low: int, high: int, rows: int, *, hashed: bool, differing: int = 0) -> Grouping:
+    """Return the segments of the first pass over an interval of about so many rows.
+
+    If it is known that at least so many rows differ, there are about as many segments as rows in
+    segments that differ: then one pass is enough, as their keys are few.
+    """
+    size = _HASHED_SEGMENT_ROWS if hashed else _SEGMENT_ROWS
+    if differing:
+        size = min(size, max(_LEAST_SEGMENT_ROWS, isqrt(rows // differing)))
+    number = min(max(1, rows // size), _MOST_SEGMENTS)
     return Grouping(base=low, width=_power_of_two((high - low + number) // number // 2 + 1))
 
 
@@ -139,13 +168,18 @@ def batches(found: Sequence[Segment], most_rows: int = BATCH_ROWS) -> Iterator[l
     yield batch
 
 
-def next_width(segment: Segment) -> int | None:
+def next_width(segment: Segment, *, dense: bool = False) -> int | None:
     """Return the width of the segments to divide a segment into; None to read its keys.
 
-    Dividing does not pay if there are few rows, or if most of them differ anyway.
+    Dividing does not pay if there are few rows, or if most of them differ anyway. If most of the
+    segments beside it differ (`dense`), those of its parts that do not are few as well.
     """
     rows, fewer = segment.rows, min(segment.source.rows, segment.target.rows)
-    if rows <= _FEW_ROWS or segment.width == 1 or (fewer < rows // 2 and rows <= _MANY_ROWS):
+    if (
+        rows <= (_DENSE_ROWS if dense else _FEW_ROWS)
+        or segment.width == 1
+        or (fewer < rows // 2 and rows <= _MANY_ROWS)
+    ):
         return None
     bits = (rows // (_FEW_ROWS // 2)).bit_length() - 1
     return max(1, segment.width >> bits)
@@ -160,13 +194,40 @@ def key_buckets(segment: Segment) -> Grouping | None:
 
 def merged_ranges(found: Iterable[Segment]) -> list[tuple[int, int]]:
     """Return the ranges of segments; those of neighbors are joined."""
-    ranges: list[tuple[int, int]] = []
-    for segment in sorted(found, key=lambda one: one.low):
-        if ranges and ranges[-1][1] + 1 == segment.low:
-            ranges[-1] = (ranges[-1][0], segment.high)
+    return joined_ranges(sorted((segment.low, segment.high) for segment in found))
+
+
+def joined_ranges(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Join ranges that follow each other without a gap."""
+    joined: list[tuple[int, int]] = []
+    for low, high in ranges:
+        if joined and joined[-1][1] + 1 == low:
+            joined[-1] = (joined[-1][0], high)
         else:
-            ranges.append((segment.low, segment.high))
-    return ranges
+            joined.append((low, high))
+    return joined
+
+
+def is_dense(found: Sequence[Segment]) -> bool:
+    """Whether most segments differ."""
+    return 2 * sum(segment.differs for segment in found) > len(found)
+
+
+def range_slices(ranges: Sequence[tuple[int, int]]) -> list[Slice]:
+    """Return the slices that read these ranges."""
+    return [
+        Slice(ranges=tuple(ranges[at : at + MOST_RANGES]))
+        for at in range(0, len(ranges), MOST_RANGES)
+    ]
+
+
+def sample(low: int, high: int, rows: int) -> Slice | None:
+    """Return a few places of an interval that shows whether differences are spread over it."""
+    size = (high - low + 1) * _SAMPLE_ROWS // max(1, rows)
+    if rows < _LEAST_SAMPLED_ROWS or not size:
+        return None
+    starts = (low + (high - low + 1) * place // (_SAMPLES + 1) for place in range(1, _SAMPLES + 1))
+    return Slice(ranges=tuple((start, start + size - 1) for start in starts))
 
 
 def slices(found: Sequence[Segment], grouping: Grouping, *, hashed: bool) -> list[Slice]:
@@ -177,11 +238,7 @@ def slices(found: Sequence[Segment], grouping: Grouping, *, hashed: bool) -> lis
             Slice(grouping=grouping, groups=tuple(groups[at : at + MOST_GROUPS]))
             for at in range(0, len(groups), MOST_GROUPS)
         ]
-    ranges = merged_ranges(found)
-    return [
-        Slice(ranges=tuple(ranges[at : at + MOST_RANGES]))
-        for at in range(0, len(ranges), MOST_RANGES)
-    ]
+    return range_slices(merged_ranges(found))
 
 
 def _power_of_two(number: int) -> int:

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 from floodmark.model.cursor import Cursor, key_kind
 from floodmark.model.extraction import Window
+from floodmark.model.fingerprint import FIRST_NUMBER, LAST_NUMBER, moment_number
 from floodmark.model.manifest import Chunk
 from floodmark.model.position import Identity, Position
 from floodmark.model.schema import SourceTable
@@ -126,6 +127,16 @@ def target_extents(table: SourceTable, cursor: Cursor, window: Window) -> tuple[
             )
         )
     return tuple(extents)
+
+
+def synced_versions(ranges: Sequence[SyncedRange]) -> tuple[int, int]:
+    """Return the numbers of the first and last time that a synced row can have."""
+    starts = [synced.start.base.timestamp for synced in ranges]
+    ends = [None if synced.end.walk else synced.end.timestamp for synced in ranges]
+    return (
+        min((moment_number(start) if start else FIRST_NUMBER for start in starts), default=0),
+        max((moment_number(end) if end else LAST_NUMBER for end in ends), default=0),
+    )
 
 
 def _values(compared: Cursor, position: Position) -> tuple[datetime | int, ...]:

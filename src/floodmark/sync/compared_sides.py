@@ -44,10 +44,12 @@ from floodmark.planning.differing_keys import KeyVersion
 from floodmark.planning.segments import (
     VersionComparison,
     compare_groups,
+    divided_ranges,
+    intervals,
     version_grouping,
     version_range,
 )
-from floodmark.planning.verify_ranges import target_extents
+from floodmark.planning.verify_ranges import synced_versions, target_extents
 from floodmark.sync.plan import TablePlan
 from floodmark.sync.source import Source
 from floodmark.warehouse.target import ComparedTable, Target
@@ -129,6 +131,7 @@ class ComparedSides:
         table, cursor = plan.source, plan.choice.cursor
         self.shape = shape
         self.target = target
+        self._synced_versions = synced_versions(ranges)
         self.rows = table.estimated_rows
         self._server = source
         self._check = check
@@ -169,6 +172,11 @@ class ComparedSides:
         return covering_index(self._source) is not None
 
     @property
+    def has_lines(self) -> bool:
+        """Whether a row's key is one integer, so that ranges of it can be read as lines."""
+        return self.shape.key == ("integer",)
+
+    @property
     def table(self) -> TargetTable:
         """The target's table."""
         return self._compared.table
@@ -193,7 +201,7 @@ class ComparedSides:
         if index is None or self.rows < _MANY_ROWS:
             return None
         self._check()
-        bounds = self._ask(self._source.version_bounds).result()
+        bounds = self._ask(self._source.version_bounds, self._synced_versions).result()
         if bounds is None:
             return None
         grouping = version_grouping(*bounds)
@@ -215,9 +223,23 @@ class ComparedSides:
         self._check()
         there = self._of_target.submit(self.target.fingerprints, self._compared, part, grouping)
         read = partial(self._source.fingerprints, index=covering_index(self._source))
-        pieces = [structs.replace(part, versions=(each,)) for each in part.versions] or [part]
+        divided = divided_ranges(part.versions, SESSIONS)
+        pieces = [structs.replace(part, versions=versions) for versions in divided] or [part]
         here = [self._ask(read, piece, grouping) for piece in pieces]
         return _total(here), there.result()
+
+    def read_lines(self, part: Slice) -> tuple[list[str], str] | None:
+        """Return lines of keys and versions of both sides; None if they are too many."""
+        self._check()
+        low, high = part.ranges[0]
+        there = self._of_target.submit(self.target.key_lines, self._compared, part)
+        read = partial(self._source.key_lines, index=self._key_index)
+        pieces = intervals(low, high, SESSIONS, 1)
+        answers = [self._ask(read, Slice(ranges=(piece,))) for piece in pieces]
+        here = [answer.result() for answer in answers]
+        lines = there.result()
+        texts = [text for text in here if text is not None]
+        return None if lines is None or len(texts) < len(here) else (texts, lines)
 
     def compare(self, parts: Sequence[Slice], grouping: Grouping) -> tuple[Groups, Groups]:
         """Return the fingerprints of these slices, by group."""

@@ -1,7 +1,8 @@
 """Find the rows that differ between source and target, without reading all of them.
 
+    fingerprints of a few places → if they differ, lines of all keys and versions, otherwise
     fingerprints of segments, inside both databases at once → those that differ, divided again →
-    keys of small segments: target, then source → keys that the source lacks, once more
+    keys that may differ: target, then source → keys that the source lacks, once more
 
 Only the last step decides, so rows that change meanwhile cannot make a difference: a key counts as
 deleted only if the source has no row with it after the target was read. Equal fingerprints mean
@@ -22,19 +23,26 @@ from floodmark.model.reconciliation import (
     KeyLimits,
     Place,
     Slice,
+    count_lines,
 )
 from floodmark.model.verification import SyncedRange
 from floodmark.planning.differing_keys import DifferingKeys, KeyVersion, differing_keys
+from floodmark.planning.key_lines import differing_numbers, number_batches
 from floodmark.planning.segments import (
+    BATCH_ROWS,
     INTERVAL_ROWS,
+    LINES_ROWS,
     MOST_GROUPS,
     SCANNED_ROWS,
     Segment,
     batches,
     first_grouping,
     intervals,
+    is_dense,
     key_buckets,
     next_width,
+    range_slices,
+    sample,
     segments,
     slices,
 )
@@ -137,6 +145,48 @@ class _Finding:
     def _compare(
         self, interval: tuple[int, int], rows: int, *, whole: bool, last: int
     ) -> Iterator[IntervalDifferences]:
+        """Compare one interval; sample it first."""
+        sides = self._sides
+        if sides.has_lines and (part := sample(*interval, rows)) and self._differs(part):
+            for lines in intervals(*interval, rows, LINES_ROWS):
+                yield from self._by_lines(lines, rows, last)
+            return
+        yield from self._by_fingerprint(interval, rows, whole=whole, last=last)
+
+    def _differs(self, part: Slice) -> bool:
+        """Whether the rows of a slice differ, as a whole."""
+        grouping = Grouping(base=part.ranges[0][0], width=2**62)
+        source, target = self._sides.compare([part], grouping)
+        return source != target
+
+    def _by_lines(
+        self, interval: tuple[int, int], rows: int, last: int
+    ) -> Iterator[IntervalDifferences]:
+        """Read all keys and versions of an interval, and yield batches of keys that differ."""
+        sides = self._sides
+        found = sides.read_lines(Slice(ranges=(interval,)))
+        if found is None:
+            yield from self._by_fingerprint(interval, rows, whole=False, last=last)
+            return
+        numbers = differing_numbers(*found)
+        counts = [sum(map(count_lines, found[0])), count_lines(found[1])]
+        del found
+        batches = list(number_batches(numbers, BATCH_ROWS))
+        for number, ranges in enumerate(batches, 1):
+            is_last = number == len(batches)
+            parts = range_slices(ranges)
+            target = sides.read_target(parts)
+            differing = differing_keys(target, sides.read_source(parts))
+            yield structs.replace(
+                self._proven(target, differing),
+                through=self._place(interval[1] if is_last else ranges[-1][1], last),
+                source_rows=counts[0] if number == 1 else 0,
+                target_rows=counts[1] if number == 1 else 0,
+            )
+
+    def _by_fingerprint(
+        self, interval: tuple[int, int], rows: int, *, whole: bool, last: int
+    ) -> Iterator[IntervalDifferences]:
         """Compare one interval, and yield batches of segments."""
         sides = self._sides
         versions = sides.compare_versions() if whole else None
@@ -145,7 +195,8 @@ class _Finding:
             through = self._place(interval[1], last)
             yield IntervalDifferences(through=through, source_rows=equal, target_rows=equal)
             return
-        grouping = first_grouping(*interval, rows, hashed=self._hashed)
+        differing_rows = versions.differing_rows if versions else 0
+        grouping = first_grouping(*interval, rows, hashed=self._hashed, differing=differing_rows)
         # Rows that are inserted outside of the interval meanwhile must have no group.
         part = Slice(
             ranges=() if whole and self._hashed else (interval,),
@@ -158,7 +209,7 @@ class _Finding:
             rows = equal if is_last else 0
             differing = [segment for segment in batch if segment.differs]
             yield structs.replace(
-                self._examine(differing, grouping),
+                self._examine(differing, grouping, dense=is_dense(batch)),
                 through=self._place(interval[1] if is_last else batch[-1].high, last),
                 source_rows=rows + sum(segment.source.rows for segment in batch),
                 target_rows=rows + sum(segment.target.rows for segment in batch),
@@ -169,7 +220,9 @@ class _Finding:
             None if reached == last else Place(self._plan.source.primary_key, reached, self._hashed)
         )
 
-    def _examine(self, differing: Sequence[Segment], grouping: Grouping) -> IntervalDifferences:
+    def _examine(
+        self, differing: Sequence[Segment], grouping: Grouping, *, dense: bool
+    ) -> IntervalDifferences:
         """Find the keys that differ in these segments."""
         if not differing:
             return IntervalDifferences(through=None)
@@ -177,12 +230,12 @@ class _Finding:
         if self._hashed:
             parts = slices(differing, grouping, hashed=True)
         else:
-            parts = self._divide(differing, grouping.base)
+            parts = self._divide(differing, grouping.base, dense=dense)
         target = sides.read_target(parts)
         found = differing_keys(target, sides.read_source(parts))
         return self._proven(target, found)
 
-    def _divide(self, differing: Sequence[Segment], base: int) -> list[Slice]:
+    def _divide(self, differing: Sequence[Segment], base: int, *, dense: bool) -> list[Slice]:
         """Divide segments until their keys are few, and return what to read."""
         sides = self._sides
         small: list[Segment] = []
@@ -194,7 +247,7 @@ class _Finding:
                 if buckets := key_buckets(segment):
                     parts += self._buckets(segment, buckets)
                 else:
-                    widths[next_width(segment)].append(segment)
+                    widths[next_width(segment, dense=dense)].append(segment)
             small += widths.pop(None, [])
             pending = []
             for width, wide in widths.items():

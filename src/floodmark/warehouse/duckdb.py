@@ -61,6 +61,7 @@ class DuckdbTarget(SqlTarget):
 
     version = "'DuckDB ' || version()"
     divide = "//"
+    lines = "string_agg(concat(n, ',', v), chr(10))"
 
     def __init__(
         self,

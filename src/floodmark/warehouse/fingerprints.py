@@ -4,9 +4,10 @@ The arithmetic is the same everywhere (see `floodmark.model.fingerprint`); how a
 number differs, and is all that a target must add.
 """
 
+from collections.abc import Iterable
 from typing import final
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from floodmark.errors import UsageError
 from floodmark.model.fingerprint import Hashing, NumberKind, RowNumbers, SqlNumber, moment
@@ -22,6 +23,10 @@ _INTEGERS = ("smallint", "integer", "bigint")
 _WIDE = ("decimal", "numeric")
 _TEXTS = ("text", "varchar", "character varying")
 _BINARIES = ("bytea", "blob", "varbyte")
+MOST_LINES = 1_000_000
+"""Rows whose keys are read as one text."""
+_RANGE = "floodmark_range"
+_JOINED_RANGES = 4  # a planner copes with less
 
 
 class FingerprintingBackend(ConvertingBackend):
@@ -32,6 +37,16 @@ class FingerprintingBackend(ConvertingBackend):
 
     fence = ""
     """Clause at the end of a subquery that has its expressions computed once for each row."""
+
+    joins_ranges = False
+    """Whether ranges of the key are joined, so that each is looked up in the key's index.
+
+    A planner without statistics takes a long list of ranges for most of the table, and compares
+    every row with every range.
+    """
+
+    lines = ""
+    """Aggregate of texts, as lines; empty if its length is limited."""
 
     def _moment(self, name: str, held: str) -> str:
         """Return SQL for the microseconds since the year 0 of a time or date in UTC."""
@@ -71,6 +86,15 @@ class FingerprintingBackend(ConvertingBackend):
         """Read keys and versions."""
         return self._query(self._statements(compared).keys(part))
 
+    @final
+    def key_lines(self, compared: ComparedTable, part: Slice) -> str | None:
+        """Read keys and versions as text."""
+        if not self.lines:
+            return None
+        statement = self._statements(compared).key_lines(part, self.lines)
+        rows, lines = self._query(statement)[0]
+        return str(lines or "") if rows <= MOST_LINES else None
+
     def _statements(self, compared: ComparedTable) -> "_Statements":
         named = self._named(compared.table)
         found = self._columns_of(named.name)
@@ -105,7 +129,8 @@ class FingerprintingBackend(ConvertingBackend):
             alive=tuple(f"{quote(mark)} IS NULL" for mark in marks),
             hashing=compared.hashing,
             divide=self.divide,
-            fence="" if set(compared.key) <= {"integer", "moment"} else self.fence,
+            fence=self.fence,
+            joins_ranges=self.joins_ranges and is_bare and kind == "integer",
         )
 
     def _number_of(
@@ -169,6 +194,7 @@ class _Statements(Struct, frozen=True, kw_only=True):
     hashing: Hashing
     divide: str
     fence: str
+    joins_ranges: bool
 
     @property
     def bounds(self) -> str:
@@ -179,16 +205,39 @@ class _Statements(Struct, frozen=True, kw_only=True):
         """Select key, version, and whether a row counts."""
         version = self.numbers.version.value if self.numbers.version else "NULL"
         counts = f"CASE WHEN {self.counted} THEN 1 ELSE 0 END"
-        columns = ", ".join((*self.row, version, counts))
-        return f"SELECT {columns} FROM {self._where(part)}"  # noqa: S608
+        names = [f"k{place}" for place in range(len(self.row))] + ["v", "c"]
+        columns = zip((*self.row, version, counts), names, strict=True)
+        found = self._subquery(part, (f"{value} AS {name}" for value, name in columns))
+        return f"SELECT {', '.join(names)} FROM {found}"  # noqa: S608
 
     def fingerprints(self, part: Slice, grouping: Grouping) -> str:
         """Select the fingerprints of groups."""
-        numbers, source = self.numbers, self._where(part, self.counted)
         if self.fence:
-            numbers, source = self._fenced(source)
+            numbers, source = self._fenced(part)
+        else:
+            numbers, source = self.numbers, self._where(part, self.counted)
         group = self._group(numbers, grouping)
         return f"SELECT {group} AS g, {self.hashing.sums(numbers)} FROM {source} GROUP BY 1"  # noqa: S608
+
+    def key_lines(self, part: Slice, aggregate: str) -> str:
+        """Select the number of rows, and a line for each; one more row than allowed at most."""
+        (key,), version = self.numbers.key, self.numbers.version
+        columns = f"{key.value} AS n, {version.value if version else 'NULL'} AS v"
+        source = f"SELECT {columns} FROM {self._where(part, self.counted)} LIMIT {MOST_LINES + 1}"  # noqa: S608
+        return f"SELECT COUNT(*), {aggregate} FROM ({source}) AS numbered"  # noqa: S608
+
+    def _subquery(self, part: Slice, columns: Iterable[str], *conditions: str) -> str:
+        """Return the FROM clause of a subquery for the columns of a slice's rows."""
+        selected = f"SELECT {', '.join(columns)} FROM"
+        if not self.joins_ranges or len(part.ranges) < _JOINED_RANGES:
+            return f"({selected} {self._where(part, *conditions)}{self.fence}) AS numbered"
+        ranges = ", ".join(f"({low}, {high})" for low, high in part.ranges)
+        within = f"{self.leading} BETWEEN {_RANGE}.low AND {_RANGE}.high"
+        rest = structs.replace(part, ranges=())
+        return (
+            f"(VALUES {ranges}) AS {_RANGE}(low, high) CROSS JOIN LATERAL"
+            f" ({selected} {self._where(rest, within, *conditions)}{self.fence}) AS numbered"
+        )
 
     def _where(self, part: Slice, *conditions: str) -> str:
         """Return the FROM clause of a slice."""
@@ -216,7 +265,7 @@ class _Statements(Struct, frozen=True, kw_only=True):
         even = f"({above} - {above} % {grouping.width})"
         return leading.cast.format(f"{even} {self.divide} {grouping.width}")
 
-    def _fenced(self, source: str) -> tuple[RowNumbers, str]:
+    def _fenced(self, part: Slice) -> tuple[RowNumbers, str]:
         """Return the numbers as columns of a subquery, which computes each of them once."""
         key, version = self.numbers.key, self.numbers.version
         columns = [f"{number.value} AS n{place}" for place, number in enumerate(key)]
@@ -225,7 +274,7 @@ class _Statements(Struct, frozen=True, kw_only=True):
             key=tuple(SqlNumber(f"n{place}", number.cast) for place, number in enumerate(key)),
             version=SqlNumber("v", version.cast) if version else None,
         )
-        return named, f"(SELECT {', '.join(columns)} FROM {source}{self.fence}) AS numbered"  # noqa: S608
+        return named, self._subquery(part, columns, self.counted)
 
 
 def _between(name: str, kind: NumberKind, low: int, high: int) -> str:

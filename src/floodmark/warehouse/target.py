@@ -228,6 +228,13 @@ class Target(ABC):
         """Read keys and versions of all rows of a slice."""
 
     @abstractmethod
+    def key_lines(self, compared: ComparedTable, part: Slice) -> str | None:
+        """Return a line of key and version for each row of a slice that counts, as one text.
+
+        The key is an integer. None if they are too many, or the database has no such text.
+        """
+
+    @abstractmethod
     def checkable(self, table: TargetTable, checked: Sequence[CheckedColumn]) -> tuple[str, ...]:
         """Return the columns whose text is the same in the source and in this target."""
 

@@ -90,9 +90,10 @@ def test_batches_are_bounded(rows: list[int]) -> None:
 
 def test_when_a_segment_is_divided() -> None:
     assert next_width(segment(0, 30, 29, 2**20)) is None  # few rows
-    assert next_width(segment(0, 128, 127, 2**20)) == 2**17
+    assert next_width(segment(0, 128, 127, 2**20)) == 2**18
+    assert next_width(segment(0, 128, 127, 2**20), dense=True) is None
     assert next_width(segment(0, 1000, 0, 2**20)) is None  # most of them differ
-    assert next_width(segment(0, 10**6, 0, 2**20)) == 2**5
+    assert next_width(segment(0, 10**6, 0, 2**20)) == 2**6
     assert next_width(segment(0, 10**6, 0, 2)) == 1
     assert next_width(segment(0, 10**6, 0, 1)) is None
     assert key_buckets(segment(0, 10**6, 0, 2)) is None

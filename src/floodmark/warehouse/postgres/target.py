@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from functools import cached_property
 from hashlib import sha256
 from typing import Any, Literal
@@ -17,7 +18,7 @@ from floodmark.config.models import PostgresConnection, TableSettings
 from floodmark.config.tls_errors import tls_failure
 from floodmark.errors import FloodmarkError
 from floodmark.model.encryption import Encryption
-from floodmark.model.fingerprint import DAY, DIGEST_DIGITS
+from floodmark.model.fingerprint import DAY, DIGEST_DIGITS, moment_number
 from floodmark.model.load import LoadBatch, LoadChunk, TargetTable
 from floodmark.model.manifest import Column
 from floodmark.model.row_checksums import HASH_DIGITS
@@ -54,6 +55,7 @@ _SETTINGS = {
     "client_encoding": "UTF8",
     "datestyle": "ISO, YMD",
     "extra_float_digits": "1",
+    "jit": "off",  # it compiles longer than our statements run
     "row_security": "off",  # fail instead of seeing only the rows that a policy shows
     "search_path": "pg_catalog",
     "standard_conforming_strings": "on",
@@ -63,6 +65,8 @@ _VERIFIED: dict[bytes, Literal["identity", "ca"]] = {b"verify-full": "identity",
 _CLEARTEXT = "cleartext password"  # we forbid libpq to send it
 _PLAIN_REFUSED = "no encryption"  # the server's wording
 _CONFLICTS = {"40001", "40P01"}
+_EXACT_YEARS = (1930, 2070, 2000)  # first, last, and that in the middle
+_MIDDLE = moment_number(datetime(2000, 1, 1, tzinfo=UTC))
 # A value that is invalid for its type, and a key that is too long for an index.
 _REFUSED = ("22", "54")
 _ROW_SECURITY = "row-level security"
@@ -93,6 +97,8 @@ class PostgresTarget(SqlTarget):
     """A schema of a PostgreSQL database; created when first needed."""
 
     fence = " OFFSET 0"
+    joins_ranges = True
+    lines = "string_agg(concat(n, ',', v), E'\\n')"
 
     def __init__(
         self,
@@ -170,12 +176,20 @@ class PostgresTarget(SqlTarget):
         return f"decode('{value}', 'hex')" if held == "bytea" else super()._literal(value, held)
 
     def _moment(self, name: str, held: str) -> str:
+        if held == "date":
+            return f"(CAST({name} - DATE '0001-01-01 BC' AS bigint) * {DAY})"
+        # The difference in seconds is a double: in these years, it has enough digits for
+        # microseconds. date_part would parse its first argument for each row.
+        zone = "tz" if "with time zone" in held else ""
+        kind = f"TIMESTAMP{'TZ' if zone else ''}"
+        first, last, middle = (f"{kind} '{year}-01-01'" for year in _EXACT_YEARS)
+        seconds = f"ts{zone}range_subdiff({name}, {middle})"
+        exact = f"CAST({seconds} * 1000000 AS bigint) + {_MIDDLE}"
         day, time = f"CAST({name} AS date)", f"CAST({name} AS time)"
         days = f"CAST({day} - DATE '0001-01-01 BC' AS bigint) * {DAY}"
-        # In a double, the seconds of a day have enough digits for microseconds; those of an epoch
-        # would not.
         rest = f"CAST(date_part('epoch', {time}) * 1000000 AS bigint)"
-        return f"({days})" if held == "date" else f"({days} + {rest})"
+        near = f"{name} >= {first} AND {name} < {last}"
+        return f"(CASE WHEN {near} THEN {exact} ELSE {days} + {rest} END)"
 
     def _digest(self, text: str) -> str:
         digits = f"left(encode(sha256(convert_to({text}, 'UTF8')), 'hex'), {DIGEST_DIGITS})"
