@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from io import StringIO
 from itertools import count, pairwise
 from pathlib import Path
+from threading import Lock
 from typing import Any, TypeAlias
 from unittest.mock import patch
 
@@ -52,6 +53,7 @@ class DirectEngine(SparkEngine):
     """Reads windows in this process, with as many tries as Spark gives them."""
 
     attempts = count()
+    reading = Lock()  # the reader sets environment variables while it connects
 
     def prepare(self) -> None:
         """There is nothing to start."""
@@ -59,8 +61,9 @@ class DirectEngine(SparkEngine):
     def extract(
         self, job: ExtractionJob, windows: Sequence[Window], progress: Callable[[int], None]
     ) -> list[Receipt]:
-        """Read all windows of a chunk, one after another."""
-        return [self._read(job, window) for window in windows]
+        """Read all windows of a chunk, one after another, and one chunk after another."""
+        with self.reading:
+            return [self._read(job, window) for window in windows]
 
     def slots(self) -> int:
         """One window is read after another."""
@@ -91,6 +94,7 @@ def warm_engine(spark: Any) -> MakeEngine:
 
     class WarmEngine(SparkEngine):
         def _started(self) -> Any:
+            self._session = spark
             return spark
 
         def stop(self) -> None:

@@ -5,6 +5,7 @@ from math import ceil
 from floodmark.model.run import Strategy
 
 _WINDOWS = 8
+_MOST_CHUNKS = 8
 _FEWEST_TABLES, _MOST_TABLES = 4, 16
 _PART_OF_SERVER = 5  # the other connections are for everyone else
 _ALONE = 50_000  # rows per second that one connection reads at least
@@ -19,6 +20,16 @@ def windows_per_chunk(configured: int | None, strategy: Strategy, slots: int | N
     if strategy != "intra-table":
         return 1
     return configured or max(_WINDOWS, slots or 0)
+
+
+def chunks_at_once(windows_per_chunk: int, strategy: Strategy, slots: int | None) -> int:
+    """Return how many chunks of a table are in flight: more than one only with `intra-table`.
+
+    One more than are needed to use all slots, so that none is idle at the end of a chunk.
+    """
+    if strategy != "intra-table":
+        return 1
+    return min(_MOST_CHUNKS, 1 + ceil((slots or 1) / windows_per_chunk))
 
 
 def tables_at_once(

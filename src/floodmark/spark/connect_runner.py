@@ -127,6 +127,12 @@ class ConnectedSpark:
         for tag in list(self._tags):
             self._session.interruptTag(tag)
 
+    def cancel_titled(self, title: str) -> None:
+        """Cancel our running tasks of one title."""
+        for tag in list(self._tags):
+            if tag.rpartition(" ")[0] == title.replace(",", "_"):
+                self._session.interruptTag(tag)
+
 
 def _check_answers(remote: str) -> None:
     """Raise FloodmarkError if no server answers; PySpark would retry for ten minutes."""

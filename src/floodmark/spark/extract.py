@@ -28,15 +28,19 @@ def extract(
     if not windows:
         return []
     parts, job = tuple(windows), structs.replace(job, tries=spark.tries)
-    title = f"{job.table} #{job.sequence}"
     work = partial(_extract, job, parts)
-    answers = run_tasks(spark, title, work, len(parts), progress=progress)
+    answers = run_tasks(spark, title_of(job), work, len(parts), progress=progress)
     return _receipts(job, parts, [msgspec.json.decode(answer, type=Outcome) for answer in answers])
 
 
 def _extract(job: ExtractionJob, windows: Sequence[Window], number: int, attempt: Attempt) -> bytes:
     outcome = run_window(job, windows[number], attempt_id=attempt.id, failures=attempt.failures)
     return msgspec.json.encode(outcome)
+
+
+def title_of(job: ExtractionJob) -> str:
+    """Return the title of a chunk's tasks."""
+    return f"{job.table} #{job.sequence}"
 
 
 def _receipts(

@@ -133,6 +133,12 @@ class ClassicSpark:
         for name in [group] if group else list(self._groups):
             self._context.cancelJobGroup(name)
 
+    def cancel_titled(self, title: str) -> None:
+        """Cancel our running tasks of one title."""
+        for group in list(self._groups):
+            if group.rpartition(" ")[0] == title:
+                self.cancel(group)
+
     def option(self, name: str) -> str | None:
         """Return the effective value of an option."""
         return self._context.getConf().get(name)

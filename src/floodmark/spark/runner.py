@@ -57,6 +57,9 @@ class Spark(Protocol):
         `progress` receives the number of tasks done, if Spark reports it.
         """
 
+    def cancel_titled(self, title: str) -> None:
+        """Cancel our running tasks of one title, as far as Spark knows them; they fail."""
+
     @property
     def tries(self) -> int:
         """Return how often a failing task is tried."""

@@ -25,7 +25,6 @@ from floodmark.config.models import TableSettings
 from floodmark.errors import LeaseLost, UsageError
 from floodmark.model.backfill_result import BackfillResult
 from floodmark.model.bound import Bound
-from floodmark.model.extraction import ChunkPlan, Receipt
 from floodmark.model.history import RowsBefore
 from floodmark.model.log_state import Backfill
 from floodmark.model.manifest import Chunk, Reconciled
@@ -41,15 +40,12 @@ from floodmark.planning.cursor import version_column
 from floodmark.planning.cursor_change import describe_cursor
 from floodmark.planning.reconcile_ranges import CursorRange
 from floodmark.state.lease import Lease
-from floodmark.sync.extract import prefetch
+from floodmark.sync.chunks_in_flight import ChunksInFlight, ReadChunk
 from floodmark.sync.extraction import Extraction
-from floodmark.sync.extraction_job import extraction_job
 from floodmark.sync.load import Loading, load_after, load_table
 from floodmark.sync.machine_clock import check_against_source
 from floodmark.sync.plan import TablePlan, chunks_of, lake_columns
 from floodmark.sync.progress import Progress
-from floodmark.sync.read_windows import read_windows
-from floodmark.sync.receipt_check import check_files, check_receipts
 from floodmark.sync.reconcile_checks import HeldBack, check_source
 from floodmark.sync.reconcile_plan import comparable, plan_reading
 from floodmark.sync.result import TableResult
@@ -100,7 +96,8 @@ class _Run:
         self._settings = settings
         self._lease = lease
         self._session = session
-        self._began = time.monotonic()
+        self._began = self._committed = time.monotonic()
+        self._in_flight: ChunksInFlight
         self._result = TableResult(table_name=str(table))
         self._watermark: Watermark
         self._plan: TablePlan
@@ -178,40 +175,37 @@ class _Run:
             limit=None,
             found=extraction.prepare,
         )
-        for chunk in prefetch(chunks):
-            self._read(chunk)
-
-    def _read(self, plan: ChunkPlan) -> None:
-        """Read a chunk's windows and commit them."""
-        began, extraction = time.monotonic(), self._extraction
-        self._check()
-        sequence = self._watermark.log_state.next_head.sequence
-        job = extraction_job(extraction, self._plan, self._table, sequence)
-        receipts = read_windows(
-            extraction, job, plan.windows, lambda done: self._report(done, plan)
+        self._in_flight = ChunksInFlight(
+            extraction,
+            self._plan,
+            first=self._watermark.log_state.next_head,
+            progress=self._report,
         )
-        check_receipts(plan, receipts)
-        if extraction.on_cluster:
-            check_files(extraction.store.objects, receipts)
+        with self._in_flight.read(chunks) as found:
+            for chunk in found:
+                self._commit(chunk)
+
+    def _commit(self, chunk: ReadChunk) -> None:
         self._check()
         self._watermark = self._store.commit(
-            self._table, lambda current: self._chunk(current, plan, receipts, began)
+            self._table, lambda current: self._chunk(current, chunk)
         )
-        self._add(receipts)
-        self._report(0, plan, finished=plan.final)
+        self._committed = time.monotonic()
+        self._add(chunk)
+        self._report(finished=chunk.plan.final)
 
     def _check(self) -> None:
         self._with.loading.check()
         self._lease.check()
 
-    def _chunk(
-        self, current: Watermark, plan: ChunkPlan, receipts: list[Receipt], began: float
-    ) -> Chunk:
+    def _chunk(self, current: Watermark, chunk: ReadChunk) -> Chunk:
+        plan, receipts = chunk.plan, chunk.receipts
         source, cursor = self._plan.source, self._plan.choice.cursor
         if current.position != self._watermark.position:
             raise LeaseLost(
                 f"{self._table} was moved during this run", hint="run the command again"
             )
+        chunk.check_next(self._table, current.log_state.next_head)
         # Behind the last row there is nothing up to the end.
         reached = self._range.end if plan.final else plan.end
         return Chunk(
@@ -223,7 +217,7 @@ class _Run:
             columns=lake_columns(source, self._plan.columns),
             primary_key=source.primary_key,
             version=version_column(source, cursor),
-            seconds=round(time.monotonic() - began, 3),
+            seconds=round(time.monotonic() - max(chunk.began, self._committed), 3),
             server=self._extraction.source.server.identity,
             clock=self._plan.clock,
             cursor=describe_cursor(source, cursor),
@@ -237,7 +231,8 @@ class _Run:
             ),
         )
 
-    def _add(self, receipts: list[Receipt]) -> None:
+    def _add(self, chunk: ReadChunk) -> None:
+        receipts = chunk.receipts
         files = [file for receipt in receipts for file in receipt.files]
         aside = [file for receipt in receipts for file in receipt.quarantine]
         result = self._result
@@ -249,18 +244,20 @@ class _Run:
             chunks=result.chunks + 1,
             quarantined_rows=result.quarantined_rows + sum(file.rows for file in aside),
         )
+        self._in_flight.committed(chunk)
 
-    def _report(self, windows_done: int, plan: ChunkPlan, *, finished: bool = False) -> None:
+    def _report(self, *, finished: bool = False) -> None:
+        done, windows, rows = self._in_flight.windows
         self._extraction.progress(
             self._table,
             Progress(
                 rows=self._result.rows,
                 bytes=self._result.bytes,
                 expected_rows=self._plan.expected_rows,
-                windows_done=windows_done,
-                windows=len(plan.windows),
+                windows_done=done,
+                windows=windows,
                 seconds=time.monotonic() - self._began,
-                chunk_rows=plan.rows,
+                chunk_rows=rows,
                 finished=finished,
             ),
         )

@@ -2,7 +2,8 @@
 
     lease → watermark → plan → for each chunk: read all windows, check the receipts, commit
 
-A crash before a commit leaves files that no manifest lists; the next run starts at the last commit.
+Several chunks are in flight, and committed in order (`sync.chunks_in_flight`). A crash before a
+commit leaves files that no manifest lists; the next run starts at the last commit.
 
 If a table's first run finds nothing to read, it commits a manifest with the columns and no files. A
 crash before that leaves nothing; after it, the manifest is loaded by the next run, like any other.
@@ -10,8 +11,7 @@ crash before that leaves nothing; after it, the manifest is loaded by the next r
 
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from itertools import chain
 
 from msgspec import structs
 
@@ -19,7 +19,8 @@ from floodmark.config.models import (
     TableSettings,
 )
 from floodmark.errors import FloodmarkError, LeaseLost
-from floodmark.model.extraction import ChunkPlan, Receipt
+from floodmark.model.extraction import ChunkPlan
+from floodmark.model.log_state import ManifestId
 from floodmark.model.manifest import Change, Chunk
 from floodmark.model.position import START, Position
 from floodmark.model.schema_change import SchemaChanges
@@ -39,10 +40,10 @@ from floodmark.planning.cursor_change import describe_cursor
 from floodmark.planning.next_position import position_after
 from floodmark.planning.schema_change import refuse_changes
 from floodmark.state.lease import Lease
+from floodmark.sync.chunks_in_flight import ChunksInFlight, ReadChunk
 from floodmark.sync.clock_change import check_clock_change
 from floodmark.sync.cursor_check import refuse_another_time, refuse_reading_twice
 from floodmark.sync.extraction import Extraction
-from floodmark.sync.extraction_job import extraction_job
 from floodmark.sync.hash_warning import clear_text_left
 from floodmark.sync.history import Outside, remarks_on, rows_outside
 from floodmark.sync.log_facts import known_of, newest_columns
@@ -50,12 +51,8 @@ from floodmark.sync.machine_clock import check_against_source
 from floodmark.sync.new_columns import find_fills
 from floodmark.sync.plan import TablePlan, chunks_of, lake_columns, plan_table
 from floodmark.sync.progress import Progress
-from floodmark.sync.read_windows import read_windows
-from floodmark.sync.receipt_check import check_files, check_receipts
 from floodmark.sync.result import TableResult
 from floodmark.sync.server_change import check_server_change
-
-Item = TypeVar("Item")
 
 
 def extract_table(
@@ -97,10 +94,10 @@ class _TableRun:
         self._table = table
         self._lease = lease
         self._watermark = watermark
-        self._began = time.monotonic()
+        self._began = self._committed = time.monotonic()
         self._plan: TablePlan
+        self._in_flight: ChunksInFlight
         self._policy: SchemaChanges | None = None
-        self._filled: TablePlan | None = None
         self._fills: dict[str, str | None] = {}
         self._outside = Outside()
         self._result = TableResult(table_name=str(table), status="success")
@@ -133,8 +130,9 @@ class _TableRun:
             limit=limit,
             found=self._extraction.prepare,
         )
-        for chunk in prefetch(chunks):
-            self._read(chunk)
+        if (found := next(chunks, None)) is not None:
+            self._begin()
+            self._read(chain([found], chunks))
         return self._plan
 
     @property
@@ -185,9 +183,8 @@ class _TableRun:
             warnings=tuple(dict.fromkeys((*result.warnings, *plan.warnings))),
         )
 
-    def _read(self, plan: ChunkPlan) -> None:
-        """Read a chunk's windows and commit them."""
-        began = time.monotonic()
+    def _begin(self) -> None:
+        """Note that this plan has something to read, and check what that means for the columns."""
         extraction = self._extraction
         self._lease.check()
         if self._result.chunks == 0:
@@ -199,26 +196,30 @@ class _TableRun:
             if left := clear_text_left(log, self._table, self._watermark, self._plan):
                 extraction.report(left)
         self._find_fills()
-        sequence = self._watermark.log_state.next_head.sequence if self._watermark else 1
-        job = extraction_job(extraction, self._plan, self._table, sequence)
-        receipts = read_windows(
-            extraction, job, plan.windows, lambda done: self._report(done, plan)
+
+    def _read(self, chunks: Iterator[ChunkPlan]) -> None:
+        """Read chunks, several at once, and commit them in order."""
+        first = self._watermark.log_state.next_head if self._watermark else ManifestId(1, 1)
+        self._in_flight = ChunksInFlight(
+            self._extraction, self._plan, first=first, progress=self._report
         )
-        check_receipts(plan, receipts)
-        if extraction.on_cluster:
-            check_files(extraction.store.objects, receipts)
+        with self._in_flight.read(chunks) as found:
+            for chunk in found:
+                self._commit(chunk)
+
+    def _commit(self, chunk: ReadChunk) -> None:
         self._lease.check()
-        self._watermark = extraction.store.commit(
-            self._table, lambda current: self._chunk(current, plan, receipts, began)
+        self._watermark = self._extraction.store.commit(
+            self._table, lambda current: self._chunk(current, chunk)
         )
-        self._add(plan, receipts)
-        self._report(0, plan, finished=plan.final)
+        self._committed, self._fills = time.monotonic(), {}
+        self._add(chunk)
+        self._report(finished=chunk.plan.final)
 
     def _find_fills(self) -> None:
-        """Find the values of new columns in rows read before, once for each plan."""
-        extraction, self._fills = self._extraction, {}
-        if self._watermark is not None and self._plan is not self._filled:
-            self._filled = self._plan
+        """Find the values of new columns in rows read before; the first chunk records them."""
+        extraction = self._extraction
+        if self._watermark is not None:
             self._check_columns()
             self._fills = find_fills(
                 extraction.source,
@@ -297,12 +298,12 @@ class _TableRun:
             hint="run the command again",
         )
 
-    def _chunk(
-        self, current: Watermark, plan: ChunkPlan, receipts: list[Receipt], began: float
-    ) -> Change:
+    def _chunk(self, current: Watermark, chunk: ReadChunk) -> Change:
+        plan, receipts = chunk.plan, chunk.receipts
         position = self._watermark.position if self._watermark else START
         if current.position != position:
             raise self._moved(position, current)
+        chunk.check_next(self._table, current.log_state.next_head)
         end = position_after(plan, receipts, before=position, by_key=self._plan.route.by == "key")
         return Chunk(
             start=position if plan.start.walk else plan.start,
@@ -314,7 +315,8 @@ class _TableRun:
             columns=lake_columns(self._plan.source, self._plan.columns),
             primary_key=self._plan.source.primary_key,
             version=version_column(self._plan.source, self._plan.choice.cursor),
-            seconds=round(time.monotonic() - began, 3),
+            # The time that it took alone: others were read at the same time.
+            seconds=round(time.monotonic() - max(chunk.began, self._committed), 3),
             server=self._extraction.source.server.identity,
             clock=self._plan.clock,
             cursor=describe_cursor(self._plan.source, self._plan.choice.cursor),
@@ -324,8 +326,8 @@ class _TableRun:
             fills=self._fills,
         )
 
-    def _add(self, plan: ChunkPlan, receipts: list[Receipt]) -> None:
-        result = self._result
+    def _add(self, chunk: ReadChunk) -> None:
+        result, plan, receipts = self._result, chunk.plan, chunk.receipts
         zero_dates = dict(result.zero_dates)
         for receipt in receipts:
             for column, count in receipt.zero_dates.items():
@@ -345,30 +347,20 @@ class _TableRun:
                 [result.worker_peak_bytes, *(receipt.peak_memory_bytes for receipt in receipts)]
             ),
         )
+        self._in_flight.committed(chunk)
 
-    def _report(self, windows_done: int, plan: ChunkPlan, *, finished: bool = False) -> None:
+    def _report(self, *, finished: bool = False) -> None:
+        done, windows, rows = self._in_flight.windows
         self._extraction.progress(
             self._table,
             Progress(
                 rows=self._result.rows,
                 bytes=self._result.bytes,
                 expected_rows=self._plan.expected_rows,
-                windows_done=windows_done,
-                windows=len(plan.windows),
+                windows_done=done,
+                windows=windows,
                 seconds=time.monotonic() - self._began,
-                chunk_rows=plan.rows,
+                chunk_rows=rows,
                 finished=finished,
             ),
         )
-
-
-def prefetch(items: Iterator[Item]) -> Iterator[Item]:
-    """Yield the same items, and fetch the next one in a thread while the caller uses the current.
-
-    An error is raised when its item is due. Closing the iterator waits for a fetch that is running.
-    """
-    with ThreadPoolExecutor(max_workers=1) as thread:
-        coming = thread.submit(next, items, None)
-        while (item := coming.result()) is not None:
-            coming = thread.submit(next, items, None)
-            yield item

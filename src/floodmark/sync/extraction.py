@@ -32,6 +32,9 @@ class Engine(Protocol):
     ) -> list[Receipt]:
         """Read all windows of a chunk."""
 
+    def cancel(self, job: "ExtractionJob") -> None:
+        """End the reading of a chunk, which then fails; it may also go on to its end."""
+
     def compare(self, job: "VerificationJob", pairs: Sequence[WindowPair]) -> list[Comparison]:
         """Compare windows with the target."""
 

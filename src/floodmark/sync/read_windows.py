@@ -21,25 +21,33 @@ def read_windows(
     progress: Callable[[int], None] = lambda _done: None,
     *,
     turn: int | None = None,
+    check: Callable[[], None] = lambda: None,
 ) -> list[Receipt]:
     """Read windows into the lake; return receipts in their order.
 
     `progress` receives the number of windows done. If readers are scarce, who has the earlier
-    `turn` reads first.
+    `turn` reads first. `check` raises once the receipts are not needed any more.
     """
     engine, source = extraction.engine, extraction.source
     slots = engine.slots()
     most = source.readers_at_once(slots)
     if rate := source.connection.max_rows_per_second:
         job = structs.replace(job, rows_per_second=rate / most)
+    check()
     if most >= slots:  # Spark itself runs no more
         return engine.extract(job, windows, progress)
     begun = 0
 
-    def read(part: Sequence[Window]) -> list[Receipt]:
+    def read(part: Sequence[Window], finished: Callable[[int], None]) -> list[Receipt]:
         nonlocal begun
+        check()
         before, begun = begun, begun + len(part)
-        return engine.extract(job, part, lambda done: progress(before + done))
+
+        def report(done: int) -> None:
+            finished(done)
+            progress(before + done)
+
+        return engine.extract(job, part, report)
 
     return source.readers.run(windows, read, most=most, turn=turn)
 
@@ -53,4 +61,4 @@ def compare_windows(
     most = source.readers_at_once(slots)
     if most >= slots:
         return engine.compare(job, pairs)
-    return source.readers.run(pairs, lambda part: engine.compare(job, part), most=most)
+    return source.readers.run(pairs, lambda part, _: engine.compare(job, part), most=most)

@@ -72,6 +72,15 @@ class SparkEngine:
 
         return self._run(lambda session: extract(session, job, windows, progress=progress))
 
+    def cancel(self, job: "ExtractionJob") -> None:
+        """End the tasks of a chunk."""
+        from floodmark.spark.extract import title_of
+
+        session = self._session
+        if session is not None:
+            with suppress(Exception):  # without Spark there are no tasks
+                session.cancel_titled(title_of(job))
+
     def compare(self, job: "VerificationJob", pairs: Sequence[WindowPair]) -> list[Comparison]:
         """Compare windows with the target, one task each."""
         from floodmark.spark.compare import compare

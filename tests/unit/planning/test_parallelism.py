@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from floodmark.planning.parallelism import (
+    chunks_at_once,
     connection_limit,
     readers,
     tables_at_once,
@@ -22,6 +23,19 @@ def test_a_chunk_fills_the_slots_unless_its_size_is_configured(
     assert windows == configured or (configured is None and windows == max(8, slots or 0))
     assert windows_per_chunk(configured, "inter-table", slots) == 1
     assert windows_per_chunk(configured, "sequential", slots) == 1
+
+
+@given(configured=perhaps, slots=perhaps)
+def test_chunks_in_flight_fill_the_slots_when_one_of_them_ends(
+    configured: int | None, slots: int | None
+) -> None:
+    windows = windows_per_chunk(configured, "intra-table", slots)
+    chunks = chunks_at_once(windows, "intra-table", slots)
+    assert 2 <= chunks <= 8
+    assert chunks == 8 or (chunks - 1) * windows >= (slots or 1)
+    assert configured or chunks == 2
+    assert chunks_at_once(1, "inter-table", slots) == 1
+    assert chunks_at_once(1, "sequential", slots) == 1
 
 
 @given(configured=perhaps, slots=perhaps, connections=perhaps)

@@ -59,7 +59,7 @@ class BackgroundSpark:
         self._ready = ready
         self._command = token_hex(16)
         self._lock = Lock()
-        self._open: set[Channel] = set()
+        self._open: dict[Channel, str] = {}
 
     def run(
         self,
@@ -74,7 +74,7 @@ class BackgroundSpark:
         )
         job = Run(title, _pickled(task), tasks, context)
         try:
-            with self._channel() as channel:
+            with self._channel(title) as channel:
                 channel.send(job)
                 while True:
                     match channel.receive(Reply):  # type: ignore[arg-type]
@@ -104,6 +104,12 @@ class BackgroundSpark:
         """Whether the server still runs."""
         return self._attached.is_open()
 
+    def cancel_titled(self, title: str) -> None:
+        """Cancel our running tasks of one title, by ending their connection."""
+        with self._lock:
+            for channel in [one for one, what in self._open.items() if what == title]:
+                channel.end()
+
     def end(self) -> None:
         """Detach; jobs that still run are cancelled."""
         with self._lock:
@@ -111,16 +117,16 @@ class BackgroundSpark:
                 channel.end()
 
     @contextmanager
-    def _channel(self) -> Iterator[Channel]:
+    def _channel(self, title: str) -> Iterator[Channel]:
         channel = _channel(self._place, self._key)
         with closing(channel):
             with self._lock:
-                self._open.add(channel)
+                self._open[channel] = title
             try:
                 yield channel
             finally:
                 with self._lock:
-                    self._open.discard(channel)
+                    del self._open[channel]
 
 
 @contextmanager

@@ -1,0 +1,164 @@
+"""Read the chunks of a table ahead of their commits: several at once, committed in order.
+
+So no slot of Spark is idle at the end of a chunk, while its last window is read and while it is
+committed. Every chunk goes through these states:
+
+| state     | what exists of it                       | a crash leaves                           |
+| --------- | --------------------------------------- | ---------------------------------------- |
+| planned   | its windows, in memory                  | nothing                                  |
+| in flight | files with the number of the manifest   | files that no manifest lists, some of    |
+|           | that it is to become; no manifest       | them for numbers that are not next       |
+| complete  | checked receipts, in memory; it waits   | the same                                 |
+|           | for the chunks before it                |                                          |
+| committed | its manifest, and the position after it | the position; the next run reads on      |
+| loaded    | its rows and a row of the ledger        | nothing to do                            |
+
+Chunks are committed one after another by one thread, each against the state that the one before it
+left. Positions therefore only move forward, and the chunks of the log tile the range whatever was
+read first. The number of chunks between *planned* and *committed* is limited, and so is the memory.
+
+What ends a run while chunks are in flight:
+
+- *A window fails*: the chunks before it are committed, its own and the later ones are discarded,
+  even complete ones. The first failure in the order of the chunks is the one that is raised.
+- *The lease is lost*, or *an operator's `set` or `reset` comes between*: nothing more is committed.
+  A chunk is committed only under the number that its files were written for. A file whose number is
+  taken is free to be removed, so a chunk must never be committed under a later one.
+- *Ctrl-C* ends Spark's tasks, and discards whatever is not committed.
+- *`--limit N`* and *a bound that is held back* limit the plan: there are no chunks behind them.
+
+Files of discarded chunks are never read. `s3clean` removes them once their number is taken, or when
+they are a day old (`state.removable_files`).
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from itertools import count
+from threading import Event
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from floodmark.errors import FloodmarkError, LeaseLost
+from floodmark.model.extraction import ChunkPlan, Receipt
+from floodmark.model.log_state import ManifestId
+from floodmark.model.table import TableName
+from floodmark.planning.parallelism import chunks_at_once
+from floodmark.sync.extraction_job import extraction_job
+from floodmark.sync.plan import TablePlan
+from floodmark.sync.read_ahead import read_ahead
+from floodmark.sync.read_windows import read_windows
+from floodmark.sync.receipt_check import check_files, check_receipts
+
+if TYPE_CHECKING:
+    from floodmark.sync.extraction import Extraction
+    from floodmark.worker.job import ExtractionJob
+
+
+class ReadChunk(Struct, frozen=True, kw_only=True):
+    """A chunk that was read, the manifest that it is to become, and when reading began."""
+
+    plan: ChunkPlan
+    head: ManifestId
+    receipts: list[Receipt]
+    began: float
+
+    def check_next(self, table: TableName, head: ManifestId) -> None:
+        """Raise LeaseLost unless the next manifest is the one that the files were written for."""
+        if head != self.head:
+            raise LeaseLost(
+                f"{table}: manifest {self.head} was taken during this run; the next is {head}",
+                hint="run the command again",
+            )
+
+
+class ChunksInFlight:
+    """Reads the chunks of a plan, several at once; the caller commits them in order.
+
+    `progress` is called, from any thread, when windows are done.
+    """
+
+    def __init__(
+        self,
+        extraction: "Extraction",
+        plan: TablePlan,
+        *,
+        first: ManifestId,
+        progress: Callable[[], None],
+    ) -> None:
+        self._extraction = extraction
+        self._plan = plan
+        self._heads = (ManifestId(first.epoch, number) for number in count(first.sequence))
+        self._progress = progress
+        self._over = Event()
+        self._jobs: dict[ManifestId, ExtractionJob] = {}
+        self._windows: dict[ManifestId, tuple[ChunkPlan, int]] = {}
+
+    @contextmanager
+    def read(self, chunks: Iterator[ChunkPlan]) -> Iterator[Iterator[ReadChunk]]:
+        """Read chunks, and yield them in order; leaving this ends whatever is in flight.
+
+        A chunk is committed, or done with, when the next one is asked for.
+        """
+        extraction = self._extraction
+        at_once = chunks_at_once(
+            extraction.windows_per_chunk, extraction.strategy, extraction.engine.known_slots
+        )
+        numbered = zip(chunks, self._heads, strict=False)
+        turns = ((plan, head, extraction.source.readers.turn()) for plan, head in numbered)
+        reading = read_ahead(
+            turns, lambda turn: self._read(*turn), at_once=at_once, cancel=self._cancel
+        )
+        with closing(reading):
+            yield reading
+
+    def committed(self, chunk: ReadChunk) -> None:
+        """Take a chunk out of those that are in flight."""
+        del self._windows[chunk.head]
+
+    @property
+    def windows(self) -> tuple[int, int, int]:
+        """The windows that are done, all windows, and the planned rows of what is in flight."""
+        found = list(self._windows.values())
+        return (
+            sum(done for _, done in found),
+            sum(len(plan.windows) for plan, _ in found),
+            sum(plan.rows for plan, _ in found),
+        )
+
+    def _read(self, plan: ChunkPlan, head: ManifestId, turn: int) -> ReadChunk:
+        began, extraction = time.monotonic(), self._extraction
+        job = extraction_job(extraction, self._plan, self._plan.source.name, head.sequence)
+        self._jobs[head] = job
+        self._note(head, plan, 0)
+        try:
+            receipts = read_windows(
+                extraction,
+                job,
+                plan.windows,
+                lambda done: self._note(head, plan, done),
+                turn=turn,
+                check=self._check,
+            )
+        finally:
+            del self._jobs[head]
+        check_receipts(plan, receipts)
+        if extraction.on_cluster:
+            check_files(extraction.store.objects, receipts)
+        self._note(head, plan, len(plan.windows))
+        return ReadChunk(plan=plan, head=head, receipts=receipts, began=began)
+
+    def _note(self, head: ManifestId, plan: ChunkPlan, done: int) -> None:
+        self._windows[head] = plan, done
+        self._progress()
+
+    def _check(self) -> None:
+        """Raise FloodmarkError once the run of this table is over; nobody waits for the chunk."""
+        if self._over.is_set():
+            raise FloodmarkError("the chunk is not needed any more")
+
+    def _cancel(self) -> None:
+        self._over.set()
+        for job in list(self._jobs.values()):
+            self._extraction.engine.cancel(job)

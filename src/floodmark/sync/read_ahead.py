@@ -1,0 +1,56 @@
+"""Work on several items at once, and hand over what was made of them in their order."""
+
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from queue import SimpleQueue
+from threading import Event, Semaphore
+from typing import TypeVar
+
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+
+
+def read_ahead(
+    items: Iterator[Item],
+    read: Callable[[Item], Answer],
+    *,
+    at_once: int,
+    cancel: Callable[[], None] = lambda: None,
+) -> Generator[Answer]:
+    """Yield `read(item)` for each item, in order, while up to `at_once` of them are read.
+
+    An item counts until the caller asks for the answer after its own, so never more than `at_once`
+    are read or wait for the caller; one more item is fetched meanwhile. Items are fetched in a
+    thread, one after another. An error is raised when its item is due, after the answers before it.
+
+    Closing the iterator, or an error, ends everything: no further item is read, `cancel` is called
+    to end those that are being read, and their threads are waited for.
+    """
+    over, room = Event(), Semaphore(at_once)
+    coming: SimpleQueue[Future[Answer] | None] = SimpleQueue()
+
+    def feed() -> None:
+        try:
+            for item in items:
+                room.acquire()
+                if over.is_set():
+                    return
+                coming.put(pool.submit(read, item))
+        except BaseException as error:  # noqa: BLE001 - raised for the caller
+            failed: Future[Answer] = Future()
+            failed.set_exception(error)
+            coming.put(failed)
+        else:
+            coming.put(None)
+
+    with ThreadPoolExecutor(at_once + 1) as pool:  # one of the threads feeds the others
+        pool.submit(feed)
+        try:
+            while (answer := coming.get()) is not None:
+                yield answer.result()
+                room.release()
+        finally:
+            over.set()
+            room.release()
+            cancel()
+            pool.shutdown(cancel_futures=True)
