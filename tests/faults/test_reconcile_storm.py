@@ -19,7 +19,7 @@ import pymysql
 import pytest
 
 import processes
-from floodmark.api import project
+from floodmark.api import runner
 from floodmark.config.models import LakeSettings, RetrySettings
 from floodmark.storage.objects import ObjectStore
 from floodmark.storage.opening import open_lake
@@ -129,7 +129,7 @@ def run_and_die(it: Pipeline, command: tuple[str, ...], step: int, moment: str) 
     for kind in SqlTarget.__subclasses__():
         for name in STEPS:
             setattr(kind, name, doom.around(getattr(kind, name)))
-    with patch.object(project, "open_lake", doomed_lake):
+    with patch.object(runner, "open_lake", doomed_lake):
         ended = it.call(*command)
     assert ended.code == 0, ended
 

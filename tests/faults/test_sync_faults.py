@@ -18,9 +18,10 @@ import pymysql
 import pytest
 
 import processes
-from floodmark.api import project
+from floodmark.api import runner
 from floodmark.config.models import LakeSettings, RetrySettings
 from floodmark.embedded.mariadb import PrivateMariaDB
+from floodmark.model import lake_layout
 from floodmark.state.lease import read_lease
 from floodmark.storage.objects import ObjectStore
 from floodmark.storage.opening import open_lake
@@ -131,7 +132,7 @@ def stopping_sync(pipeline: Pipeline, key: str) -> None:
     def stopping_lake(lake: LakeSettings, retries: RetrySettings) -> ObjectStore:
         return Stopping(open_lake(lake, retries), processes.Doom(0, ""))
 
-    with patch.object(project, "open_lake", stopping_lake):
+    with patch.object(runner, "open_lake", stopping_lake):
         sys.exit(pipeline.sync().code)
 
 
@@ -167,7 +168,9 @@ def test_a_run_paused_before_its_commit_and_overtaken(pipeline: New, lake: str) 
         run.join(60)
         assert run.exitcode == 4
     check_complete(it, 45)
-    assert len(it.files() - it.named_files()) == 2
+    # The third may be in flight.
+    left = [path.rpartition("/")[2] for path in it.files() - it.named_files()]
+    assert [lake_layout.sequence_of_data_file(name) for name in sorted(left)][:2] == [2, 2]
 
 
 @pytest.mark.enough_on("mariadb")
@@ -532,11 +535,9 @@ def test_an_operator_moves_the_position_during_a_run(pipeline: New, command: lis
     said: list[Ended] = []
 
     class Moved(DirectEngine):
-        chunks = 0
-
         def extract(self, job: Any, windows: Any, progress: Any) -> Any:
-            self.chunks += 1
-            if self.chunks == 2:
+            if job.sequence == 2:
+                wait_until(it.manifests)
                 verb, *rest = command
                 arguments = ("watermark", verb, "-t", f"{it.schema}.t", *rest, "--force")
                 said.append(finish(it.start(*arguments)))

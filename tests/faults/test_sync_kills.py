@@ -12,7 +12,7 @@ from unittest.mock import patch
 import pytest
 
 import processes
-from floodmark.api import project
+from floodmark.api import runner
 from floodmark.config.models import LakeSettings, RetrySettings
 from floodmark.model.timestamps import utc_now
 from floodmark.state.run_records import RunRecords
@@ -84,7 +84,7 @@ def doomed_sync(pipeline: Pipeline, step: int, moment: str, tally: Path) -> None
         extract = doom.around(DirectEngine.extract)
 
     doom_files(doom)
-    with patch.object(project, "open_lake", doomed_lake):
+    with patch.object(runner, "open_lake", doomed_lake):
         ended = pipeline.sync(engine=DoomedEngine)
     assert ended.code == 0, ended
     doom.write()

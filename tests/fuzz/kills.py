@@ -4,7 +4,7 @@ import signal
 from unittest.mock import patch
 
 import processes
-from floodmark.api import project
+from floodmark.api import runner
 from floodmark.config.models import LakeSettings, RetrySettings
 from floodmark.storage.objects import ObjectStore
 from floodmark.storage.opening import open_lake
@@ -34,5 +34,5 @@ def _sync_and_die(pipeline: Pipeline, step: int, moment: str) -> None:
 
     for name in TARGET_STEPS:
         setattr(SqlTarget, name, doom.around(getattr(SqlTarget, name)))
-    with patch.object(project, "open_lake", doomed_lake):
+    with patch.object(runner, "open_lake", doomed_lake):
         pipeline.call("sync", "-p", "main", engine=DoomedEngine)
