@@ -202,6 +202,9 @@ class Syncing(Struct, frozen=True, kw_only=True):
         if self.extract:
             with sources.of(self.sources[table]) as source:
                 extraction = self._extraction(table, source, start, tunnels)
+                if self.load:
+                    loading = self.loading(table, tunnels)
+                    extraction = structs.replace(extraction, loading=loading)
                 result = extract_table(extraction, table, self.run.table_settings(table))
         elif self.adoption is not None:
             with tunnels.through(self.owners[table]) as connection:

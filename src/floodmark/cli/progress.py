@@ -91,13 +91,15 @@ def describe(progress: "Progress") -> str:
 
 
 def facts_of(progress: "Progress") -> list[str]:
-    """Return rows read and, once known, speed, bytes in the lake and time left."""
+    """Return rows read and, once known, speed, bytes in the lake, rows loaded and time left."""
     rows = counted(progress.read_rows, "row")
     facts = [f"about {rows}" if progress.windows_done else rows]
     if progress.read_rows and progress.seconds:
         facts.append(f"{progress.read_rows / progress.seconds:,.0f} rows/s")
         if progress.bytes:
             facts.append(size(progress.bytes))
+        if progress.loaded_rows:
+            facts.append(f"{progress.loaded_rows:,} loaded")
         if 0 < progress.share < 1:
             left = progress.seconds * (1 - progress.share) / progress.share
             facts.append(f"about {span(timedelta(seconds=left))} left")

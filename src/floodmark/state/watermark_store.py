@@ -3,10 +3,10 @@
 import time
 from collections.abc import Callable, Collection
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, wraps
 from random import Random
-from threading import Lock
-from typing import TYPE_CHECKING
+from threading import Lock, RLock
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 from msgspec import Struct, structs
 
@@ -57,6 +57,28 @@ if TYPE_CHECKING:
 
 RACES = 20
 
+Arguments = ParamSpec("Arguments")
+Answer = TypeVar("Answer")
+
+
+def _one_at_a_time(
+    method: "Callable[Concatenate[WatermarkStore, TableName, Arguments], Answer]",
+) -> "Callable[Concatenate[WatermarkStore, TableName, Arguments], Answer]":
+    """Let the threads of a run, which extract and load a table, use its state one by one."""
+
+    @wraps(method)
+    def locked(
+        self: "WatermarkStore",
+        table: TableName,
+        /,
+        *arguments: Arguments.args,
+        **options: Arguments.kwargs,
+    ) -> Answer:
+        with self.locks.setdefault(table, RLock()):
+            return method(self, table, *arguments, **options)
+
+    return locked
+
 
 class Run(Struct, frozen=True, kw_only=True):
     """The run that uses a store: its identity, clock and notices."""
@@ -82,8 +104,8 @@ class Look(Struct, frozen=True, kw_only=True):
 class WatermarkStore:
     """Every table's watermark: recovered on read if necessary, and written by one method.
 
-    Reads within a run are cached. A write that conflicts with another writer's drops the cache and
-    retries on fresh state.
+    Reads within a run are cached; its threads take turns. A write that conflicts with another
+    writer's drops the cache and retries on fresh state.
     """
 
     def __init__(
@@ -97,6 +119,7 @@ class WatermarkStore:
         self._reader = WatermarkReader(objects, self.log, self.copies, run.clock)
         self._run = run
         self._cache: dict[TableName, Reading] = {}
+        self.locks: dict[TableName, RLock] = {}
         self._probed = False
         self._probing = Lock()
 
@@ -104,6 +127,7 @@ class WatermarkStore:
         """Return the current time by the run's clock."""
         return self._run.clock()
 
+    @_one_at_a_time
     def get(self, table: TableName, *, write_back: bool = True) -> Watermark | None:
         """Return a table's watermark; None if the table is unknown.
 
@@ -133,6 +157,7 @@ class WatermarkStore:
             return known is None and error.exit_code == ExitCode.FAILED
         return True
 
+    @_one_at_a_time
     def commit(
         self, table: TableName, decide: Callable[[Watermark], Change], *, races: int = 0
     ) -> Watermark:
@@ -162,6 +187,7 @@ class WatermarkStore:
             return self.update(table)
         raise LostRace(f"another run committed to {table} first", hint="run the command again")
 
+    @_one_at_a_time
     def update(
         self, table: TableName, change: Callable[[Watermark], Watermark] = lambda same: same
     ) -> Watermark:

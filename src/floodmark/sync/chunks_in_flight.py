@@ -64,6 +64,11 @@ class ReadChunk(Struct, frozen=True, kw_only=True):
     receipts: list[Receipt]
     began: float
 
+    @property
+    def bytes(self) -> int:
+        """The size of its files."""
+        return sum(file.bytes for receipt in self.receipts for file in receipt.files)
+
     def check_next(self, table: TableName, head: ManifestId) -> None:
         """Raise LeaseLost unless the next manifest is the one that the files were written for."""
         if head != self.head:

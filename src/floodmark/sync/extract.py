@@ -46,6 +46,7 @@ from floodmark.sync.cursor_check import refuse_another_time, refuse_reading_twic
 from floodmark.sync.extraction import Extraction
 from floodmark.sync.hash_warning import clear_text_left
 from floodmark.sync.history import Outside, remarks_on, rows_outside
+from floodmark.sync.load_while_reading import LoadWhileReading
 from floodmark.sync.log_facts import known_of, newest_columns
 from floodmark.sync.machine_clock import check_against_source
 from floodmark.sync.new_columns import find_fills
@@ -61,23 +62,25 @@ def extract_table(
     """Read everything new of a table into the lake, and return what was read."""
     store = extraction.store
     with store.lease(table, "extract") as lease:
+        loads = LoadWhileReading(extraction.loading, table, lease)
         try:
-            with extraction.source.session() as session:
+            with loads, extraction.source.session() as session:
                 check_against_source(session, store.now)
                 watermark = store.get(table)
                 if watermark is not None:
                     watermark.refuse_moved()
-                run = _TableRun(extraction, table, lease, watermark)
+                run = _TableRun(extraction, table, lease, watermark, loads)
                 if run.follow(session, table_settings).walked and not run.is_full:
                     # A first load takes long, or began long ago: its bound is old by now.
                     run.follow(session, table_settings, since=time.monotonic())
-                return run.finish()
+                result = run.finish()
         except FloodmarkError as error:
             # Keep the position, and record the error in the watermark.
             if store.takes_failure(table, error):
                 message = error.message
                 store.update(table, lambda current: extract_failed(current, message))
             raise
+        return loads.result.added_to(result)
 
 
 class _TableRun:
@@ -89,8 +92,10 @@ class _TableRun:
         table: TableName,
         lease: Lease,
         watermark: Watermark | None,
+        loads: LoadWhileReading,
     ) -> None:
         self._extraction = extraction
+        self._loads = loads
         self._table = table
         self._lease = lease
         self._watermark = watermark
@@ -214,6 +219,7 @@ class _TableRun:
         )
         self._committed, self._fills = time.monotonic(), {}
         self._add(chunk)
+        self._loads.committed(self._watermark, chunk.bytes)
         self._report(finished=chunk.plan.final)
 
     def _find_fills(self) -> None:
@@ -361,6 +367,7 @@ class _TableRun:
                 windows=windows,
                 seconds=time.monotonic() - self._began,
                 chunk_rows=rows,
+                loaded_rows=self._loads.result.rows,
                 finished=finished,
             ),
         )

@@ -16,6 +16,7 @@ from floodmark.model.table import TableName
 from floodmark.model.verification import Comparison, WindowPair
 from floodmark.planning.parallelism import windows_per_chunk
 from floodmark.state.watermark_store import WatermarkStore
+from floodmark.sync.load import Loading
 from floodmark.sync.progress import Progress
 from floodmark.sync.source import Source
 
@@ -50,8 +51,9 @@ class Extraction(Struct, frozen=True, kw_only=True):
     """How to extract tables in this run; `prepare` is called once there is something to read.
 
     `reserved` returns the column names that the target reserves for itself. `on_cluster`: workers
-    may run on other machines, with another lake folder. `check_frozen` raises if a table that may
-    not be altered cannot hold columns, by a key.
+    may run on other machines, with another lake folder. With `loading`, chunks are loaded while
+    later ones are read. `check_frozen` raises if a table that may not be altered cannot hold
+    columns, by a key.
     """
 
     store: WatermarkStore
@@ -66,6 +68,7 @@ class Extraction(Struct, frozen=True, kw_only=True):
     limit: int | None = None
     on_cluster: bool = False
     every_seconds: float | None = None
+    loading: Loading | None = None
     reserved: Callable[[Iterable[str]], Sequence[str]] = lambda _names: ()
     prepare: Callable[[], None] = lambda: None
     check_frozen: Callable[[tuple[Column, ...], tuple[str, ...]], None] = lambda _columns, _key: (

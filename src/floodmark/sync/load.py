@@ -110,6 +110,33 @@ class LoadResult(Struct, frozen=True, kw_only=True):
     left_out_manifests: int = 0
     left_out_rows: int = 0
 
+    def plus(self, later: "LoadResult") -> "LoadResult":
+        """Add the result of a later load in the same run."""
+        return LoadResult(
+            rows=self.rows + later.rows,
+            quarantined_rows=self.quarantined_rows + later.quarantined_rows,
+            deleted_rows=self.deleted_rows + later.deleted_rows,
+            manifests=self.manifests + later.manifests,
+            seconds=self.seconds + later.seconds,
+            changes=(*self.changes, *later.changes),
+            left_out_manifests=later.left_out_manifests,
+            left_out_rows=later.left_out_rows,
+        )
+
+    def added_to(self, result: TableResult) -> TableResult:
+        """Add these figures to the result of a table."""
+        return structs.replace(
+            result,
+            loaded_rows=result.loaded_rows + self.rows,
+            quarantined_rows=result.quarantined_rows + self.quarantined_rows,
+            deleted_rows=result.deleted_rows + self.deleted_rows,
+            loaded_manifests=result.loaded_manifests + self.manifests,
+            load_seconds=result.load_seconds + self.seconds,
+            target_changes=(*result.target_changes, *self.changes),
+            left_out_manifests=self.left_out_manifests,
+            left_out_rows=self.left_out_rows,
+        )
+
 
 class _Selection(Struct, frozen=True, kw_only=True):
     """The `pending` ones of all `manifests`, and those that a manual watermark leaves out."""
@@ -122,24 +149,30 @@ class _Selection(Struct, frozen=True, kw_only=True):
 def load_after(extracted: TableResult, loading: Loading, table: TableName) -> TableResult:
     """Load a table after its extraction; a failure keeps the extraction's result."""
     try:
-        result = load_table(loading, table)
+        result = load_table(loading, table, rows_before=extracted.loaded_rows)
     except FloodmarkError as error:
         return extracted.with_failure(error, "load")
-    return structs.replace(
-        extracted,
-        loaded_rows=result.rows,
-        quarantined_rows=extracted.quarantined_rows + result.quarantined_rows,
-        deleted_rows=result.deleted_rows,
-        loaded_manifests=result.manifests,
-        load_seconds=result.seconds,
-        target_changes=result.changes,
-        left_out_manifests=result.left_out_manifests,
-        left_out_rows=result.left_out_rows,
+    return result.added_to(extracted)
+
+
+def load_committed(
+    loading: Loading, table: TableName, lease: Lease, target: Target, *, rows_before: int
+) -> LoadResult:
+    """Load what is committed so far, under the lease of a stage that goes on."""
+    watermark = loading.store.known(table)
+    assert watermark is not None  # something was just committed
+    behind = manifests_behind(loading.store, table, watermark)
+    part = _TableLoad(
+        loading, table, lease, target, watermark, behind, rows_before=rows_before, goes_on=True
     )
+    return part.run()
 
 
-def load_table(loading: Loading, table: TableName) -> LoadResult:
-    """Load all data of a table that its target does not have yet."""
+def load_table(loading: Loading, table: TableName, *, rows_before: int = 0) -> LoadResult:
+    """Load all data of a table that its target does not have yet.
+
+    `rows_before` were loaded earlier in this run.
+    """
     store = loading.store
     with store.lease(table, "load") as lease:
         watermark = store.get(table)
@@ -155,7 +188,9 @@ def load_table(loading: Loading, table: TableName) -> LoadResult:
             with loading.open_target() as target:
                 if loading.load_only:  # else the clock was compared with MySQL's
                     check_machine_clock("the target's", target.clock, store.now)
-                return _TableLoad(loading, table, lease, target, watermark, behind).run()
+                return _TableLoad(
+                    loading, table, lease, target, watermark, behind, rows_before=rows_before
+                ).run()
         except FloodmarkError as error:
             if isinstance(error, NameTooLong):  # the column is in the lake under that name
                 error.hint = (
@@ -273,7 +308,8 @@ class _TableLoad:
     """Load one table: read the ledger, decide what is pending, load it batch by batch.
 
     Of the ledger, only the entries after the watermark are read, and sums of all; the whole of it
-    only if the target has lost rows, or a manual watermark selects from all manifests.
+    only if the target has lost rows, or a manual watermark selects from all manifests. If the
+    extraction `goes_on`, further manifests may follow those that are loaded.
     """
 
     def __init__(
@@ -284,7 +320,12 @@ class _TableLoad:
         target: Target,
         watermark: Watermark,
         behind: list[Manifest],
+        *,
+        rows_before: int = 0,
+        goes_on: bool = False,
     ) -> None:
+        self._rows_before = rows_before
+        self._goes_on = goes_on
         self._loading = loading
         self._table = table
         self._lease = lease
@@ -314,7 +355,7 @@ class _TableLoad:
             self._rows += load_what_fits(self._target, batch, quarantine)
             self._save_progress(batch.chunks[-1].head)
         totals = self._save_progress(None)
-        if not self._selection.left_out:
+        if not self._selection.left_out and not self._goes_on:
             self._lease.note_loaded()
         return self._result(changes, totals)
 
@@ -480,9 +521,9 @@ class _TableLoad:
                 total_rows=totals.rows,
                 quarantined_rows=totals.quarantined_rows,
                 deleted_rows=totals.deleted_rows,
-                session_rows=self._rows,
+                session_rows=self._rows_before + self._rows,
                 now=now,
-                complete=not skipped,
+                complete=not skipped and not self._goes_on,
                 target=self._loading.place,
             )
 

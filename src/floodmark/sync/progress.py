@@ -9,6 +9,7 @@ class Progress(Struct, frozen=True, kw_only=True):
     """Progress of a table in this run. Rows and bytes are those of committed chunks.
 
     `chunk_rows` are planned for the chunks that are being read, of whose windows some are done.
+    `loaded_rows` are in the target already, while others are read.
     """
 
     rows: int
@@ -18,6 +19,7 @@ class Progress(Struct, frozen=True, kw_only=True):
     windows: int
     seconds: float
     chunk_rows: int = 0
+    loaded_rows: int = 0
     finished: bool = False
 
     @property

@@ -1,0 +1,237 @@
+"""Chunks that are loaded while later ones are read."""
+
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import duckdb
+import pytest
+
+import processes
+from floodmark.errors import FloodmarkError
+from floodmark.model.manifest import Reset
+from floodmark.state.watermark_store import WatermarkStore
+from floodmark.sync import load_while_reading
+from floodmark.warehouse.sql_target import SqlTarget
+from pipelines import DirectEngine, Ended, MakeEngine, Pipeline, ask_once, numbers, wait_until
+from processes import Doom
+from scenarios import open_store
+
+New = Callable[..., Pipeline]
+CURSOR = {"t": "{cursor: [update_at, id]}"}
+FIVES = "extraction: {window_rows: 5, windows_per_chunk: 1}"
+
+
+@pytest.fixture(autouse=True)
+def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(load_while_reading, "_PART", 2**40)
+
+
+def create(pipeline: Pipeline, rows: int) -> None:
+    ask_once(
+        pipeline,
+        "CREATE TABLE t (id INT PRIMARY KEY, v INT NOT NULL, update_at DATETIME NOT NULL,"
+        " KEY by_change (update_at, id))",
+    )
+    add(pipeline, 1, rows)
+
+
+def add(pipeline: Pipeline, first: int, last: int) -> None:
+    ask_once(
+        pipeline,
+        f"INSERT INTO t SELECT seq, 0, '2025-06-01' + INTERVAL seq SECOND FROM"
+        f" {numbers(first, last)}",
+    )
+
+
+def sync(pipeline: Pipeline, engine: MakeEngine = DirectEngine) -> Ended:
+    return pipeline.call("sync", "-p", "main", "--json", engine=engine)
+
+
+def synced(pipeline: Pipeline, engine: MakeEngine = DirectEngine) -> Any:
+    ended = sync(pipeline, engine)
+    assert ended.code == 0, ended
+    return ended.table
+
+
+def check_loaded(pipeline: Pipeline, rows: int) -> None:
+    with duckdb.connect(str(pipeline.folder / "warehouse.duckdb")) as target:
+        found = target.execute("SELECT id FROM t ORDER BY id").fetchall()
+        ledger = target.execute("SELECT COUNT(*) FROM floodmark_ledger").fetchall()
+    assert found == [(number,) for number in range(1, rows + 1)]
+    assert ledger == [(len([c for c in pipeline.chunks() if not c.only_columns]),)]
+    state = pipeline.watermark()
+    assert state.loaded_head == state.head
+    assert (state.redshift_state.status, state.redshift_state.total_rows) == ("success", rows)
+    pipeline.check_tracking()
+
+
+@pytest.mark.enough_on("mysql")
+def test_later_chunks_are_read_while_earlier_ones_are_loaded(pipeline: New) -> None:
+    it = pipeline(CURSOR, settings=FIVES)
+    create(it, rows=5)
+    synced(it)
+    add(it, 6, 50)
+
+    class Waiting(DirectEngine):
+        def extract(self, job: Any, windows: Any, progress: Any) -> Any:
+            if job.sequence > 6:
+                wait_until(lambda: it.watermark().redshift_state.loaded_sequence >= 2)
+                assert it.watermark().redshift_state.status == "pending"
+            return super().extract(job, windows, progress)
+
+    result = synced(it, Waiting)
+    assert (result["rows"], result["loaded_rows"], result["loaded_manifests"]) == (45, 45, 9)
+    assert it.watermark().redshift_state.last_session_rows == 45
+    check_loaded(it, 50)
+    assert synced(it)["loaded_rows"] == 0
+
+
+@pytest.mark.enough_on("mariadb")
+def test_the_first_load_comes_after_all_reading(pipeline: New) -> None:
+    """So it can fill a new table at once."""
+    it = pipeline(CURSOR, settings=FIVES)
+    create(it, rows=40)
+
+    class Watching(DirectEngine):
+        def extract(self, job: Any, windows: Any, progress: Any) -> Any:
+            if job.sequence > 1:
+                assert it.watermark().redshift_state.loaded_sequence == 0
+            return super().extract(job, windows, progress)
+
+    assert synced(it, Watching)["loaded_rows"] == 40
+    check_loaded(it, 40)
+
+
+@pytest.mark.enough_on("mysql")
+def test_small_changes_are_loaded_together(pipeline: New, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    batches: list[int] = []
+    load = SqlTarget.load
+
+    def counted(target: Any, batch: Any) -> int:
+        batches.append(len(batch.chunks))
+        return load(target, batch)
+
+    monkeypatch.setattr(SqlTarget, "load", counted)
+    it = pipeline(CURSOR, settings=FIVES)
+    create(it, rows=5)
+    synced(it)
+    add(it, 6, 50)
+    synced(it)
+    assert batches == [1, 9]
+    check_loaded(it, 50)
+
+
+@pytest.mark.enough_on("mariadb")
+def test_a_load_that_fails_meanwhile_is_made_up_for(
+    pipeline: New, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it = pipeline(CURSOR, settings=FIVES)
+    create(it, rows=5)
+    synced(it)
+    add(it, 6, 50)
+    load = SqlTarget.load
+    failures: list[Any] = []
+
+    def failing(target: Any, batch: Any) -> int:
+        if not failures:
+            failures.append(batch)
+            raise FloodmarkError("the warehouse is busy")
+        return load(target, batch)
+
+    monkeypatch.setattr(SqlTarget, "load", failing)
+    assert synced(it)["loaded_rows"] == 45
+    assert len(failures) == 1
+    check_loaded(it, 50)
+
+
+@pytest.mark.enough_on("mysql")
+def test_what_was_loaded_stays_if_reading_fails(pipeline: New) -> None:
+    it = pipeline(CURSOR, settings=FIVES)
+    create(it, rows=5)
+    synced(it)
+    add(it, 6, 50)
+
+    class Failing(DirectEngine):
+        def extract(self, job: Any, windows: Any, progress: Any) -> Any:
+            if job.sequence == 7:
+                wait_until(lambda: it.watermark().redshift_state.loaded_sequence >= 2)
+                raise FloodmarkError("the source is gone")
+            return super().extract(job, windows, progress)
+
+    ended = sync(it, Failing)
+    assert (ended.code, ended.table["error"]) == (1, "the source is gone")
+    assert it.watermark().redshift_state.loaded_sequence >= 2
+    synced(it)
+    check_loaded(it, 50)
+
+
+@pytest.mark.enough_on("mariadb")
+def test_an_operator_resets_the_load_meanwhile(pipeline: New) -> None:
+    """What the operator said counts: this run neither commits nor loads any more."""
+    it = pipeline(CURSOR, settings=FIVES)
+    create(it, rows=5)
+    synced(it)
+    add(it, 6, 50)
+
+    class Resetting(DirectEngine):
+        def extract(self, job: Any, windows: Any, progress: Any) -> Any:
+            if job.sequence == 7:
+                wait_until(lambda: it.watermark().redshift_state.loaded_sequence >= 2)
+                open_store(it.lake.open()).commit(
+                    it.table(), lambda _: Reset(stages=("load",)), races=20
+                )
+            return super().extract(job, windows, progress)
+
+    assert sync(it, Resetting).code == 4
+    assert it.watermark().redshift_state.load_epoch == 2
+    synced(it)
+    with duckdb.connect(str(it.folder / "warehouse.duckdb")) as target:
+        found = target.execute("SELECT id FROM t ORDER BY id").fetchall()
+    assert found == [(number,) for number in range(1, 51)]
+    it.check_tracking()
+
+
+STEPS = ("_begin", "_stage", "_commit")
+
+
+def doomed_sync(pipeline: Pipeline, step: int, moment: str) -> None:
+    """Runs in a process of its own, which dies at a step; it ends with 7 if there are fewer."""
+    load_while_reading._PART = 2**40
+    doom = Doom(step, moment)
+    for name in STEPS:
+        setattr(SqlTarget, name, doom.around(getattr(SqlTarget, name)))
+    for name in ("commit", "update"):
+        setattr(WatermarkStore, name, doom.around(getattr(WatermarkStore, name)))
+
+    class Slow(DirectEngine):
+        def extract(self, job: Any, windows: Any, progress: Any) -> Any:
+            if job.sequence % 9 > 5:  # so that some of it is loaded before
+                wait_until(lambda: pipeline.watermark().redshift_state.loaded_sequence >= 2)
+            return super().extract(job, windows, progress)
+
+    assert sync(pipeline, Slow).code == 0
+    os._exit(7)
+
+
+@pytest.mark.enough_on("mysql")
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_killed_at_any_step_of_either_side(pipeline: New, moment: str) -> None:
+    it = pipeline(CURSOR, settings=FIVES)
+    create(it, rows=5)
+    synced(it)
+    rows = 5
+    for step in range(1, 200, 3):
+        add(it, rows + 1, rows + 35)
+        rows += 35
+        process = processes.start(doomed_sync, it, step, moment)
+        process.join(60)
+        assert process.exitcode in (7, -signal.SIGKILL)
+        synced(it)
+        check_loaded(it, rows)
+        if process.exitcode == 7:
+            assert step > 20
+            return
+    raise AssertionError("the sync never ended")
