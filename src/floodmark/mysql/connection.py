@@ -28,6 +28,7 @@ _IDLE_TOO_LONG = 4031
 _CONNECTION_KILLED = 1927
 _SECURE_TRANSPORT_REQUIRED = 3159
 
+_STOPPED = "the run was stopped"
 _LOGIN_REFUSED = {ER.ACCESS_DENIED_ERROR, _ACCESS_DENIED_BY_SOCKET}
 _NOT_ALLOWED = {
     ER.DBACCESS_DENIED_ERROR,
@@ -248,7 +249,7 @@ class Sessions:
                     del self._open[session]
         except FloodmarkError as error:
             if self._ended:
-                raise FloodmarkError("the run was stopped") from error
+                raise FloodmarkError(_STOPPED) from error
             raise
 
     def end(self) -> None:
@@ -261,11 +262,13 @@ class Sessions:
 
 
 @contextmanager
-def translated(connection: MysqlConnection) -> Iterator[None]:
-    """Turn MySQL's errors into ours, by their number."""
+def translated(connection: MysqlConnection, session: MysqlSession | None = None) -> Iterator[None]:
+    """Turn MySQL's errors into ours, by their number; those of a session that we ended are one."""
     try:
         yield
     except pymysql.MySQLError as error:
+        if session is not None and session.ended:
+            raise FloodmarkError(_STOPPED) from error
         raise _translate(error, connection) from error
 
 

@@ -105,7 +105,7 @@ class Source:
             if self._server is None:
                 with translated(self.connection):
                     self._server = session.server = read_server(session)
-        with translated(self.connection):
+        with translated(self.connection, session):
             yield session
         self._idle.append(session)
 
