@@ -55,16 +55,19 @@ def temporary_folder(root: str) -> str:
     return path
 
 
-def make_folder(root: str, path: str) -> None:
-    """Create a folder of the lake and its parents, unless they exist."""
+def make_folder(root: str, path: str, *, tries: int = 20) -> None:
+    """Create a folder of the lake and its parents, unless they exist.
+
+    Somebody may remove a parent meanwhile. But some places take no folders, and say the same.
+    """
     try:
         os.mkdir(path, 0o700)
     except FileNotFoundError:
         parent = os.path.dirname(path)
-        if parent == path:
+        if parent == path or tries == 0:
             raise
         make_folder(root, parent)
-        make_folder(root, path)
+        make_folder(root, path, tries=tries - 1)
     except FileExistsError:
         return
     else:

@@ -235,6 +235,12 @@ def test_unfinished_files_are_kept_in_a_folder_of_the_lake_only(tmp_path: Path, 
     assert not (tmp_path / "new").exists()
 
 
+def test_a_place_that_takes_no_folders_is_reported() -> None:
+    """The kernel says of it what it says of a missing parent."""
+    with pytest.raises(StorageError, match="No such file or directory"):
+        LocalObjectStore("/proc/floodmark").put("a/b", b"x")
+
+
 def test_only_regular_files_are_objects(tmp_path: Path) -> None:
     store = LocalObjectStore(str(tmp_path))
     store.put("d/a.parquet", b"x")
