@@ -292,7 +292,11 @@ def source_of(server: PrivateMariaDB) -> dict[str, Any]:
 def session(pipeline: Pipeline) -> Iterator[Session]:
     """A session such as an application has: autocommit, in the server's own zone."""
     connection = pymysql.connect(
-        **pipeline.source, database=pipeline.schema, autocommit=True, charset="utf8mb4"
+        **pipeline.source,
+        database=pipeline.schema,
+        autocommit=True,
+        charset="utf8mb4",
+        ssl_disabled=True,
     )
     try:
         yield connection

@@ -109,7 +109,11 @@ class PrivateMariaDB:
         """Run one statement as root and return its rows."""
         with (
             pymysql.connect(
-                unix_socket=str(self._socket), user="root", database=database, autocommit=True
+                unix_socket=str(self._socket),
+                user="root",
+                database=database,
+                autocommit=True,
+                ssl_disabled=True,  # over a socket; else it loads all CA certificates first
             ) as connection,
             connection.cursor() as cursor,
         ):
