@@ -56,7 +56,7 @@ if "FLOODMARK_REDSHIFT_URL" not in os.environ:
     os.environ["SSL_CERT_FILE"] = str(Path(__file__).with_name("authority.pem"))
     os.environ.pop("SSL_CERT_DIR", None)
 
-# With this, tests for which one kind of source is enough run on all kinds.
+# With this, tests for which one kind of source or warehouse is enough run on all kinds.
 ALL_SERVERS = os.environ.get("FLOODMARK_ALL_SERVERS") == "1"
 
 # What takes longest begins first, so that no process is left with it at the end.
@@ -114,9 +114,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Let tests choose the kind of source, which they use by themselves or through a fixture."""
+    """Let tests choose the kinds of source and warehouse that they use, perhaps in a fixture."""
     if "server" in metafunc.fixturenames and (kind := _chosen_kind(metafunc.definition)):
         choice = pytest.mark.parametrize("server", [kind], indirect=True)
+        metafunc.definition.add_marker(choice)
+    enough = metafunc.definition.get_closest_marker("enough_in")
+    if enough and not ALL_SERVERS:
+        choice = pytest.mark.parametrize("warehouse", list(enough.args), indirect=True)
         metafunc.definition.add_marker(choice)
 
 

