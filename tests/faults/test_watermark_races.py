@@ -137,7 +137,7 @@ def work_through_a_pause(lake: Lake, gate: Any, checks_lease: bool) -> None:
     lease = store.lease(TABLE)
     seen = store.get(TABLE)
     assert seen is not None
-    gate.send("at work")
+    gate.send("running")
     gate.recv()
     try:
         if checks_lease:
@@ -161,7 +161,7 @@ def test_a_process_that_slept_past_its_lease_cannot_commit(
     gate, theirs = processes.pipe()
     paused = processes.start(work_through_a_pause, lake, theirs, checks_lease)
     assert paused.pid is not None
-    assert gate.recv() == "at work"
+    assert gate.recv() == "running"
     with pytest.raises(LeaseHeld):
         ours.lease(TABLE)
 

@@ -441,7 +441,7 @@ def test_the_next_extraction_goes_on_from_the_manual_position(pipeline: New) -> 
     assert it.call("watermark", "validate").code == 0
 
 
-def test_after_a_reset_files_are_adopted_anew(pipeline: New) -> None:
+def test_after_a_reset_files_are_adopted_again(pipeline: New) -> None:
     it = new(pipeline)
     ask_once(it, "INSERT INTO t (id, update_at) VALUES (1, '2025-06-01')")
     assert it.call("sync", "-p", "main").code == 0

@@ -274,7 +274,7 @@ def test_a_held_lease_is_shown_and_broken(one: Pipeline) -> None:
         assert after[-1]["finding"] == "none held"
 
 
-def test_a_missing_pyspark_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_pyspark_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> str:
         raise PackageNotFoundError(name)
 

@@ -188,7 +188,9 @@ def test_an_empty_window_writes_nothing(
     assert extract(spark, make_job(connection, lake), []) == []
 
 
-def test_progress_is_told(connection: MysqlConnection, spark: Spark, folder: LakeSettings) -> None:
+def test_progress_is_reported(
+    connection: MysqlConnection, spark: Spark, folder: LakeSettings
+) -> None:
     told: list[int] = []
     windows = [window(n, n * 200 + 1, n * 200 + 200, slowly=True) for n in range(6)]
     extract(spark, make_job(connection, folder), windows, progress=told.append)

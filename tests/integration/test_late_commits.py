@@ -224,7 +224,7 @@ class Writer(threading.Thread):
 
 
 @contextmanager
-def writers_at_work(pipeline: Pipeline) -> Iterator[list[Writer]]:
+def running_writers(pipeline: Pipeline) -> Iterator[list[Writer]]:
     writers = [Writer(pipeline, seed) for seed in (1, 2, 3)]
     for writer in writers:
         writer.start()
@@ -243,7 +243,7 @@ def test_the_newest_version_of_every_row_under_a_hammering_writer(pipeline: New,
     )
     create(it, kind)
     brought = []
-    with writers_at_work(it) as writers:
+    with running_writers(it) as writers:
         for number in range(20):
             strategy = ("intra-table", "sequential", "inter-table")[number % 3]
             brought.append(it.synced("--strategy", strategy)["rows"])
@@ -264,7 +264,7 @@ def test_the_newest_version_of_every_row_under_a_hammering_writer(pipeline: New,
 def test_ids_of_a_hammering_writer(pipeline: New) -> None:
     it = pipeline({"t": "{cursor: id}"}, settings="extraction: {window_rows: 50}")
     create(it)
-    with writers_at_work(it):
+    with running_writers(it):
         brought = [it.synced()["rows"] for _ in range(6)]
     it.synced()
     assert live(it).keys() <= it.ids().keys()

@@ -159,7 +159,7 @@ def test_without_a_key_rows_of_which_the_ledger_is_lost_are_not_loaded_twice(
     check_loaded(warehouse, keyless)
 
 
-def test_a_table_that_is_gone_is_not_begun_anew_in_silence(warehouse: Warehouse) -> None:
+def test_a_table_that_is_gone_is_not_begun_again_in_silence(warehouse: Warehouse) -> None:
     single, *_ = source_tables()
     extract_at(warehouse, single, NOON, 3)
     load(warehouse, single, batch_bytes=TOGETHER)
@@ -351,7 +351,7 @@ def test_the_command_says_what_it_loads_and_leaves_out(
     assert it.call(*load_only, "--json").table["loaded_rows"] == 1
 
 
-def test_a_duckdb_file_that_is_gone_is_made_anew(pipeline: Callable[..., Pipeline]) -> None:
+def test_a_duckdb_file_that_is_gone_is_made_again(pipeline: Callable[..., Pipeline]) -> None:
     it = pipeline({"t": "{cursor: [update_at, id]}"})
     ask_once(it, "CREATE TABLE t (id INT PRIMARY KEY, update_at DATETIME NOT NULL)")
     ask_once(it, "INSERT INTO t VALUES (1, '2025-06-01')")

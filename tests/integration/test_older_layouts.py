@@ -384,7 +384,7 @@ def test_an_older_watermark_does_not_hide_that_ours_was_lost() -> None:
         open_store(objects).get(TABLE)
 
 
-def test_looking_without_mending_adopts_nothing() -> None:
+def test_validating_without_repair_adopts_nothing() -> None:
     objects = MemoryObjectStore()
     put(objects, "watermarks/shop.orders.json", FLAT)
     before = snapshot(objects)

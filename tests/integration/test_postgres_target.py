@@ -311,7 +311,7 @@ def test_a_view_under_the_name_is_not_loaded_into(loads: Loads) -> None:
         loads.load(loads.chunk([row(2)]))
 
 
-def test_who_cannot_connect_is_told_why_and_no_secret(warehouse: Warehouse) -> None:
+def test_a_refused_connection_names_the_cause_and_no_secret(warehouse: Warehouse) -> None:
     for changes in ({"password": Secret("wr0ng-secret")}, {"port": 1}, {"database": "nowhere"}):
         with pytest.raises(FloodmarkError, match="cannot connect to PostgreSQL at") as caught:
             settings_of(warehouse, **changes).open()
@@ -370,7 +370,7 @@ def test_a_deadlock_is_tried_again(loads: Loads, postgres: PrivatePostgres) -> N
     assert loads.rows() == [row(1, "after")]
 
 
-def test_a_wait_for_the_ledger_is_told_of_once(loads: Loads, postgres: PrivatePostgres) -> None:
+def test_a_wait_for_the_ledger_is_reported_once(loads: Loads, postgres: PrivatePostgres) -> None:
     notices: list[Notice] = []
     loads.load(loads.chunk([row(1, "before")]))
     assert isinstance(loads.warehouse.connection, PostgresConnection)

@@ -197,7 +197,7 @@ def test_only_what_is_old_enough(two_tables: Callable[[str], Pipeline]) -> None:
     assert clean(it, "--older-than", "-7d").code == 2
 
 
-def test_not_while_a_run_is_at_work(two_tables: Callable[[str], Pipeline]) -> None:
+def test_not_during_a_run(two_tables: Callable[[str], Pipeline]) -> None:
     it = two_tables("local")
     lease = take_lease(
         it.lake.open(),

@@ -198,7 +198,7 @@ except FloodmarkError as error:
 
 
 class Reading:
-    """connectorx at work in a process of its own."""
+    """connectorx running in a process of its own."""
 
     def __init__(self, job: ExtractionJob, **environment: str) -> None:
         self._process = subprocess.Popen(

@@ -65,7 +65,7 @@ def ask(connection: MysqlConnection, sql: str = "SELECT 6 * 7") -> object:
 
 
 def clients(port: int) -> list[int]:
-    """The ssh clients that listen on a local port, by what they were told."""
+    """The ssh clients that listen on a local port, by their arguments."""
     return [pid for pid, line in command_lines().items() if f"{LOOPBACK}:{port}:[" in line]
 
 

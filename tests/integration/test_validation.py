@@ -174,7 +174,7 @@ def test_every_difference_is_named_and_its_repair_converges(
     warehouse: Warehouse, difference: str
 ) -> None:
     table = filled(warehouse)
-    tamper, expected, can_be_mended = DIFFERENCES[difference]
+    tamper, expected, can_be_repaired = DIFFERENCES[difference]
     tamper(warehouse, table)
     found = look(warehouse, table)
     assert len(found.differences) == len(expected), found.differences
@@ -183,12 +183,12 @@ def test_every_difference_is_named_and_its_repair_converges(
     held = None if "drop" in tamper.__name__ else warehouse.rows(table.target)
     repair(warehouse, table)
     after = look(warehouse, table).differences
-    assert after == () if can_be_mended else after
+    assert after == () if can_be_repaired else after
     repair(warehouse, table)
     assert look(warehouse, table).differences == after, "a second repair changes nothing"
     if held is not None:
         assert warehouse.rows(table.target) == held, "data is never touched"
-    if can_be_mended:
+    if can_be_repaired:
         load(warehouse, table, batch_bytes=ALONE)
         check_loaded(warehouse, table)
 
@@ -248,7 +248,7 @@ def test_a_repair_may_be_killed_anywhere(
     raise AssertionError("the repair never ended")
 
 
-def test_a_table_at_work_is_left_alone(warehouse: Warehouse) -> None:
+def test_a_table_that_a_run_holds_is_left_alone(warehouse: Warehouse) -> None:
     table = filled(warehouse)
     claim(10, 1)(warehouse, table)
     with open_store(warehouse.lake.open()).lease(table.name):

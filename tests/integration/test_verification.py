@@ -121,7 +121,7 @@ def test_only_what_is_new_is_compared_unless_all_is_wanted(synced: Pipeline) -> 
     assert (again.code, again.table["verification"]["rows"]) == (5, 21)
 
 
-def test_a_difference_stops_what_is_verified_until_it_is_mended(pipeline: New) -> None:
+def test_a_difference_stops_the_verified_position_until_it_is_repaired(pipeline: New) -> None:
     it = pipeline({"t": CURSOR}, settings=FOURS)
     create(it)
     fill(it, 1, 20)
@@ -215,7 +215,7 @@ def test_nothing_synced_is_nothing_to_compare(pipeline: New) -> None:
 # What is found
 
 
-def test_each_kind_of_difference_is_told(synced: Pipeline) -> None:
+def test_each_kind_of_difference_is_reported(synced: Pipeline) -> None:
     in_target(
         synced,
         "UPDATE t SET v = v + 1, note = '' WHERE id = 3",
@@ -296,7 +296,7 @@ def test_a_target_without_the_table_differs(synced: Pipeline) -> None:
 
 
 @pytest.mark.enough_on("mariadb")
-def test_a_column_that_the_target_lacks_is_told(synced: Pipeline) -> None:
+def test_a_column_that_the_target_lacks_is_reported(synced: Pipeline) -> None:
     ask_once(synced, "ALTER TABLE t ADD COLUMN new_one INT DEFAULT 5")
     ended = verify(synced, which="all")
     assert ended.code == 0

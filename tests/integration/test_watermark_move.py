@@ -183,7 +183,7 @@ def put_back(it: Pipeline, backup: Path) -> None:
 
 
 def test_a_lake_that_was_put_back_can_be_moved(pipeline: Make) -> None:
-    """The ledger knows what this lake lacks: the new name is told so, and how to go on."""
+    """The ledger knows what this lake lacks: the error says so, and what to do."""
     it = begin(pipeline, KEYED)
     backup = shutil.copytree(str(it.lake.folder), it.folder / "backup")
     insert(it, "t", 23, 24)

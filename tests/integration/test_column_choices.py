@@ -108,7 +108,7 @@ def hashing(pipeline: Pipeline, columns: str, cursor: str = "[update_at, id]") -
     return replace(pipeline, tables=tables).write_config()
 
 
-def test_a_column_that_begins_to_be_hashed_is_told_of_once(pipeline: New) -> None:
+def test_a_column_that_begins_to_be_hashed_is_reported_once(pipeline: New) -> None:
     it = pipeline({"t": "{cursor: [update_at, id]}"})
     create(it)
     assert it.sync().code == 0

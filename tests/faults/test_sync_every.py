@@ -1,4 +1,4 @@
-"""`sync --every`: real processes that go on whatever happens, and end when they are told to."""
+"""`sync --every`: real processes that go on whatever happens, and end when they are stopped."""
 
 import json
 import os
@@ -237,7 +237,7 @@ def test_killed_java_and_sigterm_in_the_middle_of_a_chunk(pipeline: New, whom: s
     with running(it, "--backup-only") as run:
         run.wait_until(lambda: len(it.chunks()) >= 2)
         os.kill(run.java[0], signal.SIGKILL)
-        # The round fails, or it goes on with another Java if that one was not at work just then.
+        # The round fails, or it goes on with another Java if that one was not running just then.
         run.wait_for(went_well)
         check_complete(it, 10_000, loaded=False)
         chunks = len(it.chunks())
