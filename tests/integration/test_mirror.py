@@ -193,6 +193,44 @@ def test_rows_that_were_not_loaded_are_read_again(mirrored: Make) -> None:
     assert one.recover()["restart"] is None
 
 
+def test_rows_of_a_manifest_that_is_nowhere_are_not_forgotten(mirrored: Make) -> None:
+    """The mirror lost a manifest, too: without its rows, the table must not go on."""
+    one = mirrored()
+    for first in (1, 11, 21):
+        one.insert(first, first + 9)
+        one.sync("--backup-only")
+    mirror, second = one.mirror.open(), lake_layout.manifest(one.pipeline.table(), ManifestId(1, 2))
+    kept = mirror.get(second).data
+    one.lose_lake()
+    command = ("recover", "--from-mirror", "--force")
+    mirror.delete(second)
+    ended = one.pipeline.call(*command)
+    assert ended.code == 1
+    assert "manifests 1-2 are neither in the lake nor in " in ended.err
+    mirror.put(second, kept[:-9])
+    ended = one.pipeline.call(*command)
+    assert ended.code == 1
+    assert f"{one.mirror.folder}/{second} is damaged" in ended.err
+    assert one.pipeline.call("sync", "-p", "main").code == 1  # only the mirror knows the table
+    mirror.delete(second)
+    mirror.put(second, kept)
+    assert one.recover()["restart"]["lost"] == ["1-1", "1-2", "1-3"]
+    assert one.sync()["rows"] == 30
+    one.check()
+
+
+def test_what_is_damaged_in_the_mirror_only_stops_nothing(mirrored: Make) -> None:
+    one = mirrored()
+    for first in (1, 11):
+        one.insert(first, first + 9)
+        one.sync()
+    lake, table = one.pipeline.lake.open(), one.pipeline.table()
+    one.mirror.open().put(lake_layout.manifest(table, ManifestId(1, 1)), b"{")
+    lake.delete(lake_layout.manifest(table, ManifestId(1, 2)))
+    assert one.recover()["manifests"] == 1
+    one.check()
+
+
 def test_loads_that_were_not_mirrored_are_merged(mirrored: Make) -> None:
     """The mirror was behind: the ledger has manifests that the log does not know any more."""
     one = mirrored()

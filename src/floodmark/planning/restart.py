@@ -77,6 +77,21 @@ def plan_restart(
     )
 
 
+def holes(manifests: Sequence[Manifest]) -> list[ManifestId]:
+    """Return the ids that are missing between the manifests that count."""
+    since = manifests[-1].standing.eligible_from_epoch
+    numbers: dict[int, set[int]] = {}
+    for manifest in manifests:
+        if manifest.epoch >= since:
+            numbers.setdefault(manifest.epoch, set()).add(manifest.sequence)
+    return [
+        ManifestId(epoch, number)
+        for epoch, found in numbers.items()
+        for number in range(1, max(found))
+        if number not in found
+    ]
+
+
 def new_epoch(
     manifests: Iterable[Manifest], ledgers: Mapping[int, Iterable[LedgerEntry]], now: datetime
 ) -> int:

@@ -31,7 +31,10 @@ class Lost(Struct, frozen=True, kw_only=True):
 
 
 def find_lost(lake: ObjectStore, mirror: ObjectStore, table: TableName) -> Lost:
-    """Compare both places; MirrorConflict if they have different manifests under one number."""
+    """Compare both places; MirrorConflict if they have different manifests under one number.
+
+    CorruptLog if a manifest is damaged in both, or in the only place that has it.
+    """
     ours, theirs = ManifestLog(lake), ManifestLog(mirror)
     here, there = set(ours.heads(table)), set(theirs.heads(table))
     manifests, missing = [], []
@@ -40,8 +43,15 @@ def find_lost(lake: ObjectStore, mirror: ObjectStore, table: TableName) -> Lost:
         if head not in there:
             manifests.append(mine or ours.read(table, head))
             continue
-        kept = theirs.read(table, head)
-        if mine is None:
+        kept = _readable(theirs, table, head)
+        if kept is None:
+            if mine is None:
+                raise CorruptLog(
+                    f"{mirror}/{lake_layout.manifest(table, head)} is damaged",
+                    hint="restore it from an older version of the bucket, or from a backup",
+                )
+            kept = mine
+        elif mine is None:
             missing.append(head)
         elif mine != kept:
             raise another_manifest(mirror, table, head)

@@ -23,7 +23,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct, structs
 
-from floodmark.errors import FloodmarkError, LeaseHeld
+from floodmark.errors import CorruptLog, FloodmarkError, LeaseHeld
 from floodmark.model import lake_layout
 from floodmark.model.load import LedgerEntry
 from floodmark.model.log_state import LogState, ManifestId
@@ -31,7 +31,7 @@ from floodmark.model.manifest import Change, Loaded, Manifest, Reset, chunks_in
 from floodmark.model.position import START, Position
 from floodmark.model.table import TableName
 from floodmark.planning.load_batches import target_table
-from floodmark.planning.restart import Restart, in_epoch, new_epoch, plan_restart
+from floodmark.planning.restart import Restart, holes, in_epoch, new_epoch, plan_restart
 from floodmark.state.lease import Lease
 from floodmark.state.mirror_restore import find_lost, restore_lost
 from floodmark.state.operator_changes import counted_restore
@@ -121,8 +121,20 @@ class _Recovering:
         if loading is not None and manifests and not moved:
             self._ledger_read = True
             self._ledgers = _read_ledgers(loading, table, manifests)
+            self._refuse_holes(manifests)
             current = manifests[-1].standing
             self._restart = plan_restart(manifests, current, self._ledgers, self._files())
+
+    def _refuse_holes(self, manifests: tuple[Manifest, ...]) -> None:
+        """Refuse a log whose missing manifests may have had rows that are not loaded."""
+        loaded = {entry.head for entries in self._ledgers.values() for entry in entries}
+        if lost := [str(head) for head in holes(manifests) if head not in loaded]:
+            more = f" and {len(lost) - 3:,} more" if len(lost) > 3 else ""
+            raise CorruptLog(
+                f"{self._table}: manifests {', '.join(lost[:3])}{more} are neither in the lake nor"
+                f" in {self._mirror}, and not loaded",
+                hint="restore these objects from an older version of the bucket, or from a backup",
+            )
 
     def apply(self) -> None:
         restore_lost(self._store.objects, self._mirror, self._table, self._lost)
