@@ -24,19 +24,21 @@ MIRROR = "mirror.json"  # in the mirror, not in the lake
 DRILLS = "drills/"
 ALERTS = "watermarks/alerts.json"
 MANIFESTS = "manifests/"
+COMPACTIONS = "compacted/"
 DATA = "incremental/"
 QUARANTINE = "quarantine/"
 DELETES = "deletes/"
 LOADS = "loads/"
 COPIES = f"{LOADS}copies/"
 UNLOADS = f"{LOADS}unloads/"  # rows that a target writes to be compared; not needed later
-_NOT_DATA = ("watermarks/", MANIFESTS, QUARANTINE, DELETES, LOADS, DRILLS)
+_NOT_DATA = ("watermarks/", MANIFESTS, COMPACTIONS, QUARANTINE, DELETES, LOADS, DRILLS)
 
 # Session, sequence, part, attempt and number: what `data_file_key` writes.
 _DATA_FILE = re.compile(r"\d{8}_\d{6}_[^/-]+-(\d+)-\d+-\d+-\d+\.parquet")
 _UNSAFE = re.compile(rb"[^a-z0-9_.-]")
 _DAILY = re.compile(r"(.+)_(\d{8})\.json")
 _MANIFEST = re.compile(r"(\d+)/(\d+)\.json")
+_COMPACTION = re.compile(r"(\d+)/(\d+)\.json\.z")
 _QUARANTINED = re.compile(r"/(\d+)-(\d+)/\d+\.parquet$")
 
 
@@ -98,6 +100,22 @@ def manifests(table: TableName) -> str:
 def manifest(table: TableName, head: ManifestId) -> str:
     """Return the key of one manifest. Keys sort in log order."""
     return f"{manifests(table)}{head.epoch:08d}/{head.sequence:08d}.json"
+
+
+def compactions(table: TableName) -> str:
+    """Return the folder of the table's compacted manifests."""
+    return f"{COMPACTIONS}{table.key}/"
+
+
+def compaction(table: TableName, last: ManifestId) -> str:
+    """Return the key of the compaction that ends with a manifest."""
+    return f"{compactions(table)}{last.epoch:08d}/{last.sequence:08d}.json.z"
+
+
+def head_of_compaction(key: str, table: TableName) -> ManifestId | None:
+    """Return the last manifest of a compaction; None for any other key."""
+    found = _COMPACTION.fullmatch(key.removeprefix(compactions(table)))
+    return ManifestId(int(found[1]), int(found[2])) if found else None
 
 
 def folder_of_manifest(key: str) -> str:

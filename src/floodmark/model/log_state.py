@@ -28,6 +28,11 @@ class ManifestId(Struct, frozen=True, order=True):
         epoch, sequence = text.split("-")
         return cls(int(epoch), int(sequence))
 
+    @property
+    def next(self) -> "ManifestId":
+        """The id of the next manifest in the epoch."""
+        return ManifestId(self.epoch, self.sequence + 1)
+
     def __str__(self) -> str:
         return f"{self.epoch}-{self.sequence}"
 

@@ -11,6 +11,7 @@ from floodmark.model.table import TableName
 from floodmark.model.timestamps import plain
 from floodmark.model.transitions import checkpoint
 from floodmark.model.watermark import RedshiftState, Watermark, empty_watermark
+from floodmark.state.compaction import completes
 from floodmark.state.watermark_store import WatermarkStore
 
 
@@ -129,11 +130,24 @@ def _named_files(manifests: list[Manifest]) -> dict[str, tuple[ManifestId, DataF
 
 
 def read_log(store: WatermarkStore, table: TableName, problems: list[str]) -> list[Manifest]:
-    """Return every readable manifest of a table; append the errors of the others to `problems`."""
+    """Return every readable manifest of a table; append the errors of the others to `problems`.
+
+    Those in a compaction are not read if the lake has them all, in their size.
+    """
+    log = store.log
+    sizes = dict(log.sizes(table))
+    compacted: dict[ManifestId, Manifest] = {}
+    for last in filter(completes, sizes):
+        found = log.compacted(table, last)
+        if found and all(
+            sizes.get(manifest.head) == size
+            for manifest, size in zip(found.manifests, found.sizes, strict=True)
+        ):
+            compacted |= {manifest.head: manifest for manifest in found.manifests}
     manifests = []
-    for head in store.log.heads(table):
+    for head in sizes:
         try:
-            manifests.append(store.log.read(table, head))
+            manifests.append(compacted.get(head) or log.read(table, head))
         except CorruptLog as error:
             problems.append(error.message)
     return manifests

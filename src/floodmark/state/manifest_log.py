@@ -1,7 +1,8 @@
 """The append-only log of manifests."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice, takewhile
 
 from floodmark.errors import (
     CorruptDocument,
@@ -9,12 +10,15 @@ from floodmark.errors import (
     IllegalTransition,
     ObjectNotFound,
     StorageError,
+    WriteConflict,
 )
 from floodmark.model import lake_layout
 from floodmark.model.checksummed_json import seal, unseal
 from floodmark.model.log_state import ManifestId
 from floodmark.model.manifest import Chunk, Manifest
 from floodmark.model.table import TableName
+from floodmark.state import compaction
+from floodmark.state.compaction import Compaction
 from floodmark.storage.objects import ObjectStore, is_key
 
 # Types become part of statements in the target.
@@ -22,6 +26,9 @@ _ARROW = re.compile(
     r"bool|int16|int32|int64|float32|float64|string|binary|date32|timestamp\[us(, UTC)?\]"
     r"|decimal128\(\d{1,2}, ?\d{1,2}\)"
 )
+
+
+Wanted = Callable[[ManifestId], bool]
 
 
 class ManifestLog:
@@ -64,11 +71,17 @@ class ManifestLog:
 
     def heads(self, table: TableName, *, since: ManifestId | None = None) -> Iterator[ManifestId]:
         """List a table's manifest ids in order; with `since`, from that one on (inclusive)."""
+        return (head for head, _ in self.sizes(table, since=since))
+
+    def sizes(
+        self, table: TableName, *, since: ManifestId | None = None
+    ) -> Iterator[tuple[ManifestId, int]]:
+        """List the same ids, each with the size of its object."""
         after = lake_layout.manifest(table, since).removesuffix(".json") if since else ""
         for info in self._objects.list_objects(lake_layout.manifests(table), after=after):
             head = lake_layout.head_of_manifest(info.key, table)
             if head is not None:
-                yield head
+                yield head, info.size
 
     def manifests(
         self,
@@ -80,10 +93,128 @@ class ManifestLog:
         newest_first: bool = False,
     ) -> Iterator[Manifest]:
         """Read a table's manifests in order: from `since` on, or after `after`, up to `through`."""
-        heads = self.heads(table, since=since or after)
-        for head in sorted(heads, reverse=True) if newest_first else heads:
-            if (after is None or head > after) and (through is None or head <= through):
+
+        def wanted(head: ManifestId) -> bool:
+            return (after is None or head > after) and (through is None or head <= through)
+
+        return self._walk(table, since or after, wanted, newest_first=newest_first)
+
+    def newest(self, table: TableName, *, since: ManifestId | None = None) -> ManifestId | None:
+        """Return the id of the last manifest, not before `since`; None if there is none."""
+        few = list(islice(self.heads(table, since=since), compaction.SIZE))
+        if len(few) == compaction.SIZE:
+            known = [last for last in compaction.names(self._objects, table) if last > few[-1]]
+            for last in (*reversed(known), few[-1]):  # a removed log may have left compactions
+                if (found := max(self.heads(table, since=last), default=None)) is not None:
+                    return found
+        return few[-1] if few else None
+
+    def compact(self, table: TableName, epoch: int, *, most: int = 20) -> list[ManifestId]:
+        """Write the newest compactions of an epoch that are missing, and return their names."""
+        there = set(compaction.names(self._objects, table))
+        newest = self.newest(table)
+        sequence = newest.sequence if newest and newest.epoch == epoch else 0
+        lasts = (ManifestId(epoch, n) for n in range(sequence, 0, -1) if n % compaction.SIZE == 0)
+        lasts = (last for number, last in enumerate(lasts) if number == 0 or last not in there)
+        return [last for last in islice(lasts, most) if self._compact(table, last)]
+
+    def compacted(self, table: TableName, last: ManifestId) -> Compaction | None:
+        """Read the compaction that ends with a manifest; None if there is none that can be used."""
+        try:
+            data = self._objects.get(lake_layout.compaction(table, last)).data
+        except ObjectNotFound:
+            return None
+        found = compaction.decode(data, table, last)
+        if found is None or any(map(_problem, found.manifests)):
+            return None
+        try:
+            return found if self.read(table, last) == found.last else None
+        except CorruptLog:
+            return None
+
+    def _compact(self, table: TableName, last: ManifestId) -> bool:
+        """Write a compaction, unless there is one that can be used; return whether it is new."""
+        if self.compacted(table, last) is not None:
+            return False
+        heads = compaction.covered(last)
+        found = Compaction(
+            table_name=str(table),
+            manifests=tuple(self.read(table, head) for head in heads),
+            sizes=tuple(
+                len(self._objects.get(lake_layout.manifest(table, head)).data) for head in heads
+            ),
+        )
+        key, data = lake_layout.compaction(table, last), compaction.encode(found)
+        try:
+            self._objects.put_if_absent(key, data)
+        except WriteConflict:  # damaged, or left from a log that was removed
+            self._objects.put(key, data)
+        return True
+
+    def _walk(
+        self, table: TableName, since: ManifestId | None, wanted: Wanted, *, newest_first: bool
+    ) -> Iterator[Manifest]:
+        """Read the wanted manifests from `since` on, long logs by their compactions."""
+        heads = self.heads(table, since=since)
+        few = list(islice(heads, compaction.SIZE))
+        if len(few) < compaction.SIZE:
+            for head in filter(wanted, few[::-1] if newest_first else few):
                 yield self.read(table, head)
+            return
+        lasts = [
+            last
+            for last in compaction.names(self._objects, table)
+            if compaction.covered(last)[0] >= few[0] and any(map(wanted, compaction.covered(last)))
+        ]
+        for manifests in self._pieces(table, few[0], lasts, wanted, newest_first=newest_first):
+            yield from manifests
+
+    def _pieces(
+        self,
+        table: TableName,
+        first: ManifestId,
+        lasts: list[ManifestId],
+        wanted: Wanted,
+        *,
+        newest_first: bool,
+    ) -> Iterator[Iterator[Manifest]]:
+        """Yield the manifests from `first` on, compaction by compaction, and those between them."""
+        begins = [first, *(last.next for last in lasts)]
+        ends = [*(compaction.covered(last)[0] for last in lasts), None]
+        places = range(len(begins))
+        for place in reversed(places) if newest_first else places:
+            pieces = [self._between(table, begins[place], ends[place], wanted, newest_first)]
+            if place > 0:
+                pieces.insert(0, self._whole(table, lasts[place - 1], wanted, newest_first))
+            yield from reversed(pieces) if newest_first else pieces
+
+    def _whole(
+        self, table: TableName, last: ManifestId, wanted: Wanted, newest_first: bool
+    ) -> Iterator[Manifest]:
+        """Read the manifests of a compaction, one by one if it cannot be used."""
+        found = self.compacted(table, last)
+        if found is not None:
+            manifests = found.manifests[::-1] if newest_first else found.manifests
+            yield from (manifest for manifest in manifests if wanted(manifest.head))
+        else:
+            first = compaction.covered(last)[0]
+            yield from self._between(table, first, last.next, wanted, newest_first)
+
+    def _between(
+        self,
+        table: TableName,
+        begin: ManifestId,
+        end: ManifestId | None,
+        wanted: Wanted,
+        newest_first: bool,
+    ) -> Iterator[Manifest]:
+        """Read the wanted manifests from `begin` on, before `end`."""
+        if end is not None and begin >= end:
+            return
+        heads = self.heads(table, since=begin)
+        within = filter(wanted, takewhile(lambda head: end is None or head < end, heads))
+        for head in reversed(list(within)) if newest_first else within:
+            yield self.read(table, head)
 
     def chunks(
         self,

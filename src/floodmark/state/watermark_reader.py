@@ -116,7 +116,7 @@ class WatermarkReader:
                 best = copy, heads
         if best is not None and not (_is_bare(*best) and any(map(_knows_manifests, unusable))):
             return self._rolled(table, *best)
-        last = max(self._log.heads(table), default=None)
+        last = self._log.newest(table)
         if last is not None:
             return self._rebuilt(table, last)
         files = self._objects.list_objects(lake_layout.data_files(table))

@@ -25,7 +25,7 @@ from floodmark.errors import (
 from floodmark.model import lake_layout
 from floodmark.model.checksummed_json import seal
 from floodmark.model.formatting import counted
-from floodmark.model.log_state import MysqlState
+from floodmark.model.log_state import ManifestId, MysqlState
 from floodmark.model.manifest import Change
 from floodmark.model.notice import Notice, Report
 from floodmark.model.rules import check_transition
@@ -44,6 +44,7 @@ from floodmark.model.watermark import (
     not_after,
     same_content,
 )
+from floodmark.state.compaction import completes
 from floodmark.state.manifest_log import ManifestLog
 from floodmark.state.recovery_records import Recovery, RecoveryRecords
 from floodmark.state.watermark_copies import Copies
@@ -184,8 +185,20 @@ class WatermarkStore:
                 watermark=new,
                 manifests=(*reading.manifests, manifest),
             )
-            return self.update(table)
+            saved = self.update(table)
+            self._compact(table, manifest.head)
+            return saved
         raise LostRace(f"another run committed to {table} first", hint="run the command again")
+
+    def _compact(self, table: TableName, head: ManifestId) -> None:
+        """Compact the log if a manifest completes a range; a failure does not matter."""
+        if not completes(head):
+            return
+        try:
+            self.log.compact(table, head.epoch)
+        except FloodmarkError as error:
+            message = f"the log of {table} is not compacted: {error.message}"
+            self._run.report(Notice("debug", message, "compaction", str(table)))
 
     @_one_at_a_time
     def update(
@@ -286,7 +299,7 @@ class WatermarkStore:
     def repair(self, table: TableName) -> Watermark:
         """Rewrite the watermark from the last manifest; keep the load state."""
         reading = self._reader.read(table)
-        last = max(self.log.heads(table), default=None)
+        last = self.log.newest(table)
         if last is None:
             return self.update(table)
         current = self._or_empty(table, reading)
