@@ -39,7 +39,13 @@ def adopt_orphans() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def run(command: Sequence[str], folder: Path, environment: dict[str, str] | None = None) -> Cost:
+def run(
+    command: Sequence[str],
+    folder: Path,
+    environment: dict[str, str] | None = None,
+    *,
+    allowed: Sequence[int] = (0,),
+) -> Cost:
     """Run a command, and wait until all its descendants have ended."""
     before, began = _spent(), time.monotonic()
     process = subprocess.Popen(
@@ -54,7 +60,7 @@ def run(command: Sequence[str], folder: Path, environment: dict[str, str] | None
     with _watched(process.pid) as seen:
         output, _ = process.communicate()
         wall = time.monotonic() - began
-    if process.returncode != 0:
+    if process.returncode not in allowed:
         raise CommandFailed(f"{' '.join(command[:4])} …: {output[-2000:]}")
     _wait_for(list(seen.cpu))
     # A parent that ignores SIGCHLD, like Spark's daemon, loses its children's CPU time.

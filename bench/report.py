@@ -49,6 +49,10 @@ def report(results: dict[str, Any]) -> str:
         parts += ["### A start of Spark", steps(results["start"])]
     if "everyday" in results:
         parts += ["### Everyday costs", everyday(results["everyday"])]
+    if "idle" in results:
+        parts += ["### Tables with nothing new", idle(results["idle"])]
+    if "logs" in results:
+        parts += ["### A log of 100 manifests and one of 10,000", logs(results["logs"])]
     parts += ["### Targets", targets(results)]
     return "\n\n".join(parts)
 
@@ -134,6 +138,28 @@ def everyday(found: dict[str, Any]) -> str:
             text = ", ".join(f"{count} {name}" for name, count in requests.items())
             lines.append((f"requests of {what}, {where}", f"{sum(requests.values())}: {text}"))
     return table(("what", "cost"), lines)
+
+
+def idle(found: dict[str, Any]) -> str:
+    """Return the cost of a table with nothing new."""
+    return table(
+        ("lake and strategy", "wall ms a table", "CPU ms a table"),
+        (
+            (name, f"{cost['wall'] * 1000:.1f}", f"{cost['cpu'] * 1000:.1f}")
+            for name, cost in found.items()
+        ),
+    )
+
+
+def logs(found: dict[str, Any]) -> str:
+    """Return the cost of commands over a short and a long log."""
+    return table(
+        ("command", "100 manifests, s", "10,000 manifests, s", "ratio"),
+        (
+            (name, f"{cost['few']:.2f}", f"{cost['many']:.2f}", f"{cost['ratio']:.2f}")
+            for name, cost in found.items()
+        ),
+    )
 
 
 def targets(results: dict[str, Any]) -> str:

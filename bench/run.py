@@ -27,6 +27,7 @@ from equality import measure_equality
 from everyday import measure_commits, measure_listing, measure_watermark
 from place import PEERS, Place, open_place, with_mysql
 from runs import Contender
+from scale import measure_idle, measure_logs
 
 ROWS = int(os.environ.get("FLOODMARK_BENCH_ROWS", "2000000"))
 ROUNDS = int(os.environ.get("FLOODMARK_BENCH_ROUNDS", "3"))
@@ -51,6 +52,8 @@ def main() -> None:
         "memory": memory,
         "start": start,
         "everyday": everyday,
+        "idle": idle,
+        "logs": logs,
     }
     wanted = os.environ.get("FLOODMARK_BENCH_PARTS", ",".join(parts)).split(",")
     results: dict[str, Any] = {"machine": machine(), "rows": ROWS, "rounds": ROUNDS}
@@ -253,6 +256,16 @@ def everyday(place: Place) -> dict[str, Any]:
         "commit": measure_commits(place.empty("commits")),
         "watermark": measure_watermark(),
     }
+
+
+def idle(place: Place) -> dict[str, Any]:
+    """Sync many tables that have nothing new."""
+    return measure_idle(place, ROUNDS)
+
+
+def logs(place: Place) -> dict[str, Any]:
+    """Run commands over tables with few and with many manifests."""
+    return measure_logs(place.empty("logs"), ROUNDS)
 
 
 def interleaved(
