@@ -1,12 +1,14 @@
 """`sync --verify-data --repair`: what a comparison finds is repaired."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import duckdb
 import pytest
 
 from pipelines import Ended, Pipeline, ask_once, numbers
+from warehouses import name_target, new_warehouse
 
 New = Callable[..., Pipeline]
 
@@ -100,6 +102,36 @@ def test_a_row_that_is_marked_as_deleted_is_no_difference(pipeline: New) -> None
     assert in_target(it, "SELECT id FROM t WHERE _deleted_at IS NOT NULL") == [(4,)]
     found = repair(it).table["verification"]
     assert (found["differences"], found["checksum_windows"]) == ({}, found["windows"])
+
+
+@pytest.mark.enough_on("mysql")
+@pytest.mark.parametrize("kind", ["duckdb", "postgres", "redshift"])
+def test_rows_of_the_target_outside_of_what_was_synced_are_counted(
+    pipeline: New, request: pytest.FixtureRequest, kind: str
+) -> None:
+    it = pipeline(
+        {"t": "{cursor: [update_at, id]}"}, lake="ministack" if kind == "redshift" else "local"
+    )
+    (it.folder / "other").mkdir()
+    warehouse = replace(new_warehouse(kind, request, it.folder / "other"), lake=it.lake)
+    name_target(it.config, warehouse.connection)
+    ask_once(
+        it,
+        "CREATE TABLE t (id INT PRIMARY KEY, v INT, update_at DATETIME NOT NULL,"
+        " KEY (update_at, id))",
+    )
+    ask_once(it, "INSERT INTO t VALUES (1, 1, '2025-06-01'), (2, 2, '2025-06-02')")
+    assert it.call("sync", "-p", "main").code == 0
+    everything = ("sync", "-p", "main", "--verify-data=all")
+    assert "outside" not in it.call(*everything).out
+    warehouse.query(
+        "INSERT INTO {schema}.t (id, v, update_at) VALUES (98, 0, NULL), (99, 0, '2025-09-01')"
+    )
+    ended = it.call(*everything)
+    assert ended.code == 0
+    assert "2 rows of the target outside of what was synced" in ended.out, ended
+    assert it.call("reconcile", "-p", "main", "--deletes", "soft").code == 0
+    assert "outside" not in it.call(*everything).out
 
 
 @pytest.mark.enough_on("mysql")

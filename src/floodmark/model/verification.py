@@ -111,16 +111,17 @@ class Comparison(Struct, frozen=True, kw_only=True):
 
 
 class NotCompared(Struct, frozen=True, kw_only=True):
-    """Rows of the source that were not compared.
+    """Rows of the source, and of the target if they are `outside`, that were not compared.
 
     before_start   before the first position that was read
     skipped        between positions that were read: an operator moved the position past them
     not_loaded     after the loaded position: new rows, or to be read again after `set` or `reset`
     no_cursor      without a cursor value, so that no position includes them
     quarantined    in quarantine: the target cannot represent them, or they have zero dates
+    outside        in the target, but not within what was synced, or without a cursor value
     """
 
-    kind: Literal["before_start", "skipped", "not_loaded", "no_cursor", "quarantined"]
+    kind: Literal["before_start", "skipped", "not_loaded", "no_cursor", "quarantined", "outside"]
     rows: int
     exact: bool = True
     start: Position = START
@@ -137,6 +138,8 @@ class NotCompared(Struct, frozen=True, kw_only=True):
                 return f"{rows} without a cursor value"
             case "quarantined":
                 return f"{rows} in quarantine"
+            case "outside":
+                return f"{rows} of the target outside of what was synced"
         return f"{rows} not loaded" + ("" if self.start.is_start else f" (after {self.start})")
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from floodmark.errors import AnotherServer, FloodmarkError
+from floodmark.model.extraction import Window
 from floodmark.model.load import TargetTable
 from floodmark.model.manifest import Column
 from floodmark.model.verification import Checksum, Comparison, SyncedRange, WindowPair
@@ -23,6 +24,7 @@ from floodmark.mysql.predicates import keys_predicate, relation
 from floodmark.mysql.row_checksums import SourceChecksums
 from floodmark.planning.cursor import version_column
 from floodmark.planning.row_checksums import ComparedColumns
+from floodmark.planning.verify_ranges import target_extents
 from floodmark.sync.extraction import Extraction
 from floodmark.sync.extraction_job import extraction_job
 from floodmark.sync.plan import TablePlan
@@ -81,6 +83,17 @@ class WindowComparison:
     def read_columns(self) -> tuple[str, ...]:
         """The columns that were read row by row in every window."""
         return self._read
+
+    def count_outside(self) -> int:
+        """Count the rows of the target that no window contains."""
+        source, cursor = self._plan.source, self._plan.choice.cursor
+        if cursor.kind == "none":
+            return 0
+        windows = (Window(part=0, start=r.start, end=r.end, predicate="") for r in self._ranges)
+        with self._open_target() as target:
+            return target.count_outside(
+                self._table, [target_extents(source, cursor, window) for window in windows]
+            )
 
     def compare(self, pairs: Sequence[WindowPair]) -> list[Comparison]:
         """Compare windows that follow each other."""

@@ -50,6 +50,11 @@ def known_not_compared(watermark: Watermark | None) -> tuple[NotCompared, ...]:
     return (NotCompared(kind="before_start", rows=rows, exact=exact, end=end),)
 
 
+def outside(rows: int) -> tuple[NotCompared, ...]:
+    """Return the rows of the target that no window contains."""
+    return (NotCompared(kind="outside", rows=rows),) if rows > 0 else ()
+
+
 def quarantined(result: VerificationResult) -> tuple[NotCompared, ...]:
     """Return the rows that a comparison found in quarantine."""
     found = NotCompared(kind="quarantined", rows=result.quarantined)

@@ -35,6 +35,7 @@ from floodmark.sync.not_compared import (
     count_not_compared,
     known_not_compared,
     nothing_compared,
+    outside,
     quarantined,
 )
 from floodmark.sync.plan import TablePlan, read_shape
@@ -132,6 +133,9 @@ def verify_table(
             if verification.everything:
                 left = count_not_compared(session, plan.source, plan.choice, ranges)
             result = run.finish(watermark.loaded_head)
+            if verification.everything and ranges:
+                rows = windows.count_outside() - result.undated
+                left = (*left, *outside(rows))
             return structs.replace(
                 result,
                 remarks=(*remarks, *result.remarks),

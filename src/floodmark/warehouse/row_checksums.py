@@ -100,6 +100,18 @@ class RowChecksums(SqlBackend):
         )
 
     @final
+    def count_outside(self, table: TargetTable, ranges: Sequence[Sequence[Extent]]) -> int:
+        """Count the rows that are in none of these ranges."""
+        named, found = self._held(table)
+        kept = {c.name: k.name for c, k in zip(table.columns, named.columns, strict=True)}
+        inside = " OR ".join(f"({within(extents, lambda c: quote(kept[c]))})" for extents in ranges)
+        where = f"CASE WHEN {inside} THEN 0 ELSE 1 END = 1"
+        if marked := held_name(named.deleted_at, found):
+            where += f" AND {quote(marked)} IS NULL"
+        statement = f"SELECT COUNT(*) FROM {self._name(named.name)} WHERE {where}"  # noqa: S608
+        return int(self._query(statement)[0][0])
+
+    @final
     def checksums(
         self,
         table: TargetTable,

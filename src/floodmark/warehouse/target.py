@@ -239,6 +239,10 @@ class Target(ABC):
         """Return the columns whose text is the same in the source and in this target."""
 
     @abstractmethod
+    def count_outside(self, table: TargetTable, ranges: Sequence[Sequence[Extent]]) -> int:
+        """Count the rows that are in none of these ranges, and not marked as deleted."""
+
+    @abstractmethod
     def checksums(
         self,
         table: TargetTable,
