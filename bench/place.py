@@ -18,7 +18,7 @@ PEERS = Path(os.environ.get("FLOODMARK_BENCH_PEERS", ROOT / ".peers"))
 JAR = PEERS / "jdbc/usr/share/java/mariadb-java-client.jar"
 
 _CONFIG = """
-lake: ./lake
+lake: {lake}
 connections:
   PROD: {{type: mysql, port: {source.port}, user: {source.user}, password: "{source.password}"}}
   warehouse: {target}
@@ -56,7 +56,7 @@ class Place(Struct, frozen=True, kw_only=True):
         account = f"{target.user}:{target.password}"
         return f"postgresql://{account}@{target.host}:{target.port}/{target.database}"
 
-    def floodmark(self, name: str, target: str = "duckdb") -> Path:
+    def floodmark(self, name: str, target: str = "duckdb", lake: str = "./lake") -> Path:
         """Create a folder with a Floodmark configuration, a lake and its own schema."""
         folder = self.folder / name
         if not folder.exists():
@@ -72,7 +72,7 @@ class Place(Struct, frozen=True, kw_only=True):
                 "postgres": f"{{{postgres}}}",
                 "postgres, text": f"{{{postgres}, json: text}}",
             }
-            text = _CONFIG.format(source=self.source, target=targets[target])
+            text = _CONFIG.format(source=self.source, target=targets[target], lake=lake)
             (folder / "floodmark.yml").write_text(text)
         return folder
 

@@ -36,6 +36,7 @@ def report(results: dict[str, Any]) -> str:
         ("stage 1", "Stage 1: the whole wide table from MySQL to files"),
         ("first load", "First load: the whole wide table into an empty warehouse"),
         ("changes", "Later syncs into PostgreSQL, with merge"),
+        ("DuckDB", "DuckDB: a first load, and a later sync, cold"),
         ("equality of MySQL", "Source and target compared: MySQL and PostgreSQL"),
         ("equality of MariaDB", "Source and target compared: MariaDB and PostgreSQL"),
     ):
@@ -204,6 +205,13 @@ def targets(results: dict[str, Any]) -> str:
     faster(f"{few}, kept warm, than Sling", cost(later, f"{few}: Floodmark, kept warm"), other, 3)
     kept = cost(later, f"{changed}: Floodmark, kept warm")
     faster(f"{changed}, kept warm, than Sling", kept, cost(later, f"{changed}: Sling"), 3)
+    for what in ("first load", changed):
+        local = cost("DuckDB", f"{what}: Floodmark")
+        faster(f"DuckDB: {what}, cold, than dlt", local, cost("DuckDB", f"{what}: dlt"), 2)
+        remote = cost("DuckDB", f"{what}: Floodmark, S3 lake")
+        slower(f"DuckDB: {what}, S3 lake against a folder", remote, local, 1.15)
+    if local := cost("DuckDB", "first load: Floodmark"):
+        at_most("DuckDB: memory of a first load, in units of 1 GB", local["memory"], 1e9, 1)
     nothing = cost(later, "nothing new: Floodmark, cold")
     slower("nothing new, against Sling", nothing, cost(later, "nothing new: Sling"), 2)
     for source in ("MySQL", "MariaDB"):

@@ -25,9 +25,12 @@ import runs
 import tables
 from equality import measure_equality
 from everyday import measure_commits, measure_listing, measure_watermark
+from meter import Cost
 from place import PEERS, Place, open_place, with_mysql
 from runs import Contender
 from scale import measure_idle, measure_logs
+from servers import REGION
+from servers.seaweedfs import SeaweedFS
 
 ROWS = int(os.environ.get("FLOODMARK_BENCH_ROWS", "2000000"))
 ROUNDS = int(os.environ.get("FLOODMARK_BENCH_ROUNDS", "3"))
@@ -46,6 +49,7 @@ def main() -> None:
         "stage 1": stage_one,
         "first load": first_load,
         "changes": changes,
+        "DuckDB": duckdb_loads,
         "equality of MySQL": equality_of_mysql,
         "equality of MariaDB": lambda place: measure_equality(place, ROWS, interleaved),
         "narrow": narrow,
@@ -103,9 +107,6 @@ def stage_one(place: Place) -> dict[str, Any]:
 def first_load(place: Place) -> dict[str, Any]:
     """Load the whole wide table into an empty warehouse, with the whole command."""
     contenders: dict[str, Contender] = {
-        "Floodmark → DuckDB, cold": lambda n: runs.floodmark(
-            place.floodmark(f"duck_{n}"), "sync", "-t", "bench.wide"
-        ),
         "Floodmark → PostgreSQL, cold": lambda n: runs.floodmark(
             place.floodmark(f"fm_{n}", "postgres"), "sync", "-t", "bench.wide"
         ),
@@ -176,6 +177,55 @@ def changes(place: Place) -> dict[str, Any]:
             ),
             f"{FEW:,} changed": interleaved(place, contenders, before=change(FEW), after=check),
             "nothing new": interleaved(place, contenders),
+        }
+        return {
+            f"{what}: {who}": found for what, one in measured.items() for who, found in one.items()
+        }
+
+
+def duckdb_loads(place: Place) -> dict[str, Any]:
+    """Load the whole wide table into DuckDB, from a folder and from S3; then merge changed rows.
+
+    Sling needs to download DuckDB's program for this, so it is not among the contenders.
+    """
+    with SeaweedFS(place.empty("duck_s3")) as server:
+        server.create_bucket("bench")
+        keys = {
+            "AWS_ACCESS_KEY_ID": server.access_key,
+            "AWS_SECRET_ACCESS_KEY": server.secret_key,
+            "AWS_REGION": REGION,
+        }
+        arguments = ("sync", "-t", "bench.wide")
+
+        def on_s3(name: str) -> Cost:
+            lake = f"{{url: s3://bench/{name}, endpoint: '{server.endpoint}'}}"
+            return runs.floodmark(place.floodmark(name, lake=lake), *arguments, environment=keys)
+
+        first: dict[str, Contender] = {
+            "Floodmark": lambda n: runs.floodmark(place.floodmark(f"duck_{n}"), *arguments),
+            "Floodmark, S3 lake": lambda n: on_s3(f"duck_s3_{n}"),
+        }
+        later: dict[str, Contender] = {
+            "Floodmark": lambda _: runs.floodmark(place.floodmark("duck_0"), *arguments),
+            "Floodmark, S3 lake": lambda _: on_s3("duck_s3_0"),
+        }
+        if PEERS.exists():
+
+            def dlt(name: str) -> Cost:
+                folder = place.folder / name
+                folder.mkdir(exist_ok=True)
+                return runs.dlt(place, folder, "duckdb", "connectorx", "merge")
+
+            first["dlt"] = lambda n: dlt(f"duck_dlt_{n}")
+            later["dlt"] = lambda _: dlt("duck_dlt_0")
+        days = iter(range(2000, 3000))
+
+        def change() -> None:
+            tables.change(place.source, "wide", CHANGED, ROWS, next(days))
+
+        measured = {
+            "first load": interleaved(place, first),
+            f"{CHANGED:,} changed": interleaved(place, later, before=change),
         }
         return {
             f"{what}: {who}": found for what, one in measured.items() for who, found in one.items()

@@ -32,10 +32,10 @@ def floor(place: Place, name: str, rows: int, processes: int) -> Cost:
     return structs.replace(cost, bytes=meter.bytes_below(folder))
 
 
-def floodmark(folder: Path, *arguments: str) -> Cost:
+def floodmark(folder: Path, *arguments: str, environment: dict[str, str] | None = None) -> Cost:
     """Run the real command, from a cold start."""
     before = _lake_bytes(folder)
-    cost = meter.run([sys.executable, "-m", "floodmark", *arguments], folder)
+    cost = meter.run([sys.executable, "-m", "floodmark", *arguments], folder, environment)
     return structs.replace(cost, bytes=_lake_bytes(folder) - before)
 
 
@@ -143,9 +143,10 @@ def memory(folder: Path, table: str) -> dict[str, float]:
 
 
 def dlt(place: Place, folder: Path, to: str, backend: str, mode: str, table: str = "wide") -> Cost:
-    """Run dlt to a folder or to PostgreSQL; `folder` holds its state."""
+    """Run dlt to a folder, PostgreSQL or DuckDB; `folder` holds its state."""
     source = place.source_url.replace("mysql:", "mysql+pymysql:")
-    destination = place.target_url if to == "postgres" else str(folder / "files")
+    places = {"postgres": place.target_url, "duckdb": str(folder / "warehouse.duckdb")}
+    destination = places.get(to, str(folder / "files"))
     command = [str(PEERS / "bin/python"), str(_HERE / "dlt_peer.py"), source, table]
     cost = meter.run([*command, destination, backend, mode, folder.name], folder, _PEER)
     files = folder / "files"

@@ -1,9 +1,9 @@
-"""Run dlt: a MySQL table to Parquet files or PostgreSQL. Runs in the peers' environment.
+"""Run dlt: a MySQL table to Parquet files, PostgreSQL or DuckDB. Runs in the peers' environment.
 
     python dlt_peer.py SOURCE_URL TABLE DESTINATION BACKEND MODE DATASET
 
-DESTINATION is a folder or the URL of a PostgreSQL database, MODE `replace` or `merge`. dlt keeps
-its state below the working folder.
+DESTINATION is a folder, the URL of a PostgreSQL database or the name of a DuckDB file (`….duckdb`),
+MODE `replace` or `merge`. dlt keeps its state below the working folder.
 """
 
 import os
@@ -17,6 +17,8 @@ def main(source: str, table: str, destination: str, backend: str, mode: str, dat
     """Run the pipeline once."""
     if destination.startswith("postgresql:"):
         target = dlt.destinations.postgres(destination)
+    elif destination.endswith(".duckdb"):
+        target = dlt.destinations.duckdb(destination)
     else:
         target = dlt.destinations.filesystem(bucket_url=f"file://{destination}")
     incremental = dlt.sources.incremental("update_at") if mode == "merge" else None

@@ -7,11 +7,12 @@ import pytest
 from msgspec import structs
 
 from floodmark.config.models import DuckdbConnection
+from floodmark.errors import FloodmarkError
 from floodmark.model.load import TargetTable
 from floodmark.model.manifest import Column
 from floodmark.warehouse.duckdb import DuckdbTarget
 from floodmark.warehouse.sql_dialect import STAGING
-from scenarios import use_test_keys
+from scenarios import Lake, use_test_keys
 from warehouses import Loads, Row, Warehouse, new_warehouse
 
 COLUMNS = (
@@ -108,3 +109,18 @@ def test_memory_is_limited(warehouse: Warehouse) -> None:
     loads = Loads(small, TABLE)
     files = [[row(number, "x" * 40) for number in range(at, at + 40_000)] for at in (0, 40_000)]
     assert load(loads, *files) == 80_000
+
+
+@pytest.mark.follows_hint("'memory_mb: …' of its connection")
+def test_rows_that_need_more_memory_are_loaded_with_it(tmp_path: Path) -> None:
+    """DuckDB holds some things in memory as a whole, such as the text of many rows."""
+    lake = Lake(folder=str(tmp_path / "lake"))
+    path = str(tmp_path / "warehouse.duckdb")
+    loads = Loads(Warehouse(DuckdbConnection(path=path, memory_mb=128), lake), TABLE)
+    chunk = loads.chunk([row(number, f"{number:04}" * 400_000) for number in range(100)])
+    with pytest.raises(FloodmarkError, match="Out of Memory") as failed:
+        loads.load(chunk)
+    assert failed.value.hint is not None
+    assert "memory_mb" in failed.value.hint
+    loads.warehouse = Warehouse(DuckdbConnection(path=path, memory_mb=2048), lake)
+    assert loads.load(chunk) == 100

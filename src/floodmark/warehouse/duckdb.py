@@ -339,6 +339,11 @@ def _translated() -> Iterator[None]:
     except (duckdb.TransactionException, duckdb.ConstraintException) as error:
         # The only constraint is the ledger's key: another loader committed the same entry.
         raise PassingConflict(f"DuckDB: {error}") from error
+    except duckdb.OutOfMemoryException as error:
+        raise FloodmarkError(
+            f"DuckDB: {str(error).partition(chr(10))[0]}",
+            hint="give DuckDB more memory with 'memory_mb: …' of its connection",
+        ) from error
     except duckdb.Error as error:
         reason = str(error).partition("\n")[0]  # the rest is the statement
         hint = "'floodmark watermark validate' compares manifests and files"
