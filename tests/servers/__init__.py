@@ -53,9 +53,9 @@ class S3Server(ABC):
         self.start()
 
     def create_bucket(self, name: str) -> None:
-        """Create a bucket; its name has at least three characters."""
+        """Create a bucket unless it exists; its name has at least three characters."""
         status = self._send("PUT", name, "")
-        if status != HTTPStatus.OK:
+        if status not in (HTTPStatus.OK, HTTPStatus.CONFLICT):
             raise RuntimeError(f"creating bucket {name} was answered with {status}")
 
     def __enter__(self) -> Self:
