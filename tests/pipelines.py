@@ -353,8 +353,10 @@ def wait_until(condition: Callable[[], Any], seconds: float = 30) -> Any:
 
 def use_redshift(synced: Pipeline, server: RedshiftStandIn, **changes: Any) -> None:
     """Have the configuration name the stand-in as its target."""
+    connection = server.connection()
     settings = {
-        **_settings_of(server.connection(), "host", "port", "database", "user", "iam_role"),
+        **_settings_of(connection, "host", "port", "database", "user"),
+        "iam_role": connection.iam_role,
         "ssl": False,
         "type": "redshift",
         **{name: value for name, value in changes.items() if value is not None},
