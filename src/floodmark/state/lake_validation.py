@@ -132,20 +132,21 @@ def _named_files(manifests: list[Manifest]) -> dict[str, tuple[ManifestId, DataF
 def read_log(store: WatermarkStore, table: TableName, problems: list[str]) -> list[Manifest]:
     """Return every readable manifest of a table; append the errors of the others to `problems`.
 
-    Those in a compaction are not read if the lake has them all, in their size.
+    Those in a compaction are not read if the lake has them all, in their size, and nobody wrote
+    one of them after the compaction.
     """
     log = store.log
-    sizes = dict(log.sizes(table))
+    objects = dict(log.objects(table))
     compacted: dict[ManifestId, Manifest] = {}
-    for last in filter(completes, sizes):
-        found = log.compacted(table, last)
+    for last, written in log.compaction_times(table).items():
+        found = log.compacted(table, last) if completes(last) and last in objects else None
         if found and all(
-            sizes.get(manifest.head) == size
+            (info := objects.get(manifest.head)) and info.size == size and info.modified <= written
             for manifest, size in zip(found.manifests, found.sizes, strict=True)
         ):
             compacted |= {manifest.head: manifest for manifest in found.manifests}
     manifests = []
-    for head in sizes:
+    for head in objects:
         try:
             manifests.append(compacted.get(head) or log.read(table, head))
         except CorruptLog as error:

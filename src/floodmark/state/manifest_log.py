@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
 from itertools import islice, takewhile
 
 from floodmark.errors import (
@@ -19,7 +20,7 @@ from floodmark.model.manifest import Chunk, Manifest
 from floodmark.model.table import TableName
 from floodmark.state import compaction
 from floodmark.state.compaction import Compaction
-from floodmark.storage.objects import ObjectStore, is_key
+from floodmark.storage.objects import ObjectInfo, ObjectStore, is_key
 
 # Types become part of statements in the target.
 _ARROW = re.compile(
@@ -71,17 +72,17 @@ class ManifestLog:
 
     def heads(self, table: TableName, *, since: ManifestId | None = None) -> Iterator[ManifestId]:
         """List a table's manifest ids in order; with `since`, from that one on (inclusive)."""
-        return (head for head, _ in self.sizes(table, since=since))
+        return (head for head, _ in self.objects(table, since=since))
 
-    def sizes(
+    def objects(
         self, table: TableName, *, since: ManifestId | None = None
-    ) -> Iterator[tuple[ManifestId, int]]:
-        """List the same ids, each with the size of its object."""
+    ) -> Iterator[tuple[ManifestId, ObjectInfo]]:
+        """List the same ids, each with the size and time of its object."""
         after = lake_layout.manifest(table, since).removesuffix(".json") if since else ""
         for info in self._objects.list_objects(lake_layout.manifests(table), after=after):
             head = lake_layout.head_of_manifest(info.key, table)
             if head is not None:
-                yield head, info.size
+                yield head, info
 
     def manifests(
         self,
@@ -117,6 +118,12 @@ class ManifestLog:
         lasts = (ManifestId(epoch, n) for n in range(sequence, 0, -1) if n % compaction.SIZE == 0)
         lasts = (last for number, last in enumerate(lasts) if number == 0 or last not in there)
         return [last for last in islice(lasts, most) if self._compact(table, last)]
+
+    def compaction_times(self, table: TableName) -> dict[ManifestId, datetime]:
+        """Return when each compaction was written."""
+        infos = self._objects.list_objects(lake_layout.compactions(table))
+        found = ((lake_layout.head_of_compaction(info.key, table), info) for info in infos)
+        return {last: info.modified for last, info in found if last is not None}
 
     def compacted(self, table: TableName, last: ManifestId) -> Compaction | None:
         """Read the compaction that ends with a manifest; None if there is none that can be used."""

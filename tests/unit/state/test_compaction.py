@@ -168,7 +168,7 @@ def test_compactions_of_a_removed_log_are_ignored_and_replaced() -> None:
     assert store.objects.get(next(iter(left))).data != next(iter(left.values()))
 
 
-@pytest.mark.parametrize("damage", ["missing", "cut"])
+@pytest.mark.parametrize("damage", ["missing", "cut", "same size"])
 def test_validate_finds_a_damaged_manifest_that_is_compacted(damage: str) -> None:
     store = filled([7])
     key = lake_layout.manifest(TABLE, ManifestId(1, 2))
@@ -176,6 +176,8 @@ def test_validate_finds_a_damaged_manifest_that_is_compacted(damage: str) -> Non
     store.objects.delete(key)
     if damage == "cut":
         store.objects.put(key, data[:-20])
+    if damage == "same size":
+        store.objects.put(key, data[:-20] + b"x" * 20)
     assert validate(store, TABLE).differences != ()
     store.objects.put(key, data)
     assert validate(store, TABLE).differences == ()
