@@ -9,7 +9,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from itertools import count
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -74,16 +76,22 @@ def check_complete(pipeline: Pipeline, rows: int, name: str = "t") -> None:
 
 
 def sync_once(pipeline: Pipeline, *arguments: str) -> None:
-    """Runs in a process of its own, and ends it with the exit code."""
-    sys.exit(pipeline.sync(*arguments, engine=SlowEngine).code)
+    """Runs in a process of its own, and ends it with the exit code.
+
+    It reads nothing before the file `go` is there.
+    """
+    go = pipeline.folder / "go"
+
+    class WaitingEngine(DirectEngine):
+        def extract(self, job: Any, windows: Any, progress: Any) -> Any:
+            wait_until(go.exists)
+            return super().extract(job, windows, progress)
+
+    sys.exit(pipeline.sync(*arguments, engine=WaitingEngine).code)
 
 
-class SlowEngine(DirectEngine):
-    """Takes its time for each chunk."""
-
-    def extract(self, job: Any, windows: Any, progress: Any) -> Any:
-        time.sleep(0.05)
-        return super().extract(job, windows, progress)
+def two_are_refused(runs: list[BaseProcess]) -> bool:
+    return [run.exitcode for run in runs].count(4) == 2
 
 
 @pytest.mark.enough_on("mariadb")
@@ -94,8 +102,11 @@ def test_syncs_of_one_table_started_together(pipeline: New, lake: str) -> None:
     for number in range(3):
         add(it, number * 100 + 1, number * 100 + 100)
         runs = [processes.start(sync_once, it) for _ in range(3)]
+        wait_until(partial(two_are_refused, runs), 60)
+        (it.folder / "go").touch()
         for run in runs:
             run.join(60)
+        (it.folder / "go").unlink()
         assert sorted(run.exitcode or 0 for run in runs) == [0, 4, 4]
         check_complete(it, number * 100 + 100)
 
@@ -236,10 +247,11 @@ def create_big(pipeline: Pipeline, rows: int) -> None:
 class Killer(threading.Thread):
     """Kills connections while they stream a window."""
 
-    def __init__(self, pipeline: Pipeline, times: int) -> None:
+    def __init__(self, pipeline: Pipeline, times: int, after: float = 0.015) -> None:
         super().__init__()
         self._pipeline = pipeline
         self._times = times
+        self._after = after
         self._over = threading.Event()
         self.killed: set[int] = set()
 
@@ -256,7 +268,7 @@ class Killer(threading.Thread):
                 now = time.monotonic()
                 for thread, statement in reading:
                     seconds = now - first_seen.setdefault((thread, statement), now)
-                    if seconds > 0.015 and thread not in self.killed:
+                    if seconds >= self._after and thread not in self.killed:
                         ask(connection, f"KILL {thread}")
                         self.killed.add(thread)
 
@@ -281,7 +293,7 @@ def test_connections_killed_in_mid_stream(pipeline: New, spark: Any) -> None:
 def test_every_try_killed(pipeline: New, spark: Any) -> None:
     it = pipeline({"t": "{cursor: [update_at, id]}"}, settings=BIG, engine=warm_engine(spark))
     create_big(it, rows=3000)
-    with Killer(it, 1000) as killer:
+    with Killer(it, 1000, after=0.0) as killer:
         ended = it.sync()
     assert len(killer.killed) >= 4
     assert ended.code == 1
@@ -300,19 +312,18 @@ def test_the_server_restarted_during_a_sync(
     it = pipeline({"t": "{cursor: [update_at, id]}"}, settings=SMALL)
     create(it, rows=100)
     starting = threading.Thread(target=server.start)
+    chunks = count(1)  # read by several threads
 
     class Restarting(DirectEngine):
-        chunks = 0
-
         def extract(self, job: Any, windows: Any, progress: Any) -> Any:
-            self.chunks += 1
-            if self.chunks == 3 and how == "kill":
+            is_third = next(chunks) == 3
+            if is_third and how == "kill":
                 server.kill()
                 server.start()
-            elif self.chunks == 3 and how == "away":  # still down when the windows are read
+            elif is_third and how == "away":  # still down when the windows are read
                 server.stop()
                 starting.start()
-            elif self.chunks == 3:
+            elif is_third:
                 server.restart()
             return super().extract(job, windows, progress)
 
