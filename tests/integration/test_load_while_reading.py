@@ -141,8 +141,14 @@ def test_a_load_that_fails_meanwhile_is_made_up_for(
             raise FloodmarkError("the warehouse is busy")
         return load(target, batch)
 
+    class Waiting(DirectEngine):
+        def extract(self, job: Any, windows: Any, progress: Any) -> Any:
+            if job.sequence > 6:
+                wait_until(lambda: failures)
+            return super().extract(job, windows, progress)
+
     monkeypatch.setattr(SqlTarget, "load", failing)
-    assert synced(it)["loaded_rows"] == 45
+    assert synced(it, Waiting)["loaded_rows"] == 45
     assert len(failures) == 1
     check_loaded(it, 50)
 
@@ -232,6 +238,6 @@ def test_killed_at_any_step_of_either_side(pipeline: New, moment: str) -> None:
         synced(it)
         check_loaded(it, rows)
         if process.exitcode == 7:
-            assert step > 20
+            assert step > 12  # how many there are depends on what is loaded together
             return
     raise AssertionError("the sync never ended")

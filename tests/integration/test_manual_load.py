@@ -8,7 +8,12 @@ from random import Random
 import pytest
 from msgspec import structs
 
-from floodmark.config.models import Connection, PostgresConnection, RedshiftConnection
+from floodmark.config.models import (
+    Connection,
+    DuckdbConnection,
+    PostgresConnection,
+    RedshiftConnection,
+)
 from floodmark.errors import FloodmarkError
 from floodmark.model.log_state import ManifestId
 from floodmark.model.notice import Notice
@@ -219,22 +224,24 @@ def test_a_run_that_dies_while_it_fills_a_lost_target_loses_nothing(
         extract_at(warehouse, table, NOON + hour * HOUR, 3)
     load(warehouse, table, batch_bytes=ALONE)
     lose(warehouse, table)
+    # DuckDB fills a new table in one transaction of any size.
+    before = 0 if isinstance(warehouse.connection, DuckdbConnection) else 2
 
     def arm(target: SqlTarget) -> None:
         whole, count = target._load_once, 0
 
-        def twice(batch: object) -> int:
+        def limited(batch: object) -> int:
             nonlocal count
             count += 1
-            if count > 2:
+            if count > before:
                 raise Struck("struck")
             return whole(batch)  # type: ignore[arg-type]
 
-        target._load_once = twice  # type: ignore[method-assign]
+        target._load_once = limited  # type: ignore[method-assign]
 
     with pytest.raises(Struck):
         load(warehouse, table, batch_bytes=ALONE, load_only=True, arm=arm)
-    assert stand(warehouse, table).loaded_head == ManifestId(1, 2)
+    assert stand(warehouse, table).loaded_head == ManifestId(1, before)
     load(warehouse, table, batch_bytes=ALONE)
     check_loaded(warehouse, table)
 
