@@ -75,6 +75,7 @@ class Source:
         self._closing = ExitStack()
         self._idle: list[MysqlSession] = []
         self._opened = 0
+        self._closed = False
         self._lock = Lock()
         self._reading = Lock()
         self._server: Server | None = None
@@ -182,6 +183,7 @@ class Source:
         """End all sessions."""
         if self._expiry is not None:
             self._expiry.cancel()
+        self._closed = True
         self._closing.close()
 
     def __enter__(self) -> Self:
@@ -240,7 +242,11 @@ class Source:
         """Open a session that lasts as long as the round."""
         if connection == self.connection:
             self._opened += 1
-        return self._closing.enter_context(self._connect(connection, server=server))
+        session = self._closing.enter_context(self._connect(connection, server=server))
+        if self._closed:  # by another thread, while we connected
+            self._closing.close()
+            raise FloodmarkError("the run is over")
+        return session
 
 
 class _Watch:
