@@ -32,7 +32,7 @@ def test_every_table_gets_the_first_error_whatever_it_is() -> None:
 
 
 def test_a_session_that_is_opened_while_the_source_is_closed_is_closed_too() -> None:
-    closed = []
+    closed: list[bool] = []
 
     @contextmanager
     def connect(
