@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import duckdb
 from msgspec import Struct, structs
 
 from floodmark.embedded.mariadb import PrivateMariaDB
@@ -88,6 +89,12 @@ class Place(Struct, frozen=True, kw_only=True):
         """Count the rows of a schema's wide table with a note."""
         found = self.target.execute(f"SELECT count(*) FROM {schema}.wide WHERE note = %s", [note])
         return int(found[0][0])
+
+    def rows_noted_in_duckdb(self, folder: str, schema: str, note: str) -> int:
+        """Count the rows of a wide table with a note, in the DuckDB file of a folder."""
+        with duckdb.connect(self.folder / folder / "warehouse.duckdb", read_only=True) as file:
+            rows = f"SELECT count(*) FROM {schema}.wide WHERE note = ?"
+            return int(file.execute(rows, [note]).fetchall()[0][0])
 
     def empty(self, name: str) -> Path:
         """Create a new folder."""

@@ -218,14 +218,24 @@ def duckdb_loads(place: Place) -> dict[str, Any]:
 
             first["dlt"] = lambda n: dlt(f"duck_dlt_{n}")
             later["dlt"] = lambda _: dlt("duck_dlt_0")
-        days = iter(range(2000, 3000))
+        # After those of `changes`, and not in the future, which Floodmark does not read.
+        days = iter(range(100, 300))
+        note = ""
+        schemas = {"Floodmark": ("duck_0", "main"), "Floodmark, S3 lake": ("duck_s3_0", "main")}
+        schemas["dlt"] = ("duck_dlt_0", "duck_dlt_0")
 
         def change() -> None:
-            tables.change(place.source, "wide", CHANGED, ROWS, next(days))
+            nonlocal note
+            note = tables.change(place.source, "wide", CHANGED, ROWS, next(days))
+
+        def check(name: str) -> None:
+            folder, schema = schemas[name]
+            found = place.rows_noted_in_duckdb(folder, schema, note)
+            assert found == CHANGED, f"{name} brought {found} of {CHANGED}"
 
         measured = {
             "first load": interleaved(place, first),
-            f"{CHANGED:,} changed": interleaved(place, later, before=change),
+            f"{CHANGED:,} changed": interleaved(place, later, before=change, after=check),
         }
         return {
             f"{what}: {who}": found for what, one in measured.items() for who, found in one.items()
