@@ -3,6 +3,7 @@
 import ctypes
 import json
 import os
+import re
 import resource
 import subprocess
 import tempfile
@@ -16,7 +17,6 @@ from typing import Any
 from msgspec import Struct
 
 _TICKS = os.sysconf("SC_CLK_TCK")
-_PAGE = os.sysconf("SC_PAGE_SIZE")
 _PR_SET_CHILD_SUBREAPER = 36
 _POLL_SECONDS = 0.05
 
@@ -179,8 +179,13 @@ def _stat(pid: int) -> list[str] | None:
 
 
 def _resident(pid: int) -> int:
-    fields = _stat(pid)
-    return int(fields[21]) * _PAGE if fields else 0
+    """Return a process's share of memory: what several processes share is divided among them."""
+    try:
+        rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    except OSError:
+        return 0
+    share = re.search(r"^Pss: +(\d+) kB$", rollup, re.MULTILINE)
+    return int(share[1]) * 1024 if share else 0
 
 
 def _own_cpu(pid: int) -> float | None:
