@@ -13,11 +13,12 @@ from msgspec import Struct
 from floodmark import __version__
 from floodmark.model import lake_layout
 from floodmark.model.failure import Failure
+from floodmark.model.load_transitions import loaded
 from floodmark.model.manifest import Chunk, DataFile, Set
 from floodmark.model.position import Position
 from floodmark.model.run_record import RunNotice, RunRecord, RunStatus, TableRun
 from floodmark.model.table import TableName
-from floodmark.model.transitions import differs, loaded, verified
+from floodmark.model.verification_transitions import differs, verified
 from floodmark.model.watermark import Watermark
 from floodmark.state.lease import record_failure
 from floodmark.state.run_records import RunRecords

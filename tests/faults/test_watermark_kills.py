@@ -11,10 +11,11 @@ from msgspec import structs
 
 import processes
 from floodmark.model.checksummed_json import seal
+from floodmark.model.load_transitions import loaded
 from floodmark.model.log_state import ManifestId
 from floodmark.model.position import Position
 from floodmark.model.timestamps import utc_now
-from floodmark.model.transitions import extract_failed, extract_started, loaded
+from floodmark.model.transitions import extract_failed, extract_started
 from floodmark.model.watermark import Watermark, empty_watermark
 from floodmark.state import operator_changes
 from floodmark.state.lake_validation import validate

@@ -9,11 +9,11 @@ import pytest
 
 from floodmark.errors import FloodmarkError
 from floodmark.model import lake_layout
+from floodmark.model.load_transitions import loaded
 from floodmark.model.log_state import ManifestId
 from floodmark.model.manifest import Chunk, Manifest
 from floodmark.model.position import Position
 from floodmark.model.timestamps import utc_now
-from floodmark.model.transitions import loaded
 from floodmark.model.watermark import Watermark
 from floodmark.state import operator_changes
 from floodmark.state.lake_validation import validate

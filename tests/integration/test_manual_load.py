@@ -15,10 +15,10 @@ from floodmark.config.models import (
     RedshiftConnection,
 )
 from floodmark.errors import FloodmarkError
+from floodmark.model.load_transitions import loaded
 from floodmark.model.log_state import ManifestId
 from floodmark.model.notice import Notice
 from floodmark.model.position import Position
-from floodmark.model.transitions import loaded
 from floodmark.model.watermark import Watermark
 from floodmark.state import operator_changes
 from floodmark.state.watermark_store import WatermarkStore

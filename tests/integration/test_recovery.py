@@ -15,13 +15,14 @@ from floodmark.cli.main import run
 from floodmark.errors import CorruptLog, FloodmarkError, IllegalTransition, StateLost
 from floodmark.model import lake_layout
 from floodmark.model.checksummed_json import _digest, seal
+from floodmark.model.load_transitions import loaded
 from floodmark.model.log_state import ManifestId
 from floodmark.model.manifest import Reset
 from floodmark.model.notice import Notice
 from floodmark.model.position import Position
 from floodmark.model.table import TableName
 from floodmark.model.timestamps import utc_now
-from floodmark.model.transitions import Authorship, extract_failed, loaded, record
+from floodmark.model.transitions import Authorship, extract_failed, record
 from floodmark.model.watermark import Watermark, empty_watermark, same_content
 from floodmark.state import operator_changes
 from floodmark.state.lake_validation import validate

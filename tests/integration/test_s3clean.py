@@ -11,8 +11,8 @@ import pytest
 
 from floodmark.config.models import LakeSettings
 from floodmark.model import lake_layout
+from floodmark.model.load_transitions import loaded
 from floodmark.model.timestamps import utc_now
-from floodmark.model.transitions import loaded
 from floodmark.state.lease import take_lease
 from floodmark.worker.lake_writer import open_files
 from pipelines import DirectEngine, Ended, Pipeline, ask_once, numbers, wait_until

@@ -19,12 +19,12 @@ from floodmark.cli.main import run
 from floodmark.embedded.process import free_ports
 from floodmark.model import lake_layout
 from floodmark.model.checksummed_json import _digest
+from floodmark.model.load_transitions import loaded
 from floodmark.model.log_state import ManifestId
 from floodmark.model.manifest import Chunk, DataFile
 from floodmark.model.position import Position
 from floodmark.model.table import TableName
 from floodmark.model.timestamps import utc_now
-from floodmark.model.transitions import loaded
 from floodmark.model.watermark import Watermark
 from floodmark.storage.objects import ObjectStore
 from floodmark.subprocesses import LOOPBACK

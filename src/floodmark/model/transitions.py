@@ -1,10 +1,9 @@
-"""Transitions of a watermark, as pure functions.
+"""Transitions of a watermark by manifests, as pure functions.
 
 Stage 1 changes only by manifests: `record` turns a change into the next manifest of a table, and
-`checkpoint` applies that manifest to the watermark. Stage 2 advances only by `loaded`, and goes
-back only by `unloaded`, if the target itself did. Verification changes by `verified` and `differs`,
-reconciliation by the functions of `reconciled_state`.
-A failure of a stage changes its status and error, never a position.
+`checkpoint` applies that manifest to the watermark. A failure changes the status and error, never
+the position. The other stages are in `load_transitions`, `verification_transitions` and
+`reconciled_state`.
 """
 
 from datetime import datetime
@@ -13,11 +12,12 @@ from msgspec import Struct, structs
 
 from floodmark.errors import CorruptLog, IllegalTransition
 from floodmark.model.history import RowsBefore
-from floodmark.model.log_state import LogState, ManifestId, Metadata, MysqlState, Status
-from floodmark.model.manifest import Change, Chunk, Import, Loaded, Manifest, Reset, Restore, Set
-from floodmark.model.position import START, Position
-from floodmark.model.reconciled_state import ReconciledState, after_change
-from floodmark.model.watermark import RedshiftState, VerifiedState, Watermark
+from floodmark.model.load_transitions import load_state_after
+from floodmark.model.log_state import LogState, ManifestId, Metadata, MysqlState
+from floodmark.model.manifest import Change, Chunk, Import, Manifest, Reset, Restore, Set
+from floodmark.model.reconciled_state import after_change
+from floodmark.model.verification_transitions import verified_state_after
+from floodmark.model.watermark import Watermark
 
 FIRST_AFTER_LOSS = 1_000_000
 """Epochs from here on began after a loss; nobody resets a table so often."""
@@ -29,9 +29,6 @@ class Authorship(Struct, frozen=True):
     session_id: str
     author: str
     now: datetime
-
-
-# Stage 1
 
 
 def record(watermark: Watermark, change: Change, by: Authorship) -> Manifest:
@@ -108,8 +105,8 @@ def after(watermark: Watermark, manifest: Manifest) -> Watermark:
         backup_strategy=log_state.backup_strategy,
         mysql_state=log_state.mysql_state,
         metadata=log_state.metadata,
-        redshift_state=_load_state(watermark.redshift_state, manifest),
-        verified_state=_verified_state(watermark, manifest),
+        redshift_state=load_state_after(watermark.redshift_state, manifest),
+        verified_state=verified_state_after(watermark, manifest),
         reconciled_state=after_change(
             watermark.reconciled_state,
             manifest.change,
@@ -271,162 +268,6 @@ def _manual(metadata: Metadata, set_at: datetime | None) -> Metadata:
     return structs.replace(metadata, manual_watermark=set_at is not None, manual_set_at=set_at)
 
 
-# Stage 2
-
-
-def _load_state(before: RedshiftState, manifest: Manifest) -> RedshiftState:
-    log_state, change = manifest.standing, manifest.change
-    state = structs.replace(
-        before, eligible_from_epoch=log_state.eligible_from_epoch, load_epoch=log_state.load_epoch
-    )
-    if log_state.load_epoch != before.load_epoch:
-        start = Loaded(head=ManifestId(log_state.eligible_from_epoch, 0), rows=0, time=None)
-        known = change.loaded if isinstance(change, Restore) else start
-        return structs.replace(
-            state,
-            status="pending",
-            total_rows=known.rows,
-            quarantined_rows=known.quarantined_rows,
-            deleted_rows=known.deleted_rows,
-            last_session_rows=0,
-            last_load_time=known.time,
-            loaded_epoch=known.head.epoch,
-            loaded_sequence=known.head.sequence,
-            error=None,
-        )
-    if isinstance(change, Chunk) and change.loaded_files and state.status == "success":
-        return structs.replace(state, status="pending")
-    return state
-
-
-def loaded(
-    watermark: Watermark,
-    *,
-    through: ManifestId,
-    total_rows: int,
-    quarantined_rows: int = 0,
-    deleted_rows: int = 0,
-    session_rows: int,
-    now: datetime,
-    complete: bool = True,
-    target: str | None = None,
-) -> Watermark:
-    """Copy the ledger's totals into the watermark: everything up to `through` is in the target.
-
-    The counts are the ledger's own sums for this load epoch, so this is idempotent. The load is not
-    `complete` if a manual watermark left something out. `target` is the ledger's target, if known.
-    """
-    status: Status = "success" if complete else "pending"
-    before = watermark.redshift_state
-    state = structs.replace(before, status=status, error=None, target=target or before.target)
-    counts = (total_rows, quarantined_rows, deleted_rows)
-    known = (state.total_rows, state.quarantined_rows, state.deleted_rows)
-    if through != watermark.loaded_head or counts != known:
-        state = structs.replace(
-            state,
-            total_rows=total_rows,
-            quarantined_rows=quarantined_rows,
-            deleted_rows=deleted_rows,
-            last_session_rows=session_rows,
-            last_load_time=now,
-            loaded_epoch=through.epoch,
-            loaded_sequence=through.sequence,
-        )
-    return structs.replace(watermark, redshift_state=state)
-
-
-def unloaded(
-    watermark: Watermark,
-    *,
-    through: ManifestId,
-    total_rows: int,
-    quarantined_rows: int = 0,
-    deleted_rows: int = 0,
-) -> Watermark:
-    """Set the load state back after a loss in the target: its ledger now ends at `through`.
-
-    Nothing stays verified or reconciled: it is not the target that was compared.
-    """
-    state = structs.replace(
-        watermark.redshift_state,
-        status="pending",
-        total_rows=total_rows,
-        quarantined_rows=quarantined_rows,
-        deleted_rows=deleted_rows,
-        last_session_rows=0,
-        loaded_epoch=through.epoch,
-        loaded_sequence=through.sequence,
-        error=None,
-    )
-    return structs.replace(
-        watermark,
-        redshift_state=state,
-        verified_state=VerifiedState(),
-        reconciled_state=ReconciledState(),
-    )
-
-
-# Verification
-
-
-def _verified_state(watermark: Watermark, manifest: Manifest) -> VerifiedState:
-    """Return what stays verified: nothing after the table's position after a manifest."""
-    before, log_state, change = watermark.verified_state, manifest.standing, manifest.change
-    new_load_epoch = log_state.load_epoch != watermark.redshift_state.load_epoch
-    adopted = isinstance(change, Chunk) and change.adopted  # rows of any position
-    if new_load_epoch or adopted or isinstance(change, Reset | Restore):
-        return VerifiedState()
-    position = log_state.mysql_state.position.base
-    order = before.position.compare(position)
-    if order == 1:
-        return _verified_to(before, position)
-    forward = isinstance(change, Chunk) and not change.reload
-    return before if order is not None or forward else _verified_to(before, START)
-
-
-def verified(
-    watermark: Watermark, position: Position, *, through: ManifestId | None, now: datetime
-) -> Watermark:
-    """Record that source and target agree up to a position, and in manifests up to `through`."""
-    state = _verified_to(watermark.verified_state, position)
-    if through is not None:
-        state = structs.replace(
-            state,
-            status="success",
-            error=None,
-            verified_epoch=through.epoch,
-            verified_sequence=through.sequence,
-        )
-    return _with_verified(watermark, state, now)
-
-
-def differs(
-    watermark: Watermark, position: Position, error: str, *, since: ManifestId, now: datetime
-) -> Watermark:
-    """Record that source and target differ right after a position, in a manifest after `since`."""
-    state = structs.replace(
-        _verified_to(watermark.verified_state, position),
-        status="failed",
-        error=error,
-        verified_epoch=since.epoch,
-        verified_sequence=since.sequence,
-    )
-    return _with_verified(watermark, state, now)
-
-
-def _verified_to(state: VerifiedState, position: Position) -> VerifiedState:
-    return structs.replace(state, last_timestamp=position.timestamp, last_id=position.id)
-
-
-def _with_verified(watermark: Watermark, state: VerifiedState, now: datetime) -> Watermark:
-    if state != watermark.verified_state:
-        state = structs.replace(state, last_verified_time=now)
-    return structs.replace(watermark, verified_state=state)
-
-
-# Statuses
-
-
 def extract_started(watermark: Watermark) -> Watermark:
     """Record that stage 1 is running.
 
@@ -462,9 +303,3 @@ def extract_failed(watermark: Watermark, error: str) -> Watermark:
     """Record that stage 1 failed; keep the position."""
     state = structs.replace(watermark.mysql_state, status="failed", error=error)
     return structs.replace(watermark, mysql_state=state)
-
-
-def load_failed(watermark: Watermark, error: str) -> Watermark:
-    """Record that stage 2 failed; keep the load progress."""
-    state = structs.replace(watermark.redshift_state, status="failed", error=error)
-    return structs.replace(watermark, redshift_state=state)

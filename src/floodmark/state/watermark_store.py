@@ -32,7 +32,12 @@ from floodmark.model.rules import check_transition
 from floodmark.model.run import WorkStage
 from floodmark.model.table import TableName
 from floodmark.model.timestamps import LAST_MOMENT
-from floodmark.model.transitions import Authorship, after, checkpoint, record
+from floodmark.model.transitions import (
+    Authorship,
+    after,
+    checkpoint,
+    record,
+)
 from floodmark.model.watermark import (
     BackupMetadata,
     RedshiftState,

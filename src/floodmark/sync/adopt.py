@@ -15,13 +15,13 @@ from msgspec import Struct
 from floodmark.config.models import MysqlConnection, TableSettings
 from floodmark.errors import ExitCode, FloodmarkError, StorageError
 from floodmark.model import lake_layout
+from floodmark.model.load_transitions import load_failed
 from floodmark.model.log_state import ManifestId
 from floodmark.model.manifest import Chunk, Column, DataFile
 from floodmark.model.notice import Notice, Report
 from floodmark.model.position import START
 from floodmark.model.table import TableName
 from floodmark.model.timestamps import plain
-from floodmark.model.transitions import load_failed
 from floodmark.model.watermark import Watermark
 from floodmark.mysql.connection import connect
 from floodmark.planning.cursor import version_column

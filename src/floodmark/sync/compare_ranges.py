@@ -12,7 +12,6 @@ from floodmark.model.formatting import counted
 from floodmark.model.log_state import ManifestId
 from floodmark.model.position import START, Position
 from floodmark.model.table import TableName
-from floodmark.model.transitions import differs, verified
 from floodmark.model.verification import (
     Comparison,
     DifferenceKind,
@@ -21,6 +20,7 @@ from floodmark.model.verification import (
     VerificationResult,
     WindowPair,
 )
+from floodmark.model.verification_transitions import differs, verified
 from floodmark.mysql.connection import MysqlSession
 from floodmark.mysql.predicates import window_predicate
 from floodmark.mysql.window_edges import cursor_edges, key_edges

@@ -29,12 +29,12 @@ from floodmark.model.load import (
     loaded_rows,
     quarantined_rows,
 )
+from floodmark.model.load_transitions import load_failed, loaded, unloaded
 from floodmark.model.log_state import ManifestId
 from floodmark.model.manifest import Chunk, Column, Manifest, chunks_in
 from floodmark.model.notice import Notice, Report
 from floodmark.model.table import TableName
 from floodmark.model.timestamps import plain
-from floodmark.model.transitions import load_failed, loaded, unloaded
 from floodmark.model.watermark import Watermark
 from floodmark.planning.joined_types import joined_table
 from floodmark.planning.ledger_diff import keep_existing_rows, why_not_loaded

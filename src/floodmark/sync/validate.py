@@ -6,10 +6,10 @@ from msgspec import structs
 
 from floodmark.errors import FloodmarkError, StateError
 from floodmark.model.load import AnotherLake, LedgerEntry
+from floodmark.model.load_transitions import loaded, unloaded
 from floodmark.model.manifest import Manifest, chunks_in
 from floodmark.model.table import TableName
 from floodmark.model.timestamps import as_utc
-from floodmark.model.transitions import loaded, unloaded
 from floodmark.model.watermark import Watermark
 from floodmark.planning.cursor_change import another_cursor, keep_it, keeps, show_cursor
 from floodmark.planning.ledger_diff import (

@@ -13,12 +13,14 @@ from floodmark.errors import UsageError
 from floodmark.model import lake_layout
 from floodmark.model.checksummed_json import seal
 from floodmark.model.failure import Failure
+from floodmark.model.load_transitions import loaded
 from floodmark.model.log_state import ManifestId
 from floodmark.model.manifest import Reset, Set
 from floodmark.model.position import START, Position
 from floodmark.model.table import TableName
 from floodmark.model.timestamps import utc_now
-from floodmark.model.transitions import differs, extract_failed, extract_started, loaded, verified
+from floodmark.model.transitions import extract_failed, extract_started
+from floodmark.model.verification_transitions import differs, verified
 from floodmark.state.lease import read_lease, record_failure
 from floodmark.state.watermark_store import WatermarkStore
 from scenarios import TABLE, Lake, chunk_after, open_store, snapshot, write_config

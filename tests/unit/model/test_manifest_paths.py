@@ -11,10 +11,10 @@ from floodmark.cli.main import run
 from floodmark.errors import CorruptLog, IllegalTransition, StorageError
 from floodmark.model import lake_layout
 from floodmark.model.checksummed_json import _digest
+from floodmark.model.load_transitions import loaded
 from floodmark.model.log_state import ManifestId
 from floodmark.model.manifest import Manifest
 from floodmark.model.table import TableName
-from floodmark.model.transitions import loaded
 from floodmark.model.watermark import empty_watermark
 from floodmark.state.lake_validation import validate
 from floodmark.storage.local import LocalObjectStore

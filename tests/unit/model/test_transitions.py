@@ -20,6 +20,7 @@ from msgspec import structs
 from floodmark.errors import CorruptLog, IllegalTransition, LostRace
 from floodmark.model import lake_layout
 from floodmark.model.checksummed_json import seal
+from floodmark.model.load_transitions import load_failed, loaded, unloaded
 from floodmark.model.log_state import ManifestId
 from floodmark.model.manifest import Chunk, DataFile, Reconciled
 from floodmark.model.position import Position
@@ -28,14 +29,10 @@ from floodmark.model.table import TableName
 from floodmark.model.transitions import (
     Authorship,
     checkpoint,
-    differs,
     extract_failed,
-    load_failed,
-    loaded,
     record,
-    unloaded,
-    verified,
 )
+from floodmark.model.verification_transitions import differs, verified
 from floodmark.model.watermark import (
     VerifiedState,
     Watermark,
