@@ -9,9 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from datetime import datetime, timedelta
 from threading import Lock, Timer
-from typing import Any, Protocol, Self
-
-from msgspec import structs
+from typing import Protocol, Self
 
 from floodmark.config.models import MysqlConnection
 from floodmark.errors import FloodmarkError
@@ -24,26 +22,20 @@ from floodmark.mysql.connection import (
     translated,
 )
 from floodmark.mysql.connection import connect as connect_once
-from floodmark.mysql.gtids import lacks_of_replica, read_gtids, wait_for_gtids
 from floodmark.mysql.in_flight import (
     SnapshotLost,
     begin_snapshot,
     end_snapshot,
     in_snapshot,
-    read_activity,
-    read_clock,
     read_offset,
 )
-from floodmark.mysql.servers import read_heartbeat, read_server
+from floodmark.mysql.servers import read_server
 from floodmark.planning.parallelism import connection_limit, readers
-from floodmark.planning.replication import applied_moment, role_of, why_not_primary_of
+from floodmark.sync.activity import ActivityReader, PrimaryActivityReader
 from floodmark.sync.readers import Readers
 from floodmark.tunnels.tunnel import Tunnels
 
 KEEP_SECONDS = 60.0
-_CATCH_UP_SECONDS = 5.0
-_POLL_SECONDS = 0.25
-_READ_SECONDS = 120.0  # no query takes longer, unless the server is gone
 
 
 class Connect(Protocol):
@@ -79,7 +71,7 @@ class Source:
         self._lock = Lock()
         self._reading = Lock()
         self._server: Server | None = None
-        self._watch: _Watch | None = None
+        self._activity_reader: ActivityReader | None = None
         self._snapshot: MysqlSession | None = None
         self._snapshot_at: datetime
         self._expiry: Timer | None = None
@@ -154,7 +146,7 @@ class Source:
             if not in_shared_snapshot:
                 session = self._snapshot_session()
                 found = repeatable(session, lambda: read(session))
-                at = self._watcher().clock()
+                at = self._reader().clock()
                 activity = self._current(time.monotonic())
                 return activity, None if found is None else Ceiling(found, at)
             activity = self._current(since)
@@ -168,7 +160,7 @@ class Source:
     def offset_at(self, moment: datetime) -> timedelta:
         """Return the offset from UTC of the clock that stamps rows, by its present zone."""
         with self._reading:
-            offset: timedelta = self._watcher().repeated(
+            offset: timedelta = self._reader().repeated(
                 lambda session: read_offset(session, moment)
             )
             return offset
@@ -194,13 +186,33 @@ class Source:
         with suppress(FloodmarkError):
             self.close()
 
-    def _watcher(self) -> "_Watch":
-        if self._watch is None:
+    def _reader(self) -> ActivityReader:
+        if self._activity_reader is None:
             if self._primary is None:
-                self._watch = _Watch(self, self.connection, self.server)
+                session = self.open(self.connection, self.server)
+                self._activity_reader = ActivityReader(session, self.connection, self.server)
             else:
-                self._watch = _PrimaryWatch(self, self._primary, self.server)
-        return self._watch
+                self._activity_reader = self._primary_reader(self._primary)
+        return self._activity_reader
+
+    def _primary_reader(self, primary: MysqlConnection) -> PrimaryActivityReader:
+        replica, settings = self.server, self.connection.primary
+        assert settings is not None
+        try:
+            session = self.open(primary, None)
+            with translated(primary):
+                server = session.server = read_server(session)
+        except FloodmarkError as error:
+            error.message = f"the primary: {error.message}"
+            raise
+        return PrimaryActivityReader(
+            session,
+            primary,
+            server,
+            replica=replica,
+            replica_session=self.session,
+            wait_seconds=settings.wait_seconds,
+        )
 
     def _current(self, since: float) -> Activity:
         now = time.monotonic()
@@ -216,16 +228,16 @@ class Source:
 
     def _read(self) -> Activity:
         self.readings += 1
-        watcher = self._watcher()
+        reader = self._reader()
         with translated(self.connection):
             begin_snapshot(self._snapshot_session())
-        self._snapshot_at = watcher.clock()
+        self._snapshot_at = reader.clock()
         if self._expiry is not None:
             self._expiry.cancel()
         self._expiry = Timer(self._keep_seconds, self._end_snapshot)
         self._expiry.daemon = True
         self._expiry.start()
-        return watcher.read()
+        return reader.read()
 
     def _snapshot_session(self) -> MysqlSession:
         if self._snapshot is None:
@@ -247,129 +259,6 @@ class Source:
             self._closing.close()
             raise FloodmarkError("the run is over")
         return session
-
-
-class _Watch:
-    """Reads what is in flight on the server itself, in its own session."""
-
-    def __init__(self, source: Source, connection: MysqlConnection, server: Server) -> None:
-        self._source = source
-        self._connection = connection
-        self._server = server
-        self._session = source.open(connection, server)
-        self._session.limit_reads(_READ_SECONDS)
-
-    def clock(self) -> Any:
-        """Read the clock that stamps rows."""
-        return self.repeated(read_clock)
-
-    def read(self) -> Activity:
-        """Read what is in flight, and judge whether all of it is visible."""
-        deadline = time.monotonic() + _CATCH_UP_SECONDS
-        while True:
-            activity: Activity = self.repeated(self._judged)
-            # A replica or cluster node usually applies what it has received within a moment.
-            if not activity.held or time.monotonic() > deadline or not self._is_catching_up():
-                return activity
-            time.sleep(_POLL_SECONDS)
-
-    def _is_catching_up(self) -> bool:
-        server = self._server
-        running = all(c.applying and c.receiving for c in server.channels or ())
-        waits = bool(server.group and server.group.waiting and not server.group.problem)
-        return running and (waits or any(not c.caught_up for c in server.channels or ()))
-
-    def _judged(self, session: MysqlSession) -> Activity:
-        # The order matters: first the clock, then the replication delay, then the activity.
-        now = read_clock(session)
-        self._server = server = structs.replace(
-            read_server(session), identity=self._server.identity
-        )
-        role = role_of(server)
-        if role.kind == "primary":
-            return read_activity(session, server)
-        heartbeat = None
-        if settings := self._connection.heartbeat:
-            heartbeat = read_heartbeat(session, settings.table, settings.column)
-            if heartbeat is None:
-                return Activity(now=now, held=f"heartbeat table {settings.table} is empty")
-        applied = applied_moment(server, role, now, heartbeat)
-        activity = read_activity(session, server)
-        return structs.replace(
-            activity,
-            undated=None,
-            unseen=role.why,
-            applied=applied.moment,
-            held=applied.held or activity.held,
-            hint=applied.hint,
-        )
-
-    def repeated(self, read: Callable[[MysqlSession], Any]) -> Any:
-        """Read in this session; once more if the connection was lost."""
-        with translated(self._connection):
-            return repeatable(self._session, lambda: read(self._session))
-
-
-class _PrimaryWatch(_Watch):
-    """Reads what is in flight on the primary, and waits for the replica to catch up."""
-
-    def __init__(self, source: Source, primary: MysqlConnection, replica: Server) -> None:
-        try:
-            session = source.open(primary, None)
-            with translated(primary):
-                server = session.server = read_server(session)
-        except FloodmarkError as error:
-            error.message = f"the primary: {error.message}"
-            raise
-        session.limit_reads(_READ_SECONDS)
-        self._source = source
-        self._connection = primary
-        self._server = server
-        self._session = session
-        self._replica = replica
-
-    def _is_catching_up(self) -> bool:
-        return False
-
-    def _judged(self, session: MysqlSession) -> Activity:
-        server, same = self._server, self._server.identity == self._replica.identity
-        before, executed = self._read_replica()
-        facts = read_server(session)
-        role = role_of(facts)
-        activity = read_activity(session, server)
-        # A read-only server that is no replica may be configured as its own primary.
-        if role.kind != "primary" and not (same and facts.channels == () and not facts.group):
-            why = f"the configured primary is not a primary: {role.why}"
-            return structs.replace(activity, held=why, hint=role.hint)
-        if same or activity.held:
-            return activity
-        why_not = why_not_primary_of(facts, before)
-        if why_not is None and lacks_of_replica(session, server, before, executed):
-            why_not = (
-                "the replica has executed transactions that the configured primary has not: it is"
-                " not its primary, or no longer"
-            )
-        return structs.replace(activity, held=why_not or self._wait(before, activity.gtids))
-
-    def _read_replica(self) -> tuple[Server, str | None]:
-        """Read the replica's state and executed GTIDs, before those of the primary."""
-        with self._source.session() as session:
-            server = read_server(session)
-            return server, read_gtids(session, server)
-
-    def _wait(self, replica: Server, gtids: str | None) -> str | None:
-        """Wait until the replica has executed these GTIDs; return why if it has not."""
-        settings = self._source.connection.primary
-        assert settings is not None
-        if not gtids:
-            return (
-                "the primary has no GTIDs to wait for (MySQL: gtid_mode=ON; MariaDB: log_bin), so"
-                " it is not known what the replica has executed"
-            )
-        with self._source.session() as session:
-            if wait_for_gtids(session, replica, gtids, settings.wait_seconds):
-                return None
-        return f"the replica did not catch up with the primary within {settings.wait_seconds:g} s"
 
 
 class Sources:
