@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +74,9 @@ def test_counts_agree_with_what_lies_in_the_lake(pipeline: New, lake: str) -> No
         fill(it, rows + 1, rows + 10)
         rows += 10
         if number == 4:
-            assert it.sync("--strategy", strategy, engine=FailsAtSecondChunk).code == 1
+            first = it.watermark().mysql_state.last_sequence + 1
+            failing = partial(FailsAfterChunk, first)
+            assert it.sync("--strategy", strategy, engine=failing).code == 1
             assert it.watermark().mysql_state.status == "failed"
             assert it.watermark().position == it.chunks()[-1].end
         assert it.synced("--strategy", strategy)["rows"] == (2 if number == 4 else 10)
@@ -89,11 +92,15 @@ def test_counts_agree_with_what_lies_in_the_lake(pipeline: New, lake: str) -> No
     assert ended.code == 0
 
 
-class FailsAtSecondChunk(DirectEngine):
-    """Fails a chunk of which one window is already written."""
+class FailsAfterChunk(DirectEngine):
+    """Reads one chunk, and fails in the next one, of which one window is already written."""
+
+    def __init__(self, sequence: int, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._sequence = sequence
 
     def extract(self, job: Any, windows: Any, progress: Any) -> Any:
-        if job.sequence == 1:
+        if job.sequence == self._sequence:
             return super().extract(job, windows, progress)
         super().extract(job, windows[:1], progress)
         return self._read(
