@@ -1,0 +1,73 @@
+"""The scaling model of the benchmark: reproducible, and never faster than is possible."""
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import structs
+
+COSTS = {
+    "worker_row": 3e-6,
+    "source_row": 1.3e-6,
+    "file_bytes_row": 70,
+    "wire_bytes_row": 112,
+    "window": 0.02,
+    "driver_window": 0.001,
+    "commit": 0.01,
+    "start": 1.7,
+    "copy_row": 5e-6,
+    "target_row": 4e-6,
+    "key_row": 4e-7,
+    "idle_table": 0.003,
+    "changed_table": 0.2,
+    "changed_table_driver": 0.05,
+}
+_BENCH = Path(__file__).parents[2] / "bench"
+
+
+@pytest.fixture(autouse=True)
+def bench_on_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(_BENCH))
+
+
+@given(slots=st.integers(1, 200), millions=st.integers(1, 200), cores=st.integers(1, 64))
+def test_nothing_is_faster_than_its_parts(slots: int, millions: int, cores: int) -> None:
+    import scaling
+
+    costs = scaling.Costs(**COSTS)
+    machines = structs.replace(scaling.cluster(slots), source_cores=cores)
+    rows = millions * 1_000_000
+    found = scaling.extract(costs, machines, rows, 150_000)
+    assert found == scaling.extract(costs, machines, rows, 150_000)
+    work, served = rows * costs.worker_row, rows * costs.source_row
+    least = costs.start + max(work / slots, served / cores, rows / 150_000 * costs.driver_window)
+    assert found.seconds >= least * 0.999
+    # All slots have work until the last windows, of which none takes long.
+    windows = max(1, -(-rows // 150_000))
+    longest = 2 * 150_000 * costs.worker_row * max(1, slots * costs.source_row / cores)
+    most = costs.start + windows * (costs.driver_window + costs.commit)
+    assert found.seconds <= most + work / slots + served / cores + 4 * longest + windows * 0.03
+
+
+def test_more_slots_help_until_something_else_limits() -> None:
+    import scaling
+
+    costs = scaling.Costs(**COSTS)
+    times = [
+        scaling.extract(costs, scaling.cluster(slots), 10**9, 150_000) for slots in scaling.SLOTS
+    ]
+    assert [one.limit for one in times[:3]] == ["slots"] * 3
+    assert all(later.seconds < one.seconds * 1.02 for one, later in pairwise(times))
+    assert times[0].seconds / times[2].seconds == pytest.approx(4, rel=0.05)
+    slow_source = structs.replace(scaling.cluster(200), source_cores=2)
+    assert scaling.extract(costs, slow_source, 10**9, 150_000).limit == "source"
+
+
+def test_idle_tables_cost_the_same_with_any_number_of_slots() -> None:
+    import scaling
+
+    costs = scaling.Costs(**COSTS)
+    found = {scaling.many_tables(costs, scaling.cluster(n), 10_000, 0).seconds for n in (1, 200)}
+    assert found == {costs.start + 30.0}
