@@ -21,6 +21,8 @@ from runs import Contender
 EQUAL, DELETED, COMPARED = "equal", "1,000 deleted", "all columns"
 FLOODMARK, RELADIFF, RELOAD = "Floodmark", "reladiff", "full reload"
 BY_ROW = "Floodmark, row by row"
+NO_JSON = "Floodmark, without JSON"
+OLD = "Floodmark, last release"
 WITH_JSONB = "Floodmark, JSONB read"
 
 _DELETES = 1000
@@ -66,13 +68,19 @@ def _all_columns(place: Place, rows: int) -> dict[str, Contender]:
         place.floodmark(name, target)
         for name, target in (("verify", "postgres, text"), ("verify_jsonb", "postgres"))
     )
-    for one in (folder, with_jsonb):
+    without_json = place.floodmark("verify_no_json", "postgres", half=", exclude: [extra]")
+    for one in (folder, with_jsonb, without_json):
         runs.floodmark(one, "sync", "-t", "bench.half")
     found: dict[str, Contender] = {
         FLOODMARK: lambda _: runs.floodmark(folder, *_VERIFY),
+        NO_JSON: lambda _: runs.floodmark(without_json, *_VERIFY),
         WITH_JSONB: lambda _: runs.floodmark(with_jsonb, *_VERIFY),
         BY_ROW: lambda _: meter.run([sys.executable, str(_BY_ROW), *_VERIFY], folder),
     }
+    if runs.RELEASE.exists():
+        old = place.floodmark("verify_old", "postgres")
+        runs.last_release(old, "sync", "-t", "bench.half")
+        found[OLD] = lambda _: runs.last_release(old, *_VERIFY)
     columns = [part for name in _COLUMNS for part in ("-c", name)]
     copy = f"{place.schema('verify')}.half"
     return found | _reladiff(place, rows, "half", copy, ("-k", "id", *columns, "-j", "4"))

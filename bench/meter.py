@@ -81,6 +81,7 @@ class Server:
             stderr=self._log,
             text=True,
         )
+        self.pid = self._process.pid
         self._read()
 
     def ask(self, request: object) -> tuple[Cost, dict[str, Any]]:
@@ -200,6 +201,13 @@ def tree_cpu(pid: int) -> float:
         if fields := _stat(one):
             ticks += sum(map(int, fields[11:15]))
     return ticks / _TICKS
+
+
+def driver_cpu(pid: int) -> float:
+    """Return the CPU seconds of a process and its Java, without Python workers, so far."""
+    children = _children().get(pid, [])
+    java = [one for one in children if Path(f"/proc/{one}/comm").read_text().strip() == "java"]
+    return sum(_own_cpu(one) or 0.0 for one in (pid, *java))
 
 
 def tree_memory(pid: int) -> int:

@@ -29,9 +29,12 @@ pipelines:
     target: warehouse
     tables:
       bench.wide: {{cursor: [update_at, id]}}
-      bench.half: {{cursor: [update_at, id]}}
+      bench.half: {{cursor: [update_at, id]{half}}}
       bench.small: {{cursor: [update_at, id]}}
       bench.large: {{cursor: [update_at, id]}}
+      bench.few: {{cursor: [update_at, id]}}
+      bench.windows_500: {{cursor: [update_at, id]}}
+      bench.windows_5000: {{cursor: [update_at, id]}}
       bench.small_keyless: {{cursor: none}}
       bench.large_keyless: {{cursor: none}}
 """
@@ -57,7 +60,9 @@ class Place(Struct, frozen=True, kw_only=True):
         account = f"{target.user}:{target.password}"
         return f"postgresql://{account}@{target.host}:{target.port}/{target.database}"
 
-    def floodmark(self, name: str, target: str = "duckdb", lake: str = "./lake") -> Path:
+    def floodmark(
+        self, name: str, target: str = "duckdb", lake: str = "./lake", half: str = ""
+    ) -> Path:
         """Create a folder with a Floodmark configuration, a lake and its own schema."""
         folder = self.folder / name
         if not folder.exists():
@@ -73,7 +78,7 @@ class Place(Struct, frozen=True, kw_only=True):
                 "postgres": f"{{{postgres}}}",
                 "postgres, text": f"{{{postgres}, json: text}}",
             }
-            text = _CONFIG.format(source=self.source, target=targets[target], lake=lake)
+            text = _CONFIG.format(source=self.source, target=targets[target], lake=lake, half=half)
             (folder / "floodmark.yml").write_text(text)
         return folder
 

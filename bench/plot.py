@@ -1,12 +1,18 @@
-"""Draw docs/performance.svg from bench/results.json. Runs in the peers' environment."""
+"""Draw the charts of docs/performance.md from bench/results.json.
+
+Runs in the peers' environment.
+"""
 
 import json
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 
 mpl.use("svg")
 import matplotlib.pyplot as plt
+
+mpl.rcParams["svg.hashsalt"] = "floodmark"
 
 PARTS = {
     "stage 1": "Stage 1: MySQL to files",
@@ -15,13 +21,48 @@ PARTS = {
 }
 
 
+_HERE = Path(__file__).parent
+_DOCS = _HERE.parent / "docs"
+
+
 def main() -> None:
+    """Draw the comparison, and the scaling model if `scaling.json` has it."""
+    compare(json.loads((_HERE / "results.json").read_text()))
+    if (_HERE / "scaling.json").exists():
+        scale(json.loads((_HERE / "scaling.json").read_text()))
+
+
+def scale(curves: dict[str, dict[str, dict[str, Any]]]) -> None:
+    """Draw the seconds of each simulation by slots; the color of a point is what limits it."""
+    limits = sorted({point["limit"] for curve in curves.values() for point in curve.values()})
+    colors = dict(zip(limits, mpl.colormaps["tab10"].colors, strict=False))
+    figure, axis = plt.subplots(figsize=(8, 5))
+    for name, curve in curves.items():
+        slots = [int(number) for number in curve]
+        seconds = [point["seconds"] for point in curve.values()]
+        axis.plot(slots, seconds, color="#999999", linewidth=1, zorder=1)
+        shown = [colors[point["limit"]] for point in curve.values()]
+        axis.scatter(slots, seconds, c=shown, s=28, zorder=2)
+        axis.annotate(name, (slots[0], seconds[0]), (4, 6), textcoords="offset points", fontsize=8)
+    for limit, color in colors.items():
+        axis.scatter([], [], color=[color], label=limit)
+    axis.set_xscale("log")
+    axis.set_yscale("log")
+    axis.set_xticks(slots, [str(number) for number in slots])
+    axis.minorticks_off()
+    axis.set_xlabel("slots of Spark", fontsize=8)
+    axis.set_ylabel("seconds", fontsize=8)
+    axis.legend(title="limited by", fontsize=8, title_fontsize=8, frameon=False)
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.tick_params(labelsize=8)
+    figure.tight_layout()
+    figure.savefig(_DOCS / "scaling.svg", metadata={"Date": None})
+
+
+def compare(results: dict[str, Any]) -> None:
     """Draw one bar a contender, with its slowest and its fastest run."""
-    here = Path(__file__).parent
-    results = json.loads((here / "results.json").read_text())
     parts = {part: title for part, title in PARTS.items() if part in results}
     heights = [len(results[part]) for part in parts]
-    mpl.rcParams["svg.hashsalt"] = "floodmark"
     figure, axes = plt.subplots(
         len(parts),
         1,
@@ -44,7 +85,7 @@ def main() -> None:
         axis.tick_params(labelsize=8)
         axis.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()
-    figure.savefig(here.parent / "docs" / "performance.svg", metadata={"Date": None})
+    figure.savefig(_DOCS / "performance.svg", metadata={"Date": None})
 
 
 if __name__ == "__main__":

@@ -5,20 +5,34 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import scaling
+
 ROOT = Path(__file__).parents[1]
 RESULTS = Path(__file__).with_name("results.json")
+CURVES = Path(__file__).with_name("scaling.json")
 PAGE = ROOT / "docs" / "performance.md"
-_COMPARING = ("Floodmark", "reladiff", "full reload", "Floodmark, row by row")
+_COMPARING = ("Floodmark", "reladiff", "full reload", "Floodmark, without JSON")
+_RELEASE = "Floodmark, last release"
+_SOURCES = {"MariaDB": "", "MySQL": " of MySQL"}
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 
 
 def main() -> None:
     """Update the page, and print its tables."""
-    text = report(json.loads(RESULTS.read_text()))
+    results = json.loads(RESULTS.read_text())
+    text = report(results)
     print(text)
     before, _, rest = PAGE.read_text().partition(BEGIN)
     _, _, after = rest.partition(END)
     PAGE.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}")
+    if "scaling" in results and "driver" in results:
+        curves = {
+            name: {
+                slots: {"seconds": one.seconds, "limit": one.limit} for slots, one in found.items()
+            }
+            for name, found in scaling.curves(results).items()
+        }
+        CURVES.write_text(json.dumps(curves, indent=1) + "\n")  # for plot.py
 
 
 def report(results: dict[str, Any]) -> str:
@@ -33,15 +47,16 @@ def report(results: dict[str, Any]) -> str:
     )
     parts = [heading]
     for name, title in (
-        ("stage 1", "Stage 1: the whole wide table from MySQL to files"),
+        ("stage 1", "Stage 1: the whole wide table to files"),
         ("first load", "First load: the whole wide table into an empty warehouse"),
         ("changes", "Later syncs into PostgreSQL, with merge"),
         ("DuckDB", "DuckDB: a first load, and a later sync, cold"),
-        ("equality of MySQL", "Source and target compared: MySQL and PostgreSQL"),
-        ("equality of MariaDB", "Source and target compared: MariaDB and PostgreSQL"),
+        ("equality", "Source and PostgreSQL compared"),
+        ("scaling", "Stage 1 with one, two and four slots on two cores, warm"),
     ):
-        if name in results:
-            parts += [f"### {title}", costs(results[name])]
+        for source, part in _SOURCES.items():
+            if found := results.get(name + part):
+                parts += [f"### {title}: {source}", costs(found)]
     if "narrow" in results:
         parts += ["### Ten times the rows", sizes(results["narrow"])]
     if "memory" in results:
@@ -50,8 +65,11 @@ def report(results: dict[str, Any]) -> str:
         parts += ["### A start of Spark", steps(results["start"])]
     if "everyday" in results:
         parts += ["### Everyday costs", everyday(results["everyday"])]
-    if "idle" in results:
-        parts += ["### Tables with nothing new", idle(results["idle"])]
+    for source, part in _SOURCES.items():
+        if found := results.get(f"idle{part}"):
+            parts += [f"### Tables with nothing new: {source}", idle(found)]
+    if "scaling" in results and "driver" in results:
+        parts += ["### The scaling model", scaling_points(results), scaling_curves(results)]
     if "logs" in results:
         parts += ["### A log of 100 manifests and one of 10,000", logs(results["logs"])]
     parts += ["### Targets", targets(results)]
@@ -163,6 +181,36 @@ def logs(found: dict[str, Any]) -> str:
     )
 
 
+def scaling_points(results: dict[str, Any]) -> str:
+    """Compare the scaling model with what was measured here."""
+    found = scaling.check(results)
+    return table(
+        ("slots, on this machine", "measured s", "simulated s", "ratio"),
+        (
+            (name, f"{measured:.1f}", f"{simulated:.1f}", f"{simulated / measured:.2f}")
+            for name, (measured, simulated) in found.items()
+        ),
+    )
+
+
+def scaling_curves(results: dict[str, Any]) -> str:
+    """Return how long the model takes with more slots, and what limits it."""
+    found = scaling.curves(results)
+    return table(
+        ("simulated", *(f"{slots} slots" for slots in scaling.SLOTS)),
+        (
+            (name, *(f"{_duration(one.seconds)}, {one.limit}" for one in outcomes.values()))
+            for name, outcomes in found.items()
+        ),
+    )
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
 def targets(results: dict[str, Any]) -> str:
     """Compare the results with the targets."""
     rows: list[tuple[str, ...]] = []
@@ -185,47 +233,68 @@ def targets(results: dict[str, Any]) -> str:
             cpu = f"{ours['cpu'] / other['cpu']:.2f}"
             at_most(what, ours["wall"], other["wall"], most, cpu)
 
-    one, first, later = "stage 1", "first load", "changes"
-    changed = f"{results['rows'] // 20:,} changed"
-    warm, floor = cost(one, "Floodmark, warm"), cost(one, "floor, 2 processes")
-    slower("stage 1, warm, against the floor of two processes", warm, floor, 1.15)
-    faster("stage 1, warm, than Spark JDBC", warm, cost(one, "Spark JDBC, warm"), 2.5)
-    faster("stage 1, warm, than dlt with connectorx", warm, cost(one, "dlt, connectorx"), 1.3)
-    cold = cost(first, "Floodmark → PostgreSQL, cold")
-    for peer in ("dlt", "Sling"):
-        faster(f"first load, cold, than {peer}", cold, cost(first, f"{peer} → PostgreSQL"), 1.5)
-    for peer in ("dlt", "Sling"):
-        other = cost(later, f"{changed}: {peer}")
-        ours = {name: cost(later, f"{changed}: Floodmark, {name}") for name in ("cold", "warm")}
-        faster(f"{changed}, cold, than {peer}", ours["cold"], other, 1)
-        faster(f"{changed}, warm, than {peer}", ours["warm"], other, 3)
-        faster(f"incremental with merge, warm, than {peer}", ours["warm"], other, 2)
-    few, other = "1,000 changed", cost(later, "1,000 changed: Sling")
-    faster(f"{few}, cold, than Sling", cost(later, f"{few}: Floodmark, cold"), other, 1)
-    faster(f"{few}, kept warm, than Sling", cost(later, f"{few}: Floodmark, kept warm"), other, 3)
-    kept = cost(later, f"{changed}: Floodmark, kept warm")
-    faster(f"{changed}, kept warm, than Sling", kept, cost(later, f"{changed}: Sling"), 3)
-    for what in ("first load", changed):
-        local = cost("DuckDB", f"{what}: Floodmark")
-        faster(f"DuckDB: {what}, cold, than dlt", local, cost("DuckDB", f"{what}: dlt"), 2)
-        remote = cost("DuckDB", f"{what}: Floodmark, S3 lake")
-        slower(f"DuckDB: {what}, S3 lake against a folder", remote, local, 1.15)
-    if local := cost("DuckDB", "first load: Floodmark"):
-        at_most("DuckDB: memory of a first load, in units of 1 GB", local["memory"], 1e9, 1)
-    nothing = cost(later, "nothing new: Floodmark, cold")
-    slower("nothing new, against Sling", nothing, cost(later, "nothing new: Sling"), 2)
-    for source in ("MySQL", "MariaDB"):
-        part = f"equality of {source}"
+    for source, part in _SOURCES.items():
+        one, first, later = (f"{name}{part}" for name in ("stage 1", "first load", "changes"))
+        duckdb, equality = f"DuckDB{part}", f"equality{part}"
+        changed = f"{results['rows'] // 20:,} changed"
+        start = f"{source}: "
+        warm, floor = cost(one, "Floodmark, warm"), cost(one, "floor, 2 processes")
+        slower(f"{start}stage 1, warm, against the floor of two processes", warm, floor, 1.15)
+        faster(f"{start}stage 1, warm, than Spark JDBC", warm, cost(one, "Spark JDBC, warm"), 2.5)
+        dlt = cost(one, "dlt, connectorx")
+        faster(f"{start}stage 1, warm, than dlt with connectorx", warm, dlt, 1.3)
+        cold = cost(first, "Floodmark → PostgreSQL, cold")
+        for peer in ("dlt", "Sling"):
+            other = cost(first, f"{peer} → PostgreSQL")
+            faster(f"{start}first load, cold, than {peer}", cold, other, 1.5)
+        for peer in ("dlt", "Sling"):
+            other = cost(later, f"{changed}: {peer}")
+            for kind, least in (("cold", 1), ("warm", 3), ("kept warm", 3)):
+                ours = cost(later, f"{changed}: Floodmark, {kind}")
+                faster(f"{start}{changed}, {kind}, than {peer}", ours, other, least)
+        few, other = "1,000 changed", cost(later, "1,000 changed: Sling")
+        for kind, least in (("cold", 1), ("kept warm", 3)):
+            ours = cost(later, f"{few}: Floodmark, {kind}")
+            faster(f"{start}{few}, {kind}, than Sling", ours, other, least)
+        for what in ("first load", changed):
+            local = cost(duckdb, f"{what}: Floodmark")
+            other = cost(duckdb, f"{what}: dlt")
+            faster(f"{start}DuckDB, {what}, cold, than dlt", local, other, 2)
+            remote = cost(duckdb, f"{what}: Floodmark, S3 lake")
+            slower(f"{start}DuckDB, {what}, S3 lake against a folder", remote, local, 1.15)
+        if local := cost(duckdb, "first load: Floodmark"):
+            what = f"{start}DuckDB, memory of a first load, in units of 1 GB"
+            at_most(what, local["memory"], 1e9, 1)
+        nothing = cost(later, "nothing new: Floodmark, cold")
+        slower(f"{start}nothing new, against Sling", nothing, cost(later, "nothing new: Sling"), 2)
         equal, deleted, compared = (
-            {who: cost(part, f"{what}: {who}") for who in _COMPARING}
+            {who: cost(equality, f"{what}: {who}") for who in _COMPARING}
             for what in ("equal", "1,000 deleted", "all columns")
         )
-        us, peer, reload, by_row = _COMPARING
-        faster(f"{source}: equal tables, than reladiff", equal[us], equal[peer], 2)
-        slower(f"{source}: equal tables, against a reload", equal[us], equal[reload], 0.1)
-        faster(f"{source}: 1,000 deletes, than reladiff", deleted[us], deleted[peer], 5)
-        faster(f"{source}: all columns, than row by row", compared[us], compared[by_row], 5)
-        faster(f"{source}: all columns, than reladiff", compared[us], compared[peer], 1)
+        us, peer, reload, no_json = _COMPARING
+        old = cost(equality, f"all columns: {_RELEASE}")
+        faster(f"{start}equal tables, than reladiff", equal[us], equal[peer], 2)
+        slower(f"{start}equal tables, against a reload", equal[us], equal[reload], 0.1)
+        faster(f"{start}1,000 deletes, than reladiff", deleted[us], deleted[peer], 5)
+        faster(f"{start}all columns, than the last release", compared[us], old, 5)
+        what = f"{start}all columns that reladiff can compare, than reladiff"
+        faster(what, compared[no_json], compared[peer], 1)
+        for name, found in results.get(f"idle{part}", {}).items():
+            at_most(f"{start}nothing new, {name}, in 10 ms a table", found["wall"], 0.01, 1)
+        for part_name, ours_name, release in (
+            (first, "Floodmark → PostgreSQL, cold", _RELEASE),
+            (later, f"{changed}: Floodmark, cold", f"{changed}: {_RELEASE}"),
+            (later, f"{few}: Floodmark, cold", f"{few}: {_RELEASE}"),
+            (later, "nothing new: Floodmark, cold", f"nothing new: {_RELEASE}"),
+            (duckdb, "first load: Floodmark", f"first load: {_RELEASE}"),
+            (duckdb, f"{changed}: Floodmark", f"{changed}: {_RELEASE}"),
+        ):
+            what = f"{start}{ours_name}, against the last release"
+            slower(what, cost(part_name, ours_name), cost(part_name, release), 1.05)
+    for name, found in results.get("logs", {}).items():
+        at_most(f"`{name}`, 10,000 manifests against 100", found["many"], found["few"], 1.5)
+    if driver := results.get("driver"):
+        at_most("driver's CPU for a window, in 2 ms", driver["CPU of a window"], 0.002, 1)
     if narrow := results.get("narrow"):
         row = {name: found["wall"] / found["rows"] for name, found in narrow.items()}
         at_most("cost of a row at ten times the rows", row["large"], row["small"], 1.1)

@@ -1,8 +1,9 @@
 """`make bench`: every contender on the same tables in one run, interleaved, medians of each.
 
-FLOODMARK_BENCH_ROWS is the number of rows of the wide table (2,000,000), FLOODMARK_BENCH_ROUNDS how
-often everything is measured (3), and FLOODMARK_BENCH_PARTS which parts are (all). Everything
-measured goes to bench/results.json; `report.py` makes the tables, `plot.py` the chart.
+The parts "… of MySQL" run on MySQL, the others on MariaDB. FLOODMARK_BENCH_ROWS is the number of
+rows of the wide table (2,000,000), FLOODMARK_BENCH_ROUNDS how often everything is measured (3), and
+FLOODMARK_BENCH_PARTS which parts are (all). Everything measured goes to bench/results.json;
+`report.py` makes the tables, `plot.py` the charts.
 """
 
 import json
@@ -23,12 +24,14 @@ from msgspec import structs
 import meter
 import runs
 import tables
+from driver import measure_driver
 from equality import measure_equality
 from everyday import measure_commits, measure_listing, measure_watermark
 from meter import Cost
 from place import PEERS, Place, open_place, with_mysql
 from runs import Contender
 from scale import measure_idle, measure_logs
+from scaling_points import measure_slots
 from servers import REGION
 from servers.seaweedfs import SeaweedFS
 
@@ -38,6 +41,10 @@ RESULTS = Path(__file__).with_name("results.json")
 CHANGED = ROWS // 20
 FEW = 1000
 
+OF_MYSQL = " of MySQL"
+RELEASE = "Floodmark, last release"
+Part = Callable[[Place], dict[str, Any]]
+
 _TENTH = ", a tenth of the rows"  # for contenders that would take too long
 
 
@@ -45,30 +52,43 @@ def main() -> None:
     """Measure all parts, and save the results after each."""
     meter.adopt_orphans()
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # installed packages are compiled
-    parts = {
+    on_both: dict[str, Part] = {
         "stage 1": stage_one,
         "first load": first_load,
         "changes": changes,
         "DuckDB": duckdb_loads,
-        "equality of MySQL": equality_of_mysql,
-        "equality of MariaDB": lambda place: measure_equality(place, ROWS, interleaved),
+        "equality": equality,
+        "idle": idle,
+    }
+    parts: dict[str, Part] = {
+        **on_both,
         "narrow": narrow,
         "memory": memory,
         "start": start,
         "everyday": everyday,
-        "idle": idle,
         "logs": logs,
+        "driver": driver,
+        "scaling": scaling,
+        **{f"{name}{OF_MYSQL}": part for name, part in on_both.items()},
     }
-    wanted = os.environ.get("FLOODMARK_BENCH_PARTS", ",".join(parts)).split(",")
+    chosen = os.environ.get("FLOODMARK_BENCH_PARTS", ",".join(parts)).split(",")
     results: dict[str, Any] = {"machine": machine(), "rows": ROWS, "rounds": ROUNDS}
     with (
+        ExitStack() as running,
         tempfile.TemporaryDirectory(prefix="floodmark-bench-") as name,
         open_place(Path(name)) as place,
     ):
         say("making the wide table")
         tables.create(place.source, "wide", tables.WIDE, ROWS)
-        for part in wanted:
-            results[part] = parts[part](place)
+        runs.warm_up(place)
+        mysql: Place | None = None
+        for part in chosen:
+            if part.endswith(OF_MYSQL) and mysql is None:
+                mysql = running.enter_context(with_mysql(place))
+                say("making the wide table in MySQL")
+                tables.create(mysql.source, "wide", tables.WIDE, ROWS)
+            at = mysql if mysql is not None and part.endswith(OF_MYSQL) else place
+            results[part] = parts[part](at)
             results["machine"]["load"].append(round(os.getloadavg()[1], 1))
             RESULTS.write_text(json.dumps(results, indent=1) + "\n")
 
@@ -110,6 +130,11 @@ def first_load(place: Place) -> dict[str, Any]:
         "Floodmark → PostgreSQL, cold": lambda n: runs.floodmark(
             place.floodmark(f"fm_{n}", "postgres"), "sync", "-t", "bench.wide"
         ),
+        **with_release(
+            lambda n: runs.last_release(
+                place.floodmark(f"old_{n}", "postgres"), "sync", "-t", "bench.wide"
+            )
+        ),
     }
     if PEERS.exists():
         contenders |= {
@@ -146,6 +171,11 @@ def changes(place: Place) -> dict[str, Any]:
             "Floodmark, kept warm": "fm_kept",
             "Floodmark, warm": "fm_warm",
         }
+        if runs.RELEASE.exists():
+            schemas[RELEASE] = "old_0"
+            old_folder = place.floodmark("old_0", "postgres")
+            runs.last_release(old_folder, *arguments)
+            contenders[RELEASE] = lambda _: runs.last_release(old_folder, *arguments)
         if PEERS.exists():
             schemas |= {"dlt": "dlt_0", "Sling": "sling_0"}
             dlt, sling = (place.folder / schemas[name] for name in ("dlt", "Sling"))
@@ -168,7 +198,7 @@ def changes(place: Place) -> dict[str, Any]:
             return now
 
         def check(name: str) -> None:
-            found = place.rows_noted(schemas[name], changed.note)
+            found = place.rows_noted(place.schema(schemas[name]), changed.note)
             assert found == changed.rows, f"{name} brought {found} of {changed}"
 
         measured = {
@@ -218,11 +248,19 @@ def duckdb_loads(place: Place) -> dict[str, Any]:
 
             first["dlt"] = lambda n: dlt(f"duck_dlt_{n}")
             later["dlt"] = lambda _: dlt("duck_dlt_0")
+        if runs.RELEASE.exists():
+
+            def old(name: str) -> Cost:
+                return runs.last_release(place.floodmark(name), *arguments)
+
+            first[RELEASE] = lambda n: old(f"duck_old_{n}")
+            later[RELEASE] = lambda _: old("duck_old_0")
         # After those of `changes`, and not in the future, which Floodmark does not read.
         days = iter(range(100, 300))
         note = ""
         schemas = {"Floodmark": ("duck_0", "main"), "Floodmark, S3 lake": ("duck_s3_0", "main")}
-        schemas["dlt"] = ("duck_dlt_0", "duck_dlt_0")
+        schemas["dlt"] = ("duck_dlt_0", place.schema("duck_dlt_0"))
+        schemas[RELEASE] = ("duck_old_0", "main")
 
         def change() -> None:
             nonlocal note
@@ -242,12 +280,14 @@ def duckdb_loads(place: Place) -> dict[str, Any]:
         }
 
 
-def equality_of_mysql(place: Place) -> dict[str, Any]:
-    """Measure on the same tables in MySQL."""
-    with with_mysql(place) as other:
-        say("making the wide table in MySQL")
-        tables.create(other.source, "wide", tables.WIDE, ROWS)
-        return measure_equality(other, ROWS, interleaved)
+def equality(place: Place) -> dict[str, Any]:
+    """Compare tables with PostgreSQL."""
+    return measure_equality(place, ROWS, interleaved)
+
+
+def with_release(contender: Contender) -> dict[str, Contender]:
+    """Return the last release as a contender, if `make bench` could unpack it."""
+    return {RELEASE: contender} if runs.RELEASE.exists() else {}
 
 
 class Changed(NamedTuple):
@@ -326,6 +366,16 @@ def idle(place: Place) -> dict[str, Any]:
 def logs(place: Place) -> dict[str, Any]:
     """Run commands over tables with few and with many manifests."""
     return measure_logs(place.empty("logs"), ROUNDS)
+
+
+def driver(place: Place) -> dict[str, Any]:
+    """Run windows without rows: what is left is the driver's work."""
+    return measure_driver(place, ROUNDS)
+
+
+def scaling(place: Place) -> dict[str, Any]:
+    """Extract the wide table with one, two and four slots, to check the scaling model."""
+    return measure_slots(place, ROWS, interleaved)
 
 
 def interleaved(

@@ -11,10 +11,14 @@ from typing import Any
 from msgspec import structs
 
 import meter
+import tables
 from meter import Cost
-from place import JAR, PEERS, Place
+from place import JAR, PEERS, ROOT, Place
 
 Contender = Callable[[int], Cost]
+
+RELEASE = ROOT / ".release/src"
+"""The source of the last release, which `scripts/bench-release` unpacks."""
 
 _HERE = Path(__file__).parent / "contenders"
 _PEER = {
@@ -39,14 +43,30 @@ def floodmark(folder: Path, *arguments: str, environment: dict[str, str] | None 
     return structs.replace(cost, bytes=_lake_bytes(folder) - before)
 
 
+def last_release(folder: Path, *arguments: str) -> Cost:
+    """Run the command of the last release, from a cold start."""
+    return floodmark(folder, *arguments, environment={"PYTHONPATH": str(RELEASE)})
+
+
+def warm_up(place: Place) -> None:
+    """Run commands once, unmeasured: the first one on a machine archives Java's classes."""
+    tables.create(place.source, "few", tables.NARROW, 1000)
+    for name, run in (("first", floodmark), ("first_old", last_release)):
+        if name == "first" or RELEASE.exists():
+            for number in range(2):
+                folder = place.floodmark(f"{name}_{number}")
+                run(folder, "sync", "-t", "bench.few", "--backup-only")
+
+
 class WarmFloodmark:
     """Runs commands in a process with a running Spark."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Place, master: str = "local[*,4]") -> None:
         self._server = meter.Server(
-            [sys.executable, str(_HERE / "warm_floodmark.py")], place.folder
+            [sys.executable, str(_HERE / "warm_floodmark.py"), master], place.folder
         )
         self.stop = self._server.stop
+        self.pid = self._server.pid
 
     def run(self, folder: Path, *arguments: str) -> tuple[Cost, dict[str, Any]]:
         """Run a command; return its cost and its result."""
@@ -148,7 +168,8 @@ def dlt(place: Place, folder: Path, to: str, backend: str, mode: str, table: str
     places = {"postgres": place.target_url, "duckdb": str(folder / "warehouse.duckdb")}
     destination = places.get(to, str(folder / "files"))
     command = [str(PEERS / "bin/python"), str(_HERE / "dlt_peer.py"), source, table]
-    cost = meter.run([*command, destination, backend, mode, folder.name], folder, _PEER)
+    dataset = place.schema(folder.name)
+    cost = meter.run([*command, destination, backend, mode, dataset], folder, _PEER)
     files = folder / "files"
     return structs.replace(cost, bytes=meter.bytes_below(files) if files.exists() else 0)
 
@@ -159,7 +180,12 @@ def sling(place: Place, folder: Path, to: str, table: str = "wide") -> Cost:
     command = [str(binary), "run", "--src-conn", "BENCH_SOURCE", "--src-stream", f"bench.{table}"]
     file = folder / "wide.csv"
     if to == "postgres":
-        command += ["--tgt-conn", "BENCH_TARGET", "--tgt-object", f"{folder.name}.wide"]
+        command += [
+            "--tgt-conn",
+            "BENCH_TARGET",
+            "--tgt-object",
+            f"{place.schema(folder.name)}.wide",
+        ]
         command += ["--mode", "incremental", "--primary-key", "id", "--update-key", "update_at"]
     else:
         command += ["--tgt-object", f"file://{file}", "--mode", "full-refresh"]

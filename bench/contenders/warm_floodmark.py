@@ -1,4 +1,4 @@
-"""Run Floodmark commands in one process with one Spark session.
+"""Run Floodmark commands in one process with one Spark session: `warm_floodmark.py MASTER`.
 
 Each line on stdin has a command's arguments in JSON; the answer is a line with its exit code.
 """
@@ -16,7 +16,8 @@ from floodmark.spark import session
 
 def main() -> None:
     """Start Spark, report it, and then run commands."""
-    with session.spark_session(memory="1g", log_file="/dev/null") as spark:
+    master = sys.argv[1]
+    with session.spark_session(master=master, memory="1g", log_file="/dev/null") as spark:
 
         @contextmanager
         def running(**_: Any) -> Iterator[Any]:
