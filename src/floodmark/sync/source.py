@@ -66,7 +66,7 @@ class Source:
         self._keep_seconds = keep_seconds
         self._closing = ExitStack()
         self._idle: list[MysqlSession] = []
-        self._opened = 0
+        self._sessions: dict[MysqlSession, ExitStack] = {}
         self._closed = False
         self._lock = Lock()
         self._reading = Lock()
@@ -90,26 +90,35 @@ class Source:
 
     @contextmanager
     def session(self) -> Iterator[MysqlSession]:
-        """Borrow a session with the server, for exclusive use."""
+        """Borrow a session with the server, for exclusive use; it is closed after an error."""
         with self._lock:
-            session = self._idle.pop() if self._idle else None
-            if session is None:
-                session = self.open(self.connection, self._server)
+            session = self._idle.pop() if self._idle else self.open(self.connection, self._server)
             if self._server is None:
-                with translated(self.connection):
+                with self._closing_on_error(session), translated(self.connection):
                     self._server = session.server = read_server(session)
-        with translated(self.connection, session):
+        with self._closing_on_error(session), translated(self.connection, session):
             yield session
         self._idle.append(session)
+
+    @contextmanager
+    def _closing_on_error(self, session: MysqlSession) -> Iterator[None]:
+        """Close a session after an error: it may be dead, or in the middle of something."""
+        try:
+            yield
+        except BaseException:
+            # Nothing is left if another thread closes the source; errors of closing do not matter.
+            with suppress(KeyError, FloodmarkError):
+                self._sessions.pop(session).close()
+            raise
 
     def readers_at_once(self, slots: int) -> int:
         """Return how many windows are read at once if Spark runs `slots` tasks at once."""
         connection = self.connection
-        return readers(slots, self._limit, self._opened, connection.max_rows_per_second)
+        return readers(slots, self._limit, len(self._sessions), connection.max_rows_per_second)
 
     def sessions_at_once(self, wanted: int) -> int:
         """Return how many sessions a table may use at once, of those that it wants."""
-        return max(1, min(wanted, self._limit - self._opened + len(self._idle)))
+        return max(1, min(wanted, self._limit - len(self._sessions) + len(self._idle)))
 
     @property
     def _limit(self) -> int:
@@ -176,6 +185,9 @@ class Source:
         if self._expiry is not None:
             self._expiry.cancel()
         self._closed = True
+        with suppress(KeyError):
+            while True:
+                self._closing.enter_context(self._sessions.popitem()[1])
         self._closing.close()
 
     def __enter__(self) -> Self:
@@ -252,11 +264,14 @@ class Source:
 
     def open(self, connection: MysqlConnection, server: Server | None) -> MysqlSession:
         """Open a session that lasts as long as the round."""
+        closing = ExitStack()
+        session = closing.enter_context(self._connect(connection, server=server))
         if connection == self.connection:
-            self._opened += 1
-        session = self._closing.enter_context(self._connect(connection, server=server))
+            self._sessions[session] = closing
+        else:
+            self._closing.push(closing)
         if self._closed:  # by another thread, while we connected
-            self._closing.close()
+            self.close()
             raise FloodmarkError("the run is over")
         return session
 
