@@ -31,7 +31,6 @@ from floodmark.mysql.connection import Sessions
 from floodmark.planning.cursor import version_column
 from floodmark.planning.parallelism import tables_at_once
 from floodmark.planning.verified_differences import to_repair
-from floodmark.spark.user_settings import other_machines
 from floodmark.sync.adopt import Adoption
 from floodmark.sync.backfill import backfill_table
 from floodmark.sync.extract import extract_table
@@ -337,7 +336,6 @@ class Syncing(Struct, frozen=True, kw_only=True):
             default_start=start[0],
             start_by=start[1],
             limit=self.limit,
-            on_cluster=other_machines(self.spark) is not None,
             every_seconds=self.every_seconds,
             reserved=partial(run.reserved, table),
             progress=self.progress,

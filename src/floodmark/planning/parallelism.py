@@ -57,13 +57,13 @@ def connection_limit(configured: int | None, server: int | None, account: int) -
     return min(limit, account) if account else limit
 
 
-def readers(slots: int, limit: int, planning: int, rows_per_second: int | None) -> int:
+def readers(slots: int | None, limit: int, planning: int, rows_per_second: int | None) -> int:
     """Return how many windows of a source are read at once, by all its tables.
 
-    `planning` connections are open already. For a limited rate, no more than are needed to reach
-    it.
+    No more than Spark runs, unless that may change (`slots` is None). `planning` connections are
+    open already. For a limited rate, no more than are needed to reach it.
     """
-    most = min(slots, limit - planning)
+    most = limit - planning if slots is None else min(slots, limit - planning)
     if rows_per_second is not None:
         most = min(most, ceil(rows_per_second / _ALONE))
     return max(1, most)

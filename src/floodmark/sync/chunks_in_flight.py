@@ -149,7 +149,7 @@ class ChunksInFlight:
         finally:
             del self._jobs[head]
         check_receipts(plan, receipts)
-        if extraction.on_cluster:
+        if extraction.engine.on_cluster:
             check_files(extraction.store.objects, receipts)
         self._note(head, plan, len(plan.windows))
         return ReadChunk(plan=plan, head=head, receipts=receipts, began=began)

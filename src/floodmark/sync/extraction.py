@@ -40,7 +40,11 @@ class Engine(Protocol):
         """Compare windows with the target."""
 
     def slots(self) -> int:
-        """Return how many windows are read at once."""
+        """Return how many windows are read at once; on a cluster, this may change."""
+
+    @property
+    def on_cluster(self) -> bool:
+        """Whether workers may run on other machines, with another lake folder."""
 
     @property
     def known_slots(self) -> int | None:
@@ -50,10 +54,9 @@ class Engine(Protocol):
 class Extraction(Struct, frozen=True, kw_only=True):
     """How to extract tables in this run; `prepare` is called once there is something to read.
 
-    `reserved` returns the column names that the target reserves for itself. `on_cluster`: workers
-    may run on other machines, with another lake folder. With `loading`, chunks are loaded while
-    later ones are read. `check_frozen` raises if a table that may not be altered cannot hold
-    columns, by a key.
+    `reserved` returns the column names that the target reserves for itself. With `loading`, chunks
+    are loaded while later ones are read. `check_frozen` raises if a table that may not be altered
+    cannot hold columns, by a key.
     """
 
     store: WatermarkStore
@@ -66,7 +69,6 @@ class Extraction(Struct, frozen=True, kw_only=True):
     default_start: Position
     start_by: StartedBy = "default"
     limit: int | None = None
-    on_cluster: bool = False
     every_seconds: float | None = None
     loading: Loading | None = None
     reserved: Callable[[Iterable[str]], Sequence[str]] = lambda _names: ()

@@ -9,7 +9,7 @@ from floodmark.model.extraction import Receipt, Window
 from floodmark.model.verification import Comparison, WindowPair
 
 if TYPE_CHECKING:
-    from floodmark.sync.extraction import Extraction
+    from floodmark.sync.extraction import Engine, Extraction
     from floodmark.worker.compare_window import VerificationJob
     from floodmark.worker.job import ExtractionJob
 
@@ -29,12 +29,12 @@ def read_windows(
     `turn` reads first. `check` raises once the receipts are not needed any more.
     """
     engine, source = extraction.engine, extraction.source
-    slots = engine.slots()
+    slots = _fixed_slots(engine)
     most = source.readers_at_once(slots)
     if rate := source.connection.max_rows_per_second:
         job = structs.replace(job, rows_per_second=rate / most)
     check()
-    if most >= slots:  # Spark itself runs no more
+    if slots is not None and most >= slots:  # Spark itself runs no more
         return engine.extract(job, windows, progress)
     begun = 0
 
@@ -57,8 +57,13 @@ def compare_windows(
 ) -> list[Comparison]:
     """Compare windows with the target; return comparisons in their order."""
     engine, source = extraction.engine, extraction.source
-    slots = engine.slots()
+    slots = _fixed_slots(engine)
     most = source.readers_at_once(slots)
-    if most >= slots:
+    if slots is not None and most >= slots:
         return engine.compare(job, pairs)
     return source.readers.run(pairs, lambda part, _: engine.compare(job, part), most=most)
+
+
+def _fixed_slots(engine: "Engine") -> int | None:
+    """Return how many windows Spark reads at once; None on a cluster, where that may grow."""
+    return None if engine.on_cluster else engine.slots()

@@ -111,8 +111,8 @@ class Source:
                 self._sessions.pop(session).close()
             raise
 
-    def readers_at_once(self, slots: int) -> int:
-        """Return how many windows are read at once if Spark runs `slots` tasks at once."""
+    def readers_at_once(self, slots: int | None) -> int:
+        """Return how many windows are read at once, of `slots` in Spark if that cannot change."""
         connection = self.connection
         return readers(slots, self._limit, len(self._sessions), connection.max_rows_per_second)
 

@@ -59,6 +59,13 @@ class SparkEngine:
         """Whether it was stopped for good."""
         return self._stopped
 
+    @property
+    def on_cluster(self) -> bool:
+        """Whether workers may run on other machines."""
+        from floodmark.spark.user_settings import other_machines
+
+        return other_machines(self._settings) is not None
+
     def prepare(self) -> None:
         """Start Spark in the background: it will be needed soon."""
         if self._session is None and self._attached is None:

@@ -70,14 +70,16 @@ def test_a_fifth_of_the_server_by_default() -> None:
     assert connection_limit(100, 151, 5) == 5
 
 
-@given(slots=few, limit=few, planning=st.integers(0, 50), rate=st.none() | st.integers(1, 10**7))
+@given(
+    slots=perhaps, limit=few, planning=st.integers(0, 50), rate=st.none() | st.integers(1, 10**7)
+)
 def test_readers_stay_within_every_limit(
-    slots: int, limit: int, planning: int, rate: int | None
+    slots: int | None, limit: int, planning: int, rate: int | None
 ) -> None:
     at_once = readers(slots, limit, planning, rate)
-    assert 1 <= at_once <= slots
+    assert 1 <= at_once <= (slots or max(1, limit - planning))
     assert at_once == 1 or at_once + planning <= limit
     # A second connection is only used if one may be too slow.
     assert rate is None or at_once == 1 or rate > 50_000 * (at_once - 1)
-    if rate is None and limit - planning >= slots:
-        assert at_once == slots
+    if rate is None and limit - planning >= (slots or 1):
+        assert at_once == (slots or limit - planning)
