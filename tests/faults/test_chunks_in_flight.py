@@ -100,6 +100,70 @@ def test_one_after_another_with_other_strategies(pipeline: New, strategy: str) -
     assert committed == [0, 1, 2, 3]
 
 
+class Growing(DirectEngine):
+    """A cluster: nothing is known before it starts, and most executors join after that."""
+
+    known: ClassVar[int | None] = None
+    windows: ClassVar[dict[int, int]] = {}
+
+    @property
+    def known_slots(self) -> int | None:
+        return self.known
+
+    def slots(self) -> int:
+        if self.known is None:
+            Growing.known = 2
+        assert self.known is not None
+        return self.known
+
+    def extract(self, job: Any, windows: Any, progress: Any) -> Any:
+        found = super().extract(job, windows, progress)
+        with self.reading:
+            self.windows[job.sequence] = self.windows.get(job.sequence, 0) + len(windows)
+            if job.sequence == 2:
+                Growing.known = 64
+        return found
+
+
+@pytest.mark.enough_on("mariadb")
+def test_chunks_grow_with_the_cluster(pipeline: New, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Growing, "known", None)
+    monkeypatch.setattr(Growing, "windows", {})
+    it = pipeline(CURSOR, settings="extraction: {window_rows: 3}")
+    create(it, rows=600)
+    it.synced(engine=Growing)
+    sizes = [size for _, size in sorted(Growing.windows.items())]
+    assert sizes[:2] == [8, 8]
+    assert set(sizes[2:-1]) <= {8, 64}
+    assert 64 in sizes
+    assert sum(sizes) == 200
+    check_complete(it, 600)
+
+
+@pytest.mark.enough_on("mysql")
+def test_chunks_in_flight_grow_with_the_cluster(
+    pipeline: New, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The size of a chunk is configured, so there must be more of them."""
+    monkeypatch.setattr(Growing, "known", None)
+    together = threading.Barrier(5)
+
+    class Met(Growing):
+        """The chunks from the fourth on wait until five are in flight."""
+
+        reading = threading.Semaphore(8)  # type: ignore[assignment]
+
+        def extract(self, job: Any, windows: Any, progress: Any) -> Any:
+            if 4 <= job.sequence <= 8:
+                together.wait(20)
+            return super().extract(job, windows, progress)
+
+    it = pipeline(CURSOR, settings=ONES)
+    create(it, rows=30)
+    it.synced(engine=Met)
+    check_complete(it, 30)
+
+
 @pytest.mark.enough_on("mysql")
 def test_a_limit_ends_what_is_in_flight(pipeline: New) -> None:
     it = pipeline(CURSOR, settings=ONES)

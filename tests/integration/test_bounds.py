@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from itertools import count
+from itertools import count, repeat
 from random import Random
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -164,7 +164,7 @@ class Sync:
         )
         predicate = partial(window_predicate, self.table, self.choice.cursor)
         for chunk in plan_chunks(
-            self.position, edges, most_rows=1000, windows_per_chunk=3, predicate=predicate
+            self.position, edges, most_rows=1000, windows_per_chunk=repeat(3), predicate=predicate
         ):
             for window in chunk.windows:
                 where = f"{relation(self.table, self.choice.index)} WHERE {window.predicate}"

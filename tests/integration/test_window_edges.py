@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
+from itertools import pairwise, repeat
 from typing import Any
 
 import pytest
@@ -64,7 +64,7 @@ def plan(
             start,
             edges,
             most_rows=1000,
-            windows_per_chunk=2,
+            windows_per_chunk=repeat(2),
             predicate=lambda begin, end: window_predicate(table, choice.cursor, begin, end),
         )
     )

@@ -1,5 +1,7 @@
 """Plan a sync without running it."""
 
+from itertools import repeat
+
 from msgspec import Struct, structs
 
 from floodmark.api.context import RunContext
@@ -182,8 +184,8 @@ def _read_plan(
         outside = rows_outside(session, plan, watermark, start[1], run.run.clock())
         problem = _problem(run, source, session, watermark, plan)
         slots = syncing.engine.known_slots
-        at_once = windows_per_chunk(settings.windows_per_chunk, syncing.strategy, slots)
-        chunks = list(chunks_of(session, plan, settings, windows_per_chunk=at_once, limit=limit))
+        sizes = repeat(windows_per_chunk(settings.windows_per_chunk, syncing.strategy, slots))
+        chunks = list(chunks_of(session, plan, settings, windows_per_chunk=sizes, limit=limit))
     remarks = remarks_on(outside, plan.source, plan.choice, synced=not position.is_start)
     return ReadPlan(
         cursor=tuple(plan.choice.cursor.columns),

@@ -5,7 +5,7 @@ from math import ceil
 from floodmark.model.run import Strategy
 
 _WINDOWS = 8
-_MOST_CHUNKS = 8
+MOST_CHUNKS = 8
 _FEWEST_TABLES, _MOST_TABLES = 4, 16
 _PART_OF_SERVER = 5  # the other connections are for everyone else
 _ALONE = 50_000  # rows per second that one connection reads at least
@@ -29,7 +29,7 @@ def chunks_at_once(windows_per_chunk: int, strategy: Strategy, slots: int | None
     """
     if strategy != "intra-table":
         return 1
-    return min(_MOST_CHUNKS, 1 + ceil((slots or 1) / windows_per_chunk))
+    return min(MOST_CHUNKS, 1 + ceil((slots or 1) / windows_per_chunk))
 
 
 def tables_at_once(

@@ -53,13 +53,14 @@ def plan_chunks(
     start: Position,
     edges: Iterable[Edge],
     *,
-    windows_per_chunk: int | None,
+    windows_per_chunk: Iterator[int] | None,
     most_rows: int,
     predicate: Predicate,
 ) -> Iterator[ChunkPlan]:
     """Split the range from `start` along the edges into chunks of windows, or into one chunk.
 
-    A window that may have more than `most_rows`, because of ties or an unknown count, is streamed.
+    `windows_per_chunk` is asked before each chunk. A window that may have more than `most_rows`,
+    because of ties or an unknown count, is streamed.
 
     Edges are consumed lazily, one ahead of the chunks: the first chunk can be read before all edges
     are known. No edges, no chunks.
@@ -67,7 +68,7 @@ def plan_chunks(
     ahead = iter(edges)
     pending = next(ahead, None)
     while pending is not None:
-        rest = windows_per_chunk - 1 if windows_per_chunk else None
+        rest = next(windows_per_chunk) - 1 if windows_per_chunk else None
         chunk = [pending, *islice(ahead, rest)]
         pending = next(ahead, None)
         yield _plan_chunk(start, chunk, most_rows, predicate, final=pending is None)

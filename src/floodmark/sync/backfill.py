@@ -171,7 +171,7 @@ class _Run:
             self._session,
             self._plan,
             settings,
-            windows_per_chunk=extraction.windows_per_chunk,
+            windows_per_chunk=extraction.chunk_sizes(),
             limit=None,
             found=extraction.prepare,
         )

@@ -44,7 +44,7 @@ from floodmark.errors import FloodmarkError, LeaseLost
 from floodmark.model.extraction import ChunkPlan, Receipt
 from floodmark.model.log_state import ManifestId
 from floodmark.model.table import TableName
-from floodmark.planning.parallelism import chunks_at_once
+from floodmark.planning.parallelism import MOST_CHUNKS, chunks_at_once
 from floodmark.sync.extraction_job import extraction_job
 from floodmark.sync.plan import TablePlan
 from floodmark.sync.read_ahead import read_ahead
@@ -107,13 +107,20 @@ class ChunksInFlight:
         A chunk is committed, or done with, when the next one is asked for.
         """
         extraction = self._extraction
-        at_once = chunks_at_once(
-            extraction.windows_per_chunk, extraction.strategy, extraction.engine.known_slots
-        )
+
+        def limit() -> int:
+            """Return how many chunks are in flight: more once the executors of a cluster join."""
+            slots = extraction.engine.known_slots
+            return chunks_at_once(extraction.windows_per_chunk, extraction.strategy, slots)
+
         numbered = zip(chunks, self._heads, strict=False)
         turns = ((plan, head, extraction.source.readers.turn()) for plan, head in numbered)
         reading = read_ahead(
-            turns, lambda turn: self._read(*turn), at_once=at_once, cancel=self._cancel
+            turns,
+            lambda turn: self._read(*turn),
+            at_once=MOST_CHUNKS,
+            limit=limit,
+            cancel=self._cancel,
         )
         with closing(reading):
             yield reading

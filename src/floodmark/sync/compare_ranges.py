@@ -141,7 +141,7 @@ class RangeComparison:
         chunks = plan_chunks(
             start,
             edges,
-            windows_per_chunk=extraction.windows_per_chunk,
+            windows_per_chunk=iter(lambda: extraction.windows_per_chunk, 0),
             most_rows=self._stride,
             predicate=partial(window_predicate, source, cursor),
         )

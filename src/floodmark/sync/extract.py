@@ -131,7 +131,7 @@ class _TableRun:
             session,
             self._plan,
             settings,
-            windows_per_chunk=self._extraction.windows_per_chunk,
+            windows_per_chunk=self._extraction.chunk_sizes(),
             limit=limit,
             found=self._extraction.prepare,
         )

@@ -1,6 +1,6 @@
 """How tables are extracted in a run: settings, and what the run lends to each of them."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
@@ -81,6 +81,17 @@ class Extraction(Struct, frozen=True, kw_only=True):
 
     @property
     def windows_per_chunk(self) -> int:
-        """How many windows make a chunk, by what is known of Spark."""
+        """How many windows make a chunk, by what is known of Spark now."""
         configured = self.settings.windows_per_chunk
         return windows_per_chunk(configured, self.strategy, self.engine.known_slots)
+
+    def chunk_sizes(self) -> Iterator[int]:
+        """Yield how many windows make each chunk, by what is known of Spark when it is planned.
+
+        The first chunk does not wait for a cluster to start; executors may join later.
+        """
+        yield self.windows_per_chunk
+        while True:
+            if self.engine.known_slots is None and self.strategy == "intra-table":
+                self.engine.slots()  # starts Spark
+            yield self.windows_per_chunk

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
+from itertools import chain
 from math import ceil
 
 from msgspec import Struct
@@ -241,22 +242,23 @@ def chunks_of(
     plan: TablePlan,
     settings: ExtractionSettings,
     *,
-    windows_per_chunk: int,
+    windows_per_chunk: Iterator[int],
     limit: int | None,
     found: Callable[[], None] = lambda: None,
 ) -> Iterator[ChunkPlan]:
     """Divide a plan into chunks of windows, found one after another as needed.
 
-    `found` is called as soon as there is one.
+    `windows_per_chunk` is asked before each chunk. `found` is called as soon as there is one.
     """
     if plan.end is None:
         return iter(())
     most_rows = window_rows(plan.source, settings)
-    share = partial(even_rows, most_rows=most_rows, windows_per_chunk=windows_per_chunk)
+    first = next(windows_per_chunk)
+    share = partial(even_rows, most_rows=most_rows, windows_per_chunk=first)
     return plan_chunks(
         plan.start,
         _announced(_edges(session, plan, share, limit), found),
-        windows_per_chunk=windows_per_chunk if plan.route.chunked else None,
+        windows_per_chunk=chain([first], windows_per_chunk) if plan.route.chunked else None,
         most_rows=most_rows,
         predicate=partial(window_predicate, plan.source, plan.choice.cursor),
     )

@@ -4,7 +4,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
+from itertools import pairwise, repeat
 from math import ceil
 
 import msgspec
@@ -73,7 +73,11 @@ def test_every_row_is_in_exactly_one_window(
     edges = [Edge(at(group[-1]), len(group)) for group in groups]
     chunks = list(
         plan_chunks(
-            START, edges, windows_per_chunk=windows_per_chunk, most_rows=7, predicate=predicate
+            START,
+            edges,
+            windows_per_chunk=repeat(windows_per_chunk),
+            most_rows=7,
+            predicate=predicate,
         )
     )
     check_tiling(
@@ -98,7 +102,11 @@ def test_a_key_scan_reads_every_row_of_its_range_once(
     edges = [Edge(structs.replace(begin, walk=KeyScan(key, end)), 0) for key in keys]
     chunks = list(
         plan_chunks(
-            begin, [*edges, Edge(end, 0)], windows_per_chunk=2, most_rows=7, predicate=predicate
+            begin,
+            [*edges, Edge(end, 0)],
+            windows_per_chunk=repeat(2),
+            most_rows=7,
+            predicate=predicate,
         )
     )
     found = Counter(
@@ -130,7 +138,7 @@ def test_edges_are_read_at_most_one_chunk_ahead() -> None:
     chunks = plan_chunks(
         START,
         edges(),
-        windows_per_chunk=3,
+        windows_per_chunk=repeat(3),
         most_rows=7,
         predicate=lambda start, end: f"{start}{end}",
     )
