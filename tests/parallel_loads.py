@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from floodmark.warehouse.parallel import ParallelRun
 
 
-def race(_name: str, work: Callable[[int], bytes], parts: int) -> list[bytes]:
+def race(_name: str, work: Callable[[int], bytes], parts: int, _most: int = 0) -> list[bytes]:
     """Two tries of each part at the same time, and of the first one more afterwards."""
     with ThreadPoolExecutor(max_workers=4) as pool:
         tries = [(pool.submit(work, part), pool.submit(work, part)) for part in range(parts)]

@@ -132,7 +132,7 @@ def test_a_row_of_somebody_else_is_not_replaced(loads: Loads) -> None:
 
 
 def test_a_row_that_comes_while_workers_copy_stays(loads: Loads) -> None:
-    def meanwhile(name: str, work: Callable[[int], bytes], parts: int) -> list[bytes]:
+    def meanwhile(name: str, work: Callable[[int], bytes], parts: int, _most: int) -> list[bytes]:
         answers = race(name, work, parts)
         loads.warehouse.query("INSERT INTO {schema}.t VALUES (7, 'mine', NULL, 0)")
         return answers
@@ -230,7 +230,7 @@ def test_what_is_attached_to_the_empty_table_stays(loads: Loads, what: str, mome
     attach, use = ATTACHED[what]
     before = identity(loads)
 
-    def meanwhile(name: str, work: Callable[[int], bytes], parts: int) -> list[bytes]:
+    def meanwhile(name: str, work: Callable[[int], bytes], parts: int, _most: int) -> list[bytes]:
         assert moment == "meanwhile"
         answers = race(name, work, parts)
         loads.warehouse.query(attach)
@@ -260,7 +260,7 @@ def test_a_table_of_a_publication_of_all_tables_stays(
         loads.warehouse.query("DROP PUBLICATION of_all")
 
 
-def nobody(_name: str, _work: Callable[[int], bytes], _parts: int) -> list[bytes]:
+def nobody(_name: str, _work: Callable[[int], bytes], _parts: int, _most: int) -> list[bytes]:
     raise AssertionError("nobody should copy")
 
 
@@ -328,7 +328,7 @@ def test_a_null_where_the_table_has_none_is_refused(loads: Loads) -> None:
 def test_what_somebody_else_loads_meanwhile_is_not_loaded_again(loads: Loads) -> None:
     first, second = loads.chunk([row(1)], [row(2)]), loads.chunk([row(3)])
 
-    def overtaken(name: str, work: Callable[[int], bytes], parts: int) -> list[bytes]:
+    def overtaken(name: str, work: Callable[[int], bytes], parts: int, _most: int) -> list[bytes]:
         answers = race(name, work, parts)
         assert loads.load(first) == 2
         return answers
@@ -343,7 +343,7 @@ def test_a_late_task_of_a_file_that_another_has_copied_is_ended(loads: Loads) ->
     """Its session holds a lock that would keep the load waiting."""
     late: list[psycopg.Connection[Any]] = []
 
-    def racing(name: str, work: Callable[[int], bytes], parts: int) -> list[bytes]:
+    def racing(name: str, work: Callable[[int], bytes], parts: int, _most: int) -> list[bytes]:
         answers = race(name, work, parts)
         ((table,),) = [
             found for found in leftovers(loads) if not found[0].endswith(("_parts", "key"))
@@ -367,7 +367,7 @@ def test_a_late_task_of_a_file_that_another_has_copied_is_ended(loads: Loads) ->
 
 
 def test_a_file_that_nobody_copied_stops_the_load(loads: Loads) -> None:
-    def forgetful(name: str, work: Callable[[int], bytes], parts: int) -> list[bytes]:
+    def forgetful(name: str, work: Callable[[int], bytes], parts: int, _most: int) -> list[bytes]:
         answers = race(name, work, parts)
         for (table,) in leftovers(loads):
             if table.endswith("_parts"):

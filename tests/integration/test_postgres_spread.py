@@ -3,17 +3,20 @@
 import os
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
+from floodmark.config.models import PostgresConnection
 from floodmark.errors import FloodmarkError
 from floodmark.model.load import TargetTable
 from floodmark.model.manifest import Column
 from floodmark.warehouse.parallel import ParallelRun
-from floodmark.warehouse.sql_dialect import STAGING
+from floodmark.warehouse.sql_dialect import STAGING, quote
 from parallel_loads import ALWAYS, race
 from servers.postgres import PrivatePostgres
 from warehouses import Loads, Row, Warehouse, new_warehouse
@@ -59,7 +62,7 @@ def staging_tables(loads: Loads) -> list[str]:
     return sorted(name for (name,) in found)
 
 
-def nobody(_name: str, _work: Callable[[int], bytes], _parts: int) -> list[bytes]:
+def nobody(_name: str, _work: Callable[[int], bytes], _parts: int, _most: int) -> list[bytes]:
     raise AssertionError("workers were asked")
 
 
@@ -87,6 +90,34 @@ def test_little_and_one_file_are_no_work_for_others(loads: Loads) -> None:
     assert load(loads, loads.chunk([row(2)], [row(3)]), spread=few) == 2
 
 
+def test_workers_open_a_part_of_the_connections(loads: Loads) -> None:
+    allowed: list[int] = []
+
+    def counting(name: str, work: Callable[[int], bytes], parts: int, most: int) -> list[bytes]:
+        allowed.append(most)
+        return race(name, work, parts)
+
+    def load_two(first: int) -> None:
+        chunk = loads.chunk([row(first)], [row(first + 1)])
+        assert load(loads, chunk, spread=ParallelRun(run=counting, least_bytes=1)) == 2
+
+    ((most,),) = loads.warehouse.query("SHOW max_connections")
+    load_two(1)
+    connection = loads.warehouse.connection
+    assert isinstance(connection, PostgresConnection)
+    loads.warehouse = replace(
+        loads.warehouse, connection=structs.replace(connection, max_connections=3)
+    )
+    load_two(3)
+    limit = f"ALTER ROLE {quote(connection.user)} CONNECTION LIMIT"
+    loads.warehouse.query(f"{limit} 2")
+    try:
+        load_two(5)
+    finally:
+        loads.warehouse.query(f"{limit} -1")
+    assert allowed == [int(most) // 5, 3, 1]
+
+
 def test_a_value_that_does_not_fit_is_named(loads: Loads) -> None:
     with pytest.raises(FloodmarkError, match=r"t\.note .*U\+0000"):
         load(loads, loads.chunk([row(1)], [row(2, "a\0b")]))
@@ -97,7 +128,7 @@ def test_a_value_that_does_not_fit_is_named(loads: Loads) -> None:
 def test_what_somebody_else_loads_meanwhile_is_not_loaded_again(loads: Loads) -> None:
     first, second = loads.chunk([row(1)], [row(2)]), loads.chunk([row(3)])
 
-    def overtaken(name: str, work: Callable[[int], bytes], parts: int) -> list[bytes]:
+    def overtaken(name: str, work: Callable[[int], bytes], parts: int, _most: int) -> list[bytes]:
         answers = race(name, work, parts)
         assert loads.load(first) == 2
         return answers
@@ -107,7 +138,7 @@ def test_what_somebody_else_loads_meanwhile_is_not_loaded_again(loads: Loads) ->
 
 
 def test_a_staging_table_is_removed_when_its_load_has_died_and_not_before(loads: Loads) -> None:
-    def inspect(name: str, work: Callable[[int], bytes], parts: int) -> list[bytes]:
+    def inspect(name: str, work: Callable[[int], bytes], parts: int, _most: int) -> list[bytes]:
         during.extend(staging_tables(loads))
         assert load(loads, loads.chunk([row(5)], [row(6)])) == 2
         assert staging_tables(loads) == during, "another load removed what is in use"
@@ -126,7 +157,7 @@ def test_a_staging_table_is_removed_when_its_load_has_died_and_not_before(loads:
 def test_a_server_that_crashes_loses_what_was_staged_and_nothing_else(
     loads: Loads, postgres: PrivatePostgres
 ) -> None:
-    def crash(name: str, work: Callable[[int], bytes], parts: int) -> list[bytes]:
+    def crash(name: str, work: Callable[[int], bytes], parts: int, _most: int) -> list[bytes]:
         answers = race(name, work, parts)
         postgres.restart()
         return answers
@@ -143,7 +174,7 @@ def test_a_server_that_crashes_loses_what_was_staged_and_nothing_else(
 def test_staging_that_was_emptied_is_not_taken_for_whole(
     loads: Loads, postgres: PrivatePostgres
 ) -> None:
-    def emptied(name: str, work: Callable[[int], bytes], parts: int) -> list[bytes]:
+    def emptied(name: str, work: Callable[[int], bytes], parts: int, _most: int) -> list[bytes]:
         answers = race(name, work, parts)
         for table in staging_tables(loads):
             loads.warehouse.query(f'TRUNCATE {{schema}}."{table}"')
@@ -162,7 +193,7 @@ def test_workers_on_spark_that_die_before_and_after_their_commit(
 
     deaths = str(tmp_path)
 
-    def deadly(name: str, work: Callable[[int], bytes], parts: int) -> list[str]:
+    def deadly(name: str, work: Callable[[int], bytes], parts: int, _most: int) -> list[str]:
         def dying(part: int) -> bytes:
             before, after = (os.path.join(deaths, f"{part}{when}") for when in ("before", "after"))
             for moment in (before, after):

@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from floodmark.api.context import RunContext
+from floodmark.config.models import PostgresConnection
 from floodmark.model.table import TableName
 from floodmark.sync.load import Loading
 from floodmark.sync.spark_engine import SparkEngine
@@ -29,7 +31,10 @@ def loading_of(
     _, target_name = run.config.target_of(table)
     _, settings = run.config.tables[table]
     least = loading.spread_mb * MEBIBYTE
-    spread = ParallelRun(run=engine.spread, least_bytes=least) if engine else None
+    spread = None
+    if engine is not None and isinstance(target, PostgresConnection):
+        run_parts = partial(engine.spread, f"{target.host}:{target.port}")
+        spread = ParallelRun(run=run_parts, least_bytes=least)
 
     @contextmanager
     def opened() -> Iterator[Target]:

@@ -103,6 +103,10 @@ class PostgresConnection(Struct, frozen=True, kw_only=True, tag_field="type", ta
     json: Literal["jsonb", "text"] = "jsonb"
     """Type of JSON columns in new tables: `text` keeps the value as written; `jsonb` can be indexed
     and searched, but drops duplicate keys, and rewrites numbers (`1.0e2`, `-0`) and spaces."""
+    max_connections: Few | None = None
+    """Maximum connections of Spark's workers that copy large loads, for all tables together. By
+    default a fifth of the server's `max_connections`; never more than the limits of the user and
+    the database allow."""
     grant: GrantSettings = GrantSettings()
     """Privileges to grant on new tables, such as `{select: [analyst]}`."""
 

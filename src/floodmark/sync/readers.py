@@ -12,7 +12,10 @@ Answer = TypeVar("Answer")
 
 
 class Readers:
-    """Counts the windows that are read from a source at once, by all tables. Thread-safe."""
+    """Counts the windows that are read from a source at once, by all tables. Thread-safe.
+
+    Also the parts of loads that are copied into a warehouse at once.
+    """
 
     def __init__(self) -> None:
         self._changed = Condition()

@@ -13,6 +13,7 @@ from floodmark.errors import FloodmarkError, SparkJobFailed
 from floodmark.model.extraction import Receipt, Window
 from floodmark.model.notice import Notice, Report
 from floodmark.model.verification import Comparison, WindowPair
+from floodmark.sync.readers import Readers
 
 if TYPE_CHECKING:
     from floodmark.spark.runner import Attempt, Spark
@@ -49,6 +50,7 @@ class SparkEngine:
         self._verbose = verbose
         self._lock = Lock()
         self._running = ExitStack()
+        self._writers: dict[str, Readers] = {}
         self._session: Any = None
         self._began = self._used = 0.0
         self._failed = False
@@ -94,12 +96,20 @@ class SparkEngine:
 
         return self._run(lambda session: compare(session, job, pairs))
 
-    def spread(self, name: str, work: Callable[[int], bytes], parts: int) -> list[str]:
-        """Run any work in parts, one task each."""
+    def spread(
+        self, place: str, name: str, work: Callable[[int], bytes], parts: int, most: int
+    ) -> list[str]:
+        """Run any work in parts, one task each, and no more than `most` at once for a place."""
         from floodmark.spark.runner import run_tasks
 
-        work_of_attempt = partial(_without_attempt, work)
-        return self._run(lambda session: run_tasks(session, name, work_of_attempt, parts))
+        def run(numbers: Sequence[int], finished: Callable[[int], None]) -> list[str]:
+            task = partial(_without_attempt, work, numbers)
+            return self._run(
+                lambda session: run_tasks(session, name, task, len(numbers), progress=finished)
+            )
+
+        writers = self._writers.setdefault(place, Readers())
+        return writers.run(range(parts), run, most=most)
 
     def slots(self) -> int:
         """Return how many tasks run at once; start Spark if necessary."""
@@ -221,5 +231,7 @@ class SparkEngine:
         )
 
 
-def _without_attempt(work: Callable[[int], bytes], number: int, _: "Attempt") -> bytes:
-    return work(number)
+def _without_attempt(
+    work: Callable[[int], bytes], numbers: Sequence[int], number: int, _: "Attempt"
+) -> bytes:
+    return work(numbers[number])

@@ -70,6 +70,7 @@ from floodmark.warehouse.target import Unrepresentable
 _PARTS = "_parts"
 _TOKEN_DIGITS = 16
 _PART_BYTES = 32 * 1024 * 1024
+_PART_OF_SERVER = 5  # the other connections are for everyone else
 # Do not wait for a session that still has such a table open: the next load will drop it.
 _PATIENCE = "2s"
 
@@ -255,11 +256,23 @@ class ParallelPostgresTarget(SwappingTarget):
 
     def _fill(self, shared: SharedTable, source: str) -> None:
         name = f"{source} into {shared.table.name}"
-        answers = self._spread.run(name, partial(copy_part, shared), len(shared.parts))
+        work, parts = partial(copy_part, shared), len(shared.parts)
+        answers = self._spread.run(name, work, parts, self._most_workers())
         for text in answers:
             answer = msgspec.json.decode(text, type=PartAnswer)
             if answer.refusal:
                 raise Unrepresentable(answer.refusal, hint=answer.hint)
+
+    def _most_workers(self) -> int:
+        """Return how many connections workers may have at once; the load has one itself."""
+        ((server, *others),) = self._query(
+            "SELECT current_setting('max_connections')::int, rolconnlimit, datconnlimit"
+            " FROM pg_roles, pg_database"
+            " WHERE rolname = current_user AND datname = current_database()"
+        )
+        limits = [self._settings.max_connections or max(2, server // _PART_OF_SERVER)]
+        limits += [limit - 1 for limit in others if limit >= 0]
+        return max(1, min(limits))
 
     def _rows_in(self, shared: SharedTable, batch: LoadBatch) -> int:
         """Return the rows that workers copied; FloodmarkError unless all files are there."""
