@@ -82,6 +82,31 @@ def test_an_account_with_few_connections(pipeline: New, server: PrivateMariaDB) 
     assert ManySlots.parts == [3] * 6  # three sessions plan
 
 
+class SixteenSlots(ManySlots):
+    """Runs sixteen tasks at the same time."""
+
+    known_slots = 16
+
+    def slots(self) -> int:
+        return 16
+
+
+def test_an_account_with_few_connections_for_many_tables(
+    pipeline: New, server: PrivateMariaDB
+) -> None:
+    names = [f"t{number}" for number in range(20)]
+    it = pipeline(dict.fromkeys(names, "{cursor: id}"))
+    for name in names:
+        ask_once(it, f"CREATE TABLE {name} (id INT PRIMARY KEY)")
+        ask_once(it, f"INSERT INTO {name} VALUES (1), (2)")
+    with limited_account(server, 6) as login:
+        limited = with_source(it, **login)
+        for rows in (2, 0):  # then there is nothing new, and all tables are looked at
+            ended = limited.sync("--json", "--strategy", "inter-table", engine=SixteenSlots)
+            assert ended.code == 0, ended.out
+            assert [table["rows"] for table in ended.value["tables"]] == [rows] * 20
+
+
 @pytest.mark.enough_on("mysql")
 def test_configured_connections(pipeline: New) -> None:
     it = pipeline(CURSOR, settings=TENS)

@@ -1,7 +1,7 @@
 """Run one sync: each table through its stages."""
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import partial
 from threading import Thread
@@ -88,24 +88,15 @@ class Syncing(Struct, frozen=True, kw_only=True):
         run = self.run
         LOGINS.begin_run()
         start, sessions = run.start_of_new_tables(), Sessions()
-        at_once = tables_at_once(
-            run.config.settings.extraction.tables_at_once,
-            self.strategy,
-            self.engine.known_slots,
-            min(
-                (c.max_connections for c in self.sources.values() if c.max_connections),
-                default=None,
-            ),
-        )
-        each = partial(
-            run_tables,
-            self.tables,
-            failed=lambda error: run.report(traceback_notice(error)),
-            clock=run.run.clock,
-            at_once=at_once,
-            stop=partial(self._stop, sessions),
-        )
         with self.open_tunnels() as tunnels, Sources(tunnels, sessions.connect) as sources:
+            each = partial(
+                run_tables,
+                self.tables,
+                failed=lambda error: run.report(traceback_notice(error)),
+                clock=run.run.clock,
+                at_once=self._tables_at_once(sources),
+                stop=partial(self._stop, sessions),
+            )
             if self.takeover is not None:
                 with_table = partial(self._with_table, sources, tunnels, start)
                 return take_over_tables(
@@ -146,6 +137,18 @@ class Syncing(Struct, frozen=True, kw_only=True):
                     ),
                 )
         return results
+
+    def _tables_at_once(self, sources: Sources) -> int:
+        """Return how many tables are synced at once, within the limits of their sources."""
+        configured = self.run.config.settings.extraction.tables_at_once
+        limits = []
+        if self.strategy == "inter-table" and not configured and len(self.tables) > 1:
+            for connection in set(self.sources.values()):
+                # Each table reports what is wrong with its source.
+                with suppress(Exception), sources.of(connection) as source:
+                    limits.append(source.limit)
+        slots = self.engine.known_slots
+        return tables_at_once(configured, self.strategy, slots, min(limits, default=None))
 
     @property
     def _first_stage(self) -> WorkStage:

@@ -67,7 +67,7 @@ class ExtractionSettings(Struct, frozen=True, kw_only=True):
     """First loads of tables with at least this many rows read in primary key order."""
     tables_at_once: Few | None = None
     """Tables read in parallel with `--strategy inter-table`; by default as many as Spark runs tasks
-    at once, from 4 to 16."""
+    at once, from 4 to 64, and as the connections to their sources suffice for."""
 
 
 class LoadingSettings(Struct, frozen=True, kw_only=True):

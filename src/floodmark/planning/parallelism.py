@@ -6,7 +6,8 @@ from floodmark.model.run import Strategy
 
 _WINDOWS = 8
 MOST_CHUNKS = 8
-_FEWEST_TABLES, _MOST_TABLES = 4, 16
+_FEWEST_TABLES, _MOST_TABLES = 4, 64
+_SHARED = 6  # connections: two look ahead, two see what is in flight, one reads, one to spare
 _PART_OF_SERVER = 5  # the other connections are for everyone else
 _ALONE = 50_000  # rows per second that one connection reads at least
 
@@ -38,14 +39,16 @@ def tables_at_once(
     """Return how many tables are in work at once: more than one only with `inter-table`.
 
     By default as many as tasks run at once, but a table needs a connection to plan and one to read,
-    of those that are configured.
+    of those that a run may have (`connections`), and some are shared by all.
     """
     if strategy != "inter-table":
         return 1
     if configured:
         return configured
     tables = min(_MOST_TABLES, max(_FEWEST_TABLES, slots or _MOST_TABLES))
-    return tables if connections is None else max(1, min(tables, connections // 2))
+    if connections is not None:
+        tables = min(tables, connections // 2, connections - _SHARED)
+    return max(1, tables)
 
 
 def connection_limit(configured: int | None, server: int | None, account: int) -> int:

@@ -114,14 +114,15 @@ class Source:
     def readers_at_once(self, slots: int | None) -> int:
         """Return how many windows are read at once, of `slots` in Spark if that cannot change."""
         connection = self.connection
-        return readers(slots, self._limit, len(self._sessions), connection.max_rows_per_second)
+        return readers(slots, self.limit, len(self._sessions), connection.max_rows_per_second)
 
     def sessions_at_once(self, wanted: int) -> int:
         """Return how many sessions a table may use at once, of those that it wants."""
-        return max(1, min(wanted, self._limit - len(self._sessions) + len(self._idle)))
+        return max(1, min(wanted, self.limit - len(self._sessions) + len(self._idle)))
 
     @property
-    def _limit(self) -> int:
+    def limit(self) -> int:
+        """How many connections a run may have to the server."""
         server = self.server
         configured = self.connection.max_connections
         return connection_limit(configured, server.max_connections, server.max_user_connections)

@@ -46,9 +46,10 @@ def test_tables_at_once(configured: int | None, slots: int | None, connections: 
     if configured:
         assert tables == configured
     else:
-        assert 1 <= tables <= 16
+        assert 1 <= tables <= 64
         assert connections is None or tables == 1 or 2 * tables <= connections
-        assert connections or tables >= 4
+        assert connections is None or tables == 1 or tables + 6 <= connections
+        assert connections or tables == min(64, max(4, slots or 64))
 
 
 @given(configured=perhaps, server=perhaps, account=st.integers(0, 500))
