@@ -2,16 +2,17 @@
 
 A compaction holds `SIZE` consecutive manifests of one epoch: the first ones, the next ones and so
 on. It is named after the last of them. It follows from the manifests alone: they stay, and stay the
-truth. The commit that completes such a range writes it, and others that are missing:
+truth. The commit that completes such a range writes it, and every 25th commit another one if any is
+missing: never more than one, since its table waits for it.
 
     append the manifest, save the watermark      a crash leaves a log without this compaction
     read the manifests of the range              the same
     put the compaction if absent                 done; two writers write the same
 
-The commit that completes the next range writes what is missing. A compaction is used only if its
-checksum is right, its manifests are complete, and the last of them is the one in the log: one that
-is damaged, or is left from a log that was removed, is ignored by readers and replaced by the next
-such commit. Releases that do not know compactions ignore them, as their folder is not the log's.
+A compaction is used only if its checksum is right, its manifests are complete, and the last of them
+is the one in the log: one that is damaged, or is left from a log that was removed, is ignored by
+readers and replaced by the commit that completes it. Releases that do not know compactions ignore
+them, as their folder is not the log's.
 """
 
 import zlib
@@ -51,6 +52,11 @@ def covered(last: ManifestId) -> list[ManifestId]:
     """Return the manifests that a compaction with this last one holds."""
     first = last.sequence - SIZE + 1
     return [ManifestId(last.epoch, number) for number in range(first, last.sequence + 1)]
+
+
+def is_due(head: ManifestId) -> bool:
+    """Whether the commit of a manifest writes a compaction, if one is missing."""
+    return head.sequence >= SIZE and head.sequence % max(1, SIZE // 10) == 0
 
 
 def completes(head: ManifestId) -> bool:

@@ -110,14 +110,18 @@ class ManifestLog:
                     return found
         return few[-1] if few else None
 
-    def compact(self, table: TableName, epoch: int, *, most: int = 20) -> list[ManifestId]:
-        """Write the newest compactions of an epoch that are missing, and return their names."""
+    def compact(self, table: TableName, head: ManifestId) -> ManifestId | None:
+        """Write the compaction that a manifest completes, or else the newest that is missing.
+
+        Return its name; None if there is none to write.
+        """
         there = set(compaction.names(self._objects, table))
-        newest = self.newest(table)
-        sequence = newest.sequence if newest and newest.epoch == epoch else 0
-        lasts = (ManifestId(epoch, n) for n in range(sequence, 0, -1) if n % compaction.SIZE == 0)
-        lasts = (last for number, last in enumerate(lasts) if number == 0 or last not in there)
-        return [last for last in islice(lasts, most) if self._compact(table, last)]
+        for sequence in range(head.sequence, 0, -1):
+            last = ManifestId(head.epoch, sequence)
+            missing = compaction.completes(last) and (last == head or last not in there)
+            if missing and self._compact(table, last):
+                return last
+        return None
 
     def compaction_times(self, table: TableName) -> dict[ManifestId, datetime]:
         """Return when each compaction was written."""
@@ -144,12 +148,12 @@ class ManifestLog:
         if self.compacted(table, last) is not None:
             return False
         heads = compaction.covered(last)
+        listed = self.objects(table, since=heads[0])
+        sizes = {head: info.size for head, info in islice(listed, len(heads))}
         found = Compaction(
             table_name=str(table),
             manifests=tuple(self.read(table, head) for head in heads),
-            sizes=tuple(
-                len(self._objects.get(lake_layout.manifest(table, head)).data) for head in heads
-            ),
+            sizes=tuple(sizes[head] for head in heads),
         )
         key, data = lake_layout.compaction(table, last), compaction.encode(found)
         try:

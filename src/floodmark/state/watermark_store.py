@@ -49,7 +49,7 @@ from floodmark.model.watermark import (
     not_after,
     same_content,
 )
-from floodmark.state.compaction import completes
+from floodmark.state.compaction import is_due
 from floodmark.state.manifest_log import ManifestLog
 from floodmark.state.recovery_records import Recovery, RecoveryRecords
 from floodmark.state.watermark_copies import Copies
@@ -196,11 +196,11 @@ class WatermarkStore:
         raise LostRace(f"another run committed to {table} first", hint="run the command again")
 
     def _compact(self, table: TableName, head: ManifestId) -> None:
-        """Compact the log if a manifest completes a range; a failure does not matter."""
-        if not completes(head):
+        """Compact a part of the log if that is due; a failure does not matter."""
+        if not is_due(head):
             return
         try:
-            self.log.compact(table, head.epoch)
+            self.log.compact(table, head)
         except FloodmarkError as error:
             message = f"the log of {table} is not compacted: {error.message}"
             self._run.report(Notice("debug", message, "compaction", str(table)))

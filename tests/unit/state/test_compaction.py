@@ -113,9 +113,29 @@ def test_a_commit_completes_a_compaction_and_adds_what_is_missing() -> None:
     store.objects.delete(keys[0])
     store.objects.put(keys[1], b"damaged")
     store.objects.delete(keys[1])
-    for name in ("a", "b"):
+    for name in ("a", "b", "c"):  # one compaction at a time, the newest first
         land(store, 1, name)
     assert [store.objects.get(key).data for key in compactions(store)[:3]] == contents
+
+
+def test_a_commit_writes_one_compaction_at_most_and_reads_each_manifest_once() -> None:
+    """The log of an earlier release has none."""
+    objects = Counting()
+    store = filled([30], objects)
+    for key in compactions(store):
+        objects.delete(key)
+    land(store, 1, "warm")
+    missing = 10
+    for name in range(15):
+        before = len(compactions(store))
+        objects.gets = 0
+        land(store, 1, f"more{name}")
+        written = len(compactions(store)) - before
+        assert written <= 1
+        assert objects.gets <= 6 + SIZE
+        missing -= written
+    assert missing <= 0
+    assert len(compactions(store)) == (30 + 1 + 15) // SIZE
 
 
 def test_a_long_log_takes_few_requests() -> None:
