@@ -121,6 +121,25 @@ def test_a_command_gets_the_run_on_stdin(pipeline: New, receiver: Receiver, tmp_
     assert "hook" not in ended.err
 
 
+def test_rows_that_were_only_deleted_are_a_success(
+    pipeline: New, receiver: Receiver, tmp_path: Path
+) -> None:
+    """What is built from the table must be built again."""
+    out = tmp_path / "message.json"
+    keep = "import sys; open(sys.argv[1], 'w').write(sys.stdin.read())"
+    it = hooked(pipeline, receiver, sys.executable, "-c", keep, str(out))
+    assert it.call("sync", "-p", "main").code == 0
+    ask_once(it, "DELETE FROM a WHERE id = 1")
+    out.unlink()
+    assert it.call("reconcile", "-p", "main", "--deletes", "hard").code == 0
+    message = json.loads(out.read_text())
+    assert message["tables"] == [str(it.table("a"))]
+    assert message["text"].endswith(": 0 rows loaded, 1 deleted")
+    out.unlink()
+    assert it.call("reconcile", "-p", "main", "--deletes", "hard").code == 0
+    assert not out.exists()
+
+
 @pytest.mark.parametrize(
     ("program", "problem"),
     [

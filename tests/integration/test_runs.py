@@ -173,6 +173,53 @@ def test_the_record_and_the_history_have_every_stage(pipeline: New) -> None:
         assert [change.change.__class__.__name__ for change in history.changes] == ["Reset"]
 
 
+def test_a_reconciliation_is_recorded(pipeline: New) -> None:
+    it = filled(pipeline, "t")
+    assert it.call("sync", "-p", "main").code == 0
+    ask_once(it, "DELETE FROM t WHERE id < 3")
+    ask_once(it, "INSERT INTO t VALUES (50, '2025-06-01')")
+    assert it.call("reconcile", "-p", "main", "--dry-run", "--deletes", "hard").code == 5
+    (done,) = last_run(it).tables
+    assert (done.status, done.found) == ("differs", {"deleted": 2, "missing": 1})
+    assert it.call("reconcile", "-p", "main", "--deletes", "hard").code == 0
+    record = last_run(it)
+    (done,) = record.tables
+    assert (done.status, done.deleted_rows, done.loaded_rows) == ("success", 2, 1)
+    assert done.found == {"deleted": 2, "missing": 1}
+    assert done.reconcile_seconds > 0
+    assert (record.unchanged, record.loaded_rows, record.deleted_rows) == ({}, 1, 2)
+    shown = it.call("runs", "show", record.run_id).out
+    assert "0 read, 1 loaded, 2 deleted" in shown
+    assert "2 deleted, 1 missing" in shown
+    (value,) = it.call("runs", "show", record.run_id, "--json").value["tables"]
+    assert {"reconcile_seconds", "deleted_rows", "found"} <= value.keys()
+    assert it.call("reconcile", "-p", "main").code == 0
+    (done,) = last_run(it).tables
+    assert (done.found, done.deleted_rows, done.reconcile_seconds > 0) == ({}, 0, True)
+
+
+def test_a_repair_after_a_comparison_is_recorded(pipeline: New) -> None:
+    it = filled(pipeline, "t")
+    assert it.call("sync", "-p", "main").code == 0
+    ask_once(it, "INSERT INTO t VALUES (50, '2025-06-01')")
+    assert it.call("sync", "-p", "main", "--verify-data=all", "--repair").code == 0
+    (done,) = last_run(it).tables
+    assert (done.status, done.loaded_rows, done.found) == ("success", 1, {"missing": 1})
+
+
+def test_rows_that_were_pending_before_a_reconciliation_are_recorded(pipeline: New) -> None:
+    it = filled(pipeline, "t", "u")
+    assert it.call("sync", "-p", "main").code == 0
+    for name in "tu":
+        add(it, name, 21, 30)
+    assert it.call("sync", "-p", "main", "--backup-only").code == 0
+    assert it.call("reconcile", "-t", f"{it.schema}.t").code == 0
+    assert last_run(it).loaded_rows == 10
+    again = ("--from", "2025-06-01", "--to", "2025-06-01 00:00:05")
+    assert it.call("backfill", "-t", f"{it.schema}.u", *again).code == 0
+    assert last_run(it).loaded_rows == 10 + 5
+
+
 def test_rounds_with_nothing_to_report_leave_no_record(pipeline: New) -> None:
     it = filled(pipeline, "t", "u")
     every = timedelta(seconds=60)

@@ -42,8 +42,8 @@ class RunHooks:
         try:
             if hooks.need_state:
                 self._report_failures(run, hooks, record)
-            if record.loaded_rows and record.status == "success":
-                names = [table.table_name for table in record.tables if table.loaded_rows]
+            names = [table.table_name for table in record.tables if table.has_changed]
+            if names and record.status == "success":
                 self._send(run, hooks, "success", names, record)
         except Exception as error:  # noqa: BLE001 - a hook never fails a run
             _warn(run, f"hooks were not called: unexpected {type(error).__name__}")
@@ -120,7 +120,8 @@ def text_of(event: Event, names: list[str], record: RunRecord) -> str:
     what = {
         "failure": f"{counted(len(tables), 'table')} failed",
         "recovery": f"{counted(len(tables), 'table')} recovered",
-        "success": f"{counted(record.loaded_rows, 'row')} loaded",
+        "success": f"{counted(record.loaded_rows, 'row')} loaded"
+        + (f", {record.deleted_rows:,} deleted" if record.deleted_rows else ""),
     }[event]
     if not tables:
         what = "the run failed" if event == "failure" else "runs succeed again"

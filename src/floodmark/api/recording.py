@@ -169,7 +169,7 @@ class Recording:
             record.error,
             {(t.table_name, t.status, t.error, t.held_back) for t in record.tables if _ails(t)},
         )
-        moved = any(not _ails(table) or table.rows or table.loaded_rows for table in record.tables)
+        moved = any(not _ails(table) or table.rows or table.has_changed for table in record.tables)
         same = problems == rounds.problems and not moved and not self._written
         recent = rounds.recorded_at is not None and now - rounds.recorded_at < IDLE_RECORD
         if self._task.every is not None and same and recent:
@@ -272,7 +272,9 @@ def _table_run(result: TableResult, now: datetime) -> TableRun:
         status = _OUTCOMES.get(result.exit_code, "failed")
     elif result.held_back:
         status = "held_back"
-    compared = result.verification
+    compared, reconciled = result.verification, result.reconciliation
+    if reconciled is not None and reconciled.skipped:
+        reconciled = None
     return TableRun(
         table_name=result.table_name,
         status=status,
@@ -281,10 +283,13 @@ def _table_run(result: TableResult, now: datetime) -> TableRun:
         bytes=result.bytes,
         loaded_rows=result.loaded_rows,
         quarantined_rows=result.quarantined_rows,
+        deleted_rows=result.deleted_rows,
+        found=reconciled.counts if reconciled else {},
         verified_rows=compared.rows if compared else 0,
         seconds=round(result.seconds, 3),
         load_seconds=round(result.load_seconds, 3),
         verify_seconds=round(compared.seconds, 3) if compared else 0.0,
+        reconcile_seconds=round(reconciled.seconds, 3) if reconciled else 0.0,
         ended_at=now,
         fresh=result.fresh,
         held_back=result.held_back,

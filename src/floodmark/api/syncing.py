@@ -295,7 +295,12 @@ class Syncing(Struct, frozen=True, kw_only=True):
             return structs.replace(result, verification=verified)
         # Whether rows are left that differ is what the next comparison finds.
         return structs.replace(
-            synced, reconciliation=result.reconciliation, warnings=result.warnings
+            result,
+            status=synced.status,
+            stage=synced.stage,
+            error=synced.error,
+            hint=synced.hint,
+            exit_code=synced.exit_code,
         )
 
     def loading(self, table: TableName, tunnels: Tunnels) -> Loading:

@@ -6,7 +6,7 @@ import click
 
 from floodmark.cli.app import App, command_options, complete, shared_options
 from floodmark.cli.log import Log
-from floodmark.cli.terminal import Column, fold, style, width, without_name
+from floodmark.cli.terminal import Column, fold, style, used_columns, width, without_name
 from floodmark.cli.terminal import table as table_of
 from floodmark.model.formatting import brief, size
 from floodmark.model.run_record import RunRecord, TableRun
@@ -38,10 +38,12 @@ _TABLES = [
     Column(title="ROWS READ", right=True),
     Column(title="BYTES", right=True, spare=4),
     Column(title="LOADED", right=True),
+    Column(title="DELETED", right=True, spare=4),
     Column(title="EXTRACT", right=True, spare=3),
     Column(title="LOAD", right=True, spare=3),
+    Column(title="RECONCILE", right=True, spare=5),
     Column(title="VERIFY", right=True, spare=5),
-    Column(title="ERROR", least=16, spare=1),
+    Column(title="WHY", least=16, spare=1),
 ]
 
 
@@ -136,7 +138,8 @@ def _show(record: RunRecord, now: datetime) -> str:
         "When": f"{_when(record.started_at)} to {ended}",
         "Tables": f"{record.table_count:,} ({len(record.unchanged):,} unchanged,"
         f" {len(record.failures):,} failed)",
-        "Rows": f"{record.rows:,} read, {record.loaded_rows:,} loaded",
+        "Rows": f"{record.rows:,} read, {record.loaded_rows:,} loaded"
+        + (f", {record.deleted_rows:,} deleted" if record.deleted_rows else ""),
     }
     if record.status == "running":
         facts["When"] = f"since {_when(record.started_at)} ({brief(now - record.started_at)})"
@@ -146,7 +149,8 @@ def _show(record: RunRecord, now: datetime) -> str:
     if record.hint:
         lines.append(fold(f"Hint:    {record.hint}", indent=9))
     if record.tables:
-        lines += ["", table_of(_TABLES, [_table_row(table) for table in record.tables])]
+        rows = [_table_row(table) for table in record.tables]
+        lines += ["", table_of(*used_columns(_TABLES, rows, always=5))]
     if record.notices:
         lines += ["", *(fold(f"{n.level}: {n.message}", indent=4) for n in record.notices)]
     return "\n".join(lines)
@@ -161,10 +165,22 @@ def _table_row(table: TableRun) -> list[str]:
         f"{table.rows:,}",
         size(table.bytes) if table.bytes else "",
         f"{table.loaded_rows:,}",
-        *(f"{s:.1f} s" if s else "" for s in (table.seconds, table.load_seconds)),
-        f"{table.verify_seconds:.1f} s" if table.verify_seconds else "",
-        without_name(table.error or table.held_back or "", table.table_name),
+        f"{table.deleted_rows:,}" if table.deleted_rows else "",
+        *(
+            f"{seconds:.1f} s" if seconds else ""
+            for seconds in (
+                table.seconds,
+                table.load_seconds,
+                table.reconcile_seconds,
+                table.verify_seconds,
+            )
+        ),
+        without_name(table.error or table.held_back or _found(table), table.table_name),
     ]
+
+
+def _found(table: TableRun) -> str:
+    return "".join(f", {count:,} {kind}" for kind, count in table.found.items())[2:]
 
 
 def _when(moment: datetime) -> str:

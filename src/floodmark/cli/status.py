@@ -19,6 +19,7 @@ from floodmark.cli.terminal import (
     name_some,
     print_text,
     style,
+    used_columns,
     width,
     without_name,
 )
@@ -174,10 +175,7 @@ def _show(found: list[TableStatus], now: datetime, safety: list[str]) -> str:
         ]
         for seen in found
     ]
-    # Columns that nothing is known about take no room.
-    used = [at for at in range(len(_COLUMNS)) if any(row[at] not in ("", "-") for row in rows)]
-    used = sorted({0, 1, 2, *used})
-    table = table_of([_COLUMNS[at] for at in used], [[row[at] for at in used] for row in rows])
+    table = table_of(*used_columns(_COLUMNS, rows, always=3))
     lines = (*_problems(found, names), *_notes(found, names), *safety)
     notes = [fold(line, indent=2) for line in lines]
     return "\n".join([table, *notes, fold(_summary(found), indent=0)])

@@ -150,7 +150,8 @@ def show_result(result: TableResult) -> str:
         rows, files = counted(result.adopted_rows, "row"), counted(result.adopted_files, "file")
         parts.append(f"{rows} in {files} adopted")
     if result.loaded_manifests:
-        parts.append(f"{counted(result.loaded_rows, 'row')} loaded in {result.load_seconds:.1f} s")
+        took = f" in {result.load_seconds:.1f} s" if result.load_seconds else ""
+        parts.append(f"{counted(result.loaded_rows, 'row')} loaded{took}")
         if result.deleted_rows:
             parts.append(f"{counted(result.deleted_rows, 'row')} deleted")
     elif result.start is None and not result.failed:

@@ -142,6 +142,18 @@ def table(columns: list[Column], rows: list[list[str]]) -> str:
     )
 
 
+def used_columns(
+    columns: list[Column], rows: list[list[str]], *, always: int
+) -> tuple[list[Column], list[list[str]]]:
+    """Leave out the columns that no row has a value in, except the first ones."""
+    used = [
+        at
+        for at in range(len(columns))
+        if at < always or any(row[at] not in ("", "-") for row in rows)
+    ]
+    return [columns[at] for at in used], [[row[at] for at in used] for row in rows]
+
+
 def _fit(columns: list[Column], widths: list[int], most: int) -> tuple[list[int], list[int]]:
     """Choose the columns that stay, and their widths."""
     kept, slack = list(range(len(columns))), [0] * len(columns)

@@ -51,6 +51,12 @@ class ReconcileResult(Struct, frozen=True, kw_only=True):
         return len(self.deleted) + len(self.to_repair)
 
     @property
+    def counts(self) -> dict[str, int]:
+        """The numbers of keys that differ, by what is wrong with them; without zeros."""
+        kinds = ("deleted", "missing", "stale", "duplicate")
+        return {kind: count for kind in kinds if (count := len(getattr(self, kind)))}
+
+    @property
     def summary(self) -> str:
         """What was found, in one line."""
         parts = (

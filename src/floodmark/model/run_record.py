@@ -38,6 +38,10 @@ class TableRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Rows loaded into the target."""
     quarantined_rows: int = 0
     """Rows quarantined."""
+    deleted_rows: int = 0
+    """Rows deleted in the target, or marked as deleted."""
+    found: dict[str, int] = {}
+    """Rows that a reconciliation found `deleted`, `missing`, `stale` or `duplicate`."""
     verified_rows: int = 0
     """Rows compared with the source."""
     seconds: float = 0.0
@@ -46,6 +50,8 @@ class TableRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Duration of the load."""
     verify_seconds: float = 0.0
     """Duration of the comparison."""
+    reconcile_seconds: float = 0.0
+    """Duration of the reconciliation, with the loads that belong to it."""
     ended_at: Moment | None = None
     """When the run was done with the table."""
     fresh: Moment | None = None
@@ -64,8 +70,14 @@ class TableRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def is_idle(self) -> bool:
         """Whether there was nothing to do, and nothing went wrong."""
-        moved = self.rows or self.files or self.loaded_rows or self.verified_rows
-        return self.status == "success" and not moved and not self.held_back
+        moved = self.rows or self.files or self.has_changed or self.verified_rows
+        compared = self.reconcile_seconds or self.found
+        return self.status == "success" and not (moved or compared or self.held_back)
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether rows of it were loaded into the target, or deleted there."""
+        return bool(self.loaded_rows or self.deleted_rows)
 
 
 class RunNotice(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -135,6 +147,11 @@ class RunRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def loaded_rows(self) -> int:
         """Rows loaded."""
         return sum(table.loaded_rows for table in self.tables)
+
+    @property
+    def deleted_rows(self) -> int:
+        """Rows deleted in the target."""
+        return sum(table.deleted_rows for table in self.tables)
 
     @property
     def failures(self) -> tuple[TableRun, ...]:

@@ -42,7 +42,7 @@ from floodmark.planning.reconcile_ranges import CursorRange
 from floodmark.state.lease import Lease
 from floodmark.sync.chunks_in_flight import ChunksInFlight, ReadChunk
 from floodmark.sync.extraction import Extraction
-from floodmark.sync.load import Loading, load_after, load_table
+from floodmark.sync.load import Loading, LoadResult, load_after, load_table
 from floodmark.sync.machine_clock import check_against_source
 from floodmark.sync.plan import TablePlan, chunks_of, lake_columns
 from floodmark.sync.progress import Progress
@@ -71,11 +71,10 @@ def backfill_table(
 ) -> TableResult:
     """Read the range again, load it, and return what was read."""
     loading, store = backfilling.loading, backfilling.extraction.store
-    if not backfilling.dry_run:
-        load_table(loading, table)
+    pending = LoadResult() if backfilling.dry_run else load_table(loading, table)
     with store.lease(table) as lease, backfilling.extraction.source.session() as session:
         found = _Run(backfilling, table, settings, lease, session).run()
-    return found if backfilling.dry_run else load_after(found, loading, table)
+    return found if backfilling.dry_run else load_after(pending.added_to(found), loading, table)
 
 
 class _Run:

@@ -45,7 +45,7 @@ from floodmark.planning.reconcile_ranges import CursorRange, clipped
 from floodmark.state.lease import Lease
 from floodmark.sync.extraction import Extraction
 from floodmark.sync.find_differences import find_differences
-from floodmark.sync.load import Loading, load_table
+from floodmark.sync.load import Loading, LoadResult, load_table
 from floodmark.sync.machine_clock import check_against_source
 from floodmark.sync.plan import TablePlan
 from floodmark.sync.reconcile_checks import (
@@ -99,10 +99,12 @@ def reconcile_after(
     synced: TableResult, reconciliation: Reconciliation, table: TableName, settings: TableSettings
 ) -> TableResult:
     """Reconcile a table after its load; a failure keeps the result so far."""
+    run = _Run(reconciliation, table, settings)
     try:
-        found = _Run(reconciliation, table, settings).run()
+        found = run.run()
     except FloodmarkError as error:
-        return synced.with_failure(error, "reconcile")
+        return run.loaded.added_to(synced).with_failure(error, "reconcile")
+    synced = run.loaded.added_to(synced)
     if isinstance(found, HeldBack):
         return structs.replace(synced, status="held_back", held_back=found.reason, hint=found.hint)
     warnings = (*synced.warnings, *found.remarks)
@@ -144,6 +146,7 @@ class _Run:
         self._settings = settings
         self._began = time.monotonic()
         self._since = self._store.now()
+        self.loaded = LoadResult()
 
     def run(self) -> ReconcileResult | HeldBack:
         """Reconcile the table; by a schedule, only note that it cannot be compared."""
@@ -157,7 +160,7 @@ class _Run:
     def _reconcile(self) -> ReconcileResult | HeldBack:
         """Find differences, repair them, and record how far the pass is."""
         if not self._with.dry_run:
-            load_table(self._loading, self._table)
+            self._load()
         with self._store.lease(self._table, "reconcile") as lease:
             watermark = self._store.get(self._table)
             if watermark is None:
@@ -184,13 +187,19 @@ class _Run:
                 refuse_type_of_mark(plan, self._loading, self._policy.deleted_at)
             found = self._commit(lease, plan, watermark, found)
         if found.manifest:
-            loaded = load_table(self._loading, self._table)
+            loaded = self._load()
             if loaded.manifests and loaded.deleted_rows < found.removed:
                 kept = counted(found.removed - loaded.deleted_rows, "deleted row")
                 found = structs.replace(found, remarks=(*found.remarks, f"{kept} {_KEPT}"))
         if self._whole:
             self._record(plan, found, place)
         return self._timed(found)
+
+    def _load(self) -> LoadResult:
+        """Load what is pending; its time belongs to the reconciliation."""
+        loaded = load_table(self._loading, self._table)
+        self.loaded = self.loaded.plus(structs.replace(loaded, seconds=0.0))
+        return loaded
 
     def _skipped(self, reason: str) -> ReconcileResult:
         if self._with.scheduled:
