@@ -8,6 +8,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+import duckdb
 import pytest
 
 from floodmark.api.hooks import RunHooks
@@ -92,6 +93,42 @@ def test_one_message_for_a_failure_and_one_for_its_end(pipeline: New, receiver: 
     assert it.call("sync", "-p", "main").code == 3
     ((event, message),) = receiver.take()
     assert (event, message["tables"]) == ("recovery", [str(it.table("a"))])
+
+
+def test_a_table_that_differs_has_not_recovered_until_it_is_compared(
+    pipeline: New, receiver: Receiver
+) -> None:
+    it = hooked(pipeline, receiver)
+    assert it.call("sync", "-p", "main").code == 0
+    with duckdb.connect(str(it.folder / "warehouse.duckdb")) as database:
+        database.execute("DELETE FROM a WHERE id = 1")
+    ended = it.call("sync", "-p", "main", "--verify-data=all")
+    assert ended.code in (3, 5), ended
+    (_, message), _ = receiver.take()
+    assert (message["event"], message["tables"]) == ("failure", [str(it.table("a"))])
+    assert "1 table differs\n" in message["text"]
+    for arguments in ((), ("--backup-only",)):
+        assert it.call("sync", "-p", "main", *arguments).code == 0
+        assert receiver.take() == []
+    assert it.call("sync", "-p", "main", "--verify-data=all", "--repair").code == 0
+    ((event, message),) = receiver.take()
+    assert (event, message["tables"]) == ("recovery", [str(it.table("a"))])
+
+
+def test_a_load_that_fails_has_not_recovered_with_an_extraction(
+    pipeline: New, receiver: Receiver
+) -> None:
+    it = hooked(pipeline, receiver)
+    warehouse = it.folder / "warehouse.duckdb"
+    warehouse.mkdir()
+    events = []
+    for option in ("--backup-only", "--redshift-only") * 2:
+        it.call("sync", "-p", "main", option)
+        events += [event for event, _ in receiver.take()]
+    assert events == ["failure", "slack"]
+    warehouse.rmdir()
+    assert it.call("sync", "-p", "main", "--redshift-only").code == 0
+    assert [event for event, _ in receiver.take()] == ["recovery"]
 
 
 def test_what_is_not_delivered_is_sent_by_the_next_run(pipeline: New, receiver: Receiver) -> None:

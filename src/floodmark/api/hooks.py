@@ -7,7 +7,9 @@ If the lake cannot be read, what this process has reported counts.
 """
 
 import time
+from collections.abc import Iterable
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -17,10 +19,12 @@ from floodmark.api.hook_calls import call
 from floodmark.config.hook_settings import Event, Hook, Hooks
 from floodmark.errors import FloodmarkError, ObjectNotFound, WriteConflict
 from floodmark.model import lake_layout
-from floodmark.model.alerts import RUN, Alerts, reported, to_report
+from floodmark.model.alerts import RUN, Alerts, news_of, reported, table_of
 from floodmark.model.formatting import counted
 from floodmark.model.notice import Notice
 from floodmark.model.run_record import RunRecord
+from floodmark.model.table import TableName
+from floodmark.state.lease import read_lease
 
 _SHOWN = 5
 _SYMBOLS: dict[Event, str] = {"failure": "❌", "recovery": "✅", "success": "✅"}
@@ -51,18 +55,15 @@ class RunHooks:
     def _report_failures(self, run: RunContext, hooks: Hooks, record: RunRecord) -> None:
         now, repeat = run.run.clock(), timedelta(hours=hooks.repeat_hours)
         known, etag = self._read(run)
-        failing, recovered = to_report(known, record, now, repeat)
-        if failing and not self._send(run, hooks, "failure", failing, record):
-            failing = []  # the next run tries again
-        if recovered and not self._send(run, hooks, "recovery", recovered, record):
-            recovered = []
-        if failing or recovered:
-            self._alerts = reported(known, record, now, failed=failing, ended=recovered)
-            for _ in range(_CONFLICTS):
-                if self._saved(run, self._alerts, etag):
-                    return
-                known, etag = self._read(run)  # another run has reported, too
-                self._alerts = reported(known, record, now, failed=failing, ended=recovered)
+        news = news_of(known, record, now, repeat, partial(_failing_stages, run))
+        # What is not delivered is tried again by the next run.
+        failed = self._send(run, hooks, "failure", _tables(news.failing), record)
+        recovered = self._send(run, hooks, "recovery", _tables(news.recovered), record)
+        for _ in range(_CONFLICTS):
+            self._alerts = reported(known, record, now, news, failed=failed, recovered=recovered)
+            if self._alerts == known or self._saved(run, self._alerts, etag):
+                return
+            known, etag = self._read(run)  # another run has reported, too
 
     def _read(self, run: RunContext) -> tuple[Alerts, str | None]:
         try:
@@ -91,7 +92,9 @@ class RunHooks:
     def _send(
         self, run: RunContext, hooks: Hooks, event: Event, names: list[str], record: RunRecord
     ) -> bool:
-        """Call all hooks of an event; return whether each was delivered."""
+        """Call all hooks of an event, if it names anything; return whether each was delivered."""
+        if not names:
+            return True
         message = {
             "event": event,
             "text": text_of(event, names, record),
@@ -113,12 +116,32 @@ class RunHooks:
         return False
 
 
+def _tables(keys: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(map(table_of, keys)))
+
+
+def _failing_stages(run: RunContext, name: str) -> set[str]:
+    """Return the stages of a table that fail, or found a difference, by its state in the lake."""
+    try:
+        table = TableName.parse(name)
+        lease = read_lease(run.store.objects, table)
+        watermark = run.store.get(table, write_back=False)
+    except FloodmarkError:
+        return {"extract", "load", "reconcile", "verify"}  # what cannot be read is not over
+    stages: set[str] = {failure.stage for failure in lease.failures} if lease else set()
+    if watermark is not None and watermark.verified_state.status == "failed":
+        stages.add("verify")
+    if watermark is not None and watermark.reconciled_state.left:
+        stages.add("reconcile")
+    return stages
+
+
 def text_of(event: Event, names: list[str], record: RunRecord) -> str:
     """Format a message for people: what happened, where, and the first tables."""
     where = f"{', '.join(record.pipelines) or record.command} on {record.host}"
     tables = [name for name in names if name != RUN]
     what = {
-        "failure": f"{counted(len(tables), 'table')} failed",
+        "failure": _failed(tables, record),
         "recovery": f"{counted(len(tables), 'table')} recovered",
         "success": f"{counted(record.loaded_rows, 'row')} loaded"
         + (f", {record.deleted_rows:,} deleted" if record.deleted_rows else ""),
@@ -134,6 +157,17 @@ def text_of(event: Event, names: list[str], record: RunRecord) -> str:
     if event != "success" and len(tables) > _SHOWN:
         lines.append(f"and {len(tables) - _SHOWN:,} more")
     return "\n".join(lines)
+
+
+def _failed(names: list[str], record: RunRecord) -> str:
+    found = [record.of(name) for name in names]
+    differ = sum(table is not None and table.status == "differs" for table in found)
+    parts = []
+    if failed := len(names) - differ:
+        parts.append(f"{counted(failed, 'table')} failed")
+    if differ:
+        parts.append(f"{counted(differ, 'table')} {'differs' if differ == 1 else 'differ'}")
+    return ", ".join(parts)
 
 
 def _warn(run: RunContext, message: str) -> None:

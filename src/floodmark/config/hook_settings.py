@@ -53,7 +53,7 @@ class Hooks(Struct, frozen=True, kw_only=True):
     on_failure: tuple[Hook, ...] = ()
     """When tables begin to fail or to differ, or do so with another error."""
     on_recovery: tuple[Hook, ...] = ()
-    """When tables succeed that failed before."""
+    """When tables of which something failed or differed are as they should be again."""
     on_success: tuple[Hook, ...] = ()
     """After a run that loaded or deleted rows, and in which no table failed."""
     repeat_hours: Annotated[float, Meta(gt=0, le=8760)] = 24.0

@@ -59,7 +59,7 @@ class TableRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
     held_back: str | None = None
     """What kept newer rows from being read."""
     stage: WorkStage | None = None
-    """The stage that failed."""
+    """The stage that failed, or that found a difference."""
     error: str | None = None
     """Why it failed."""
     hint: str | None = None

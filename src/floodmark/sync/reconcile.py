@@ -114,6 +114,7 @@ def reconcile_after(
     return structs.replace(
         result,
         status="differs",
+        stage="reconcile",
         error=f"source and target differ: {found.summary if found.dry_run else found.rest}",
         hint=_how_to_apply(table, found),
         exit_code=ExitCode.DIFFERENCE,

@@ -18,7 +18,8 @@ from floodmark.model.verification import VerificationResult
 class TableResult(Struct, frozen=True, kw_only=True):
     """Result of a run for one table, complete or failed.
 
-    `stage` is the one that failed. `known_warnings` are those that an earlier run reported.
+    `stage` is the one that failed, or found a difference. `known_warnings` are those that an
+    earlier run reported.
     """
 
     table_name: str

@@ -86,6 +86,7 @@ def verify_after(
     return structs.replace(
         synced,
         status="differs",
+        stage="verify",
         verification=result,
         error=result.summary,
         hint=load_again(str(table), everything=verification.everything, keyed=bool(result.keys)),
