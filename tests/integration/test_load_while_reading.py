@@ -1,17 +1,22 @@
 """Chunks that are loaded while later ones are read."""
 
+import json
 import os
 import signal
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import duckdb
 import pytest
 
+import floodmark
 import processes
 from floodmark.errors import FloodmarkError
 from floodmark.model.manifest import Reset
+from floodmark.planning import load_batches
 from floodmark.state.watermark_store import WatermarkStore
+from floodmark.sync import load as load_module
 from floodmark.sync import load_while_reading
 from floodmark.warehouse.sql_target import SqlTarget
 from pipelines import DirectEngine, Ended, MakeEngine, Pipeline, ask_once, numbers, wait_until
@@ -86,6 +91,66 @@ def test_later_chunks_are_read_while_earlier_ones_are_loaded(pipeline: New) -> N
     assert it.watermark().redshift_state.last_session_rows == 45
     check_loaded(it, 50)
     assert synced(it)["loaded_rows"] == 0
+
+
+@pytest.mark.enough_on("mysql")
+@pytest.mark.parametrize("error", [FloodmarkError("no more"), RuntimeError("no more")])
+def test_what_was_done_before_an_error_is_reported(pipeline: New, error: Exception) -> None:
+    out = "message.json"
+    keep = f"import sys; open({out!r}, 'w').write(sys.stdin.read())"
+    it = pipeline(CURSOR, settings=FIVES)
+    hook = json.dumps([sys.executable, "-c", keep.replace(out, str(it.folder / out))])
+    it.write_config(f"{FIVES}\nhooks: {{on_success: [{{command: {hook}}}]}}\n")
+    create(it, rows=5)
+    synced(it)
+    add(it, 6, 50)
+
+    class Failing(DirectEngine):
+        def extract(self, job: Any, windows: Any, progress: Any) -> Any:
+            if job.sequence > 6:
+                wait_until(lambda: it.watermark().redshift_state.loaded_sequence >= 2)
+                raise error
+            return super().extract(job, windows, progress)
+
+    ended = sync(it, Failing)
+    assert ended.code == 1
+    rows, loaded = ended.table["rows"], ended.table["loaded_rows"]
+    assert (rows, "no more" in ended.table["error"]) == (25, True)
+    with duckdb.connect(str(it.folder / "warehouse.duckdb")) as target:
+        assert target.execute("SELECT COUNT(*) FROM t").fetchall() == [(5 + loaded,)]
+    assert loaded >= 5
+    with floodmark.open_project(it.config) as project:
+        (done,) = next(project.runs()).tables
+    assert (done.status, done.rows, done.loaded_rows) == ("failed", rows, loaded)
+    message = json.loads((it.folder / out).read_text())
+    assert message["tables"] == [str(it.table())]
+    assert message["text"].endswith(f": {loaded} rows loaded; 1 table failed")
+
+
+@pytest.mark.enough_on("mariadb")
+def test_batches_that_were_loaded_before_an_error_are_reported(
+    pipeline: New, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    it = pipeline(CURSOR, settings=FIVES)
+    create(it, rows=5)
+    synced(it)
+    add(it, 6, 20)
+    load, batches = SqlTarget.load, load_batches.batches_of
+
+    def failing(target: Any, batch: Any) -> int:
+        if batch.chunks[0].head.sequence > 3:
+            raise FloodmarkError("the disk is full")
+        return load(target, batch)
+
+    monkeypatch.setattr(SqlTarget, "load", failing)
+    monkeypatch.setattr(
+        load_module, "batches_of", lambda *a, **k: batches(*a, **k | {"most_bytes": 1})
+    )
+    ended = sync(it)
+    assert ended.code == 1
+    assert (ended.table["rows"], ended.table["loaded_rows"]) == (15, 10)
+    assert ended.table["stage"] == "load"
 
 
 @pytest.mark.enough_on("mariadb")

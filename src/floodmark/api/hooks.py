@@ -47,7 +47,7 @@ class RunHooks:
             if hooks.need_state:
                 self._report_failures(run, hooks, record)
             names = [table.table_name for table in record.tables if table.has_changed]
-            if names and record.status == "success":
+            if names:
                 self._send(run, hooks, "success", names, record)
         except Exception as error:  # noqa: BLE001 - a hook never fails a run
             _warn(run, f"hooks were not called: unexpected {type(error).__name__}")
@@ -143,8 +143,7 @@ def text_of(event: Event, names: list[str], record: RunRecord) -> str:
     what = {
         "failure": _failed(tables, record),
         "recovery": f"{counted(len(tables), 'table')} recovered",
-        "success": f"{counted(record.loaded_rows, 'row')} loaded"
-        + (f", {record.deleted_rows:,} deleted" if record.deleted_rows else ""),
+        "success": _loaded(record),
     }[event]
     if not tables:
         what = "the run failed" if event == "failure" else "runs succeed again"
@@ -157,6 +156,14 @@ def text_of(event: Event, names: list[str], record: RunRecord) -> str:
     if event != "success" and len(tables) > _SHOWN:
         lines.append(f"and {len(tables) - _SHOWN:,} more")
     return "\n".join(lines)
+
+
+def _loaded(record: RunRecord) -> str:
+    text = f"{counted(record.loaded_rows, 'row')} loaded"
+    if record.deleted_rows:
+        text += f", {record.deleted_rows:,} deleted"
+    failed = [table.table_name for table in record.failures]
+    return f"{text}; {_failed(failed, record)}" if failed else text
 
 
 def _failed(names: list[str], record: RunRecord) -> str:

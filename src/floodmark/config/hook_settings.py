@@ -55,7 +55,7 @@ class Hooks(Struct, frozen=True, kw_only=True):
     on_recovery: tuple[Hook, ...] = ()
     """When tables of which something failed or differed are as they should be again."""
     on_success: tuple[Hook, ...] = ()
-    """After a run that loaded or deleted rows, and in which no table failed."""
+    """After a run that loaded or deleted rows: about these tables, even if one failed later."""
     repeat_hours: Annotated[float, Meta(gt=0, le=8760)] = 24.0
     """A failure that goes on is reported again after this time."""
 

@@ -48,7 +48,7 @@ from floodmark.sync.plan import TablePlan, chunks_of, lake_columns
 from floodmark.sync.progress import Progress
 from floodmark.sync.reconcile_checks import HeldBack, check_source
 from floodmark.sync.reconcile_plan import comparable, plan_reading
-from floodmark.sync.result import TableResult
+from floodmark.sync.result import TableResult, keeping
 
 _ANY_SIZE = 2**63  # no scan along the key that stops half-way: its rows are not a range
 
@@ -73,7 +73,9 @@ def backfill_table(
     loading, store = backfilling.loading, backfilling.extraction.store
     pending = LoadResult() if backfilling.dry_run else load_table(loading, table)
     with store.lease(table) as lease, backfilling.extraction.source.session() as session:
-        found = _Run(backfilling, table, settings, lease, session).run()
+        run = _Run(backfilling, table, settings, lease, session)
+        with keeping(lambda: pending.added_to(run.result)):
+            found = run.run()
     return found if backfilling.dry_run else load_after(pending.added_to(found), loading, table)
 
 
@@ -244,6 +246,11 @@ class _Run:
             quarantined_rows=result.quarantined_rows + sum(file.rows for file in aside),
         )
         self._in_flight.committed(chunk)
+
+    @property
+    def result(self) -> TableResult:
+        """What is committed so far."""
+        return self._result
 
     def _report(self, *, finished: bool = False) -> None:
         done, windows, rows = self._in_flight.windows

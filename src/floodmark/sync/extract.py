@@ -52,34 +52,31 @@ from floodmark.sync.machine_clock import check_against_source
 from floodmark.sync.new_columns import find_fills
 from floodmark.sync.plan import TablePlan, chunks_of, lake_columns, plan_table
 from floodmark.sync.progress import Progress
-from floodmark.sync.result import TableResult
+from floodmark.sync.result import TableResult, keeping
 from floodmark.sync.server_change import check_server_change
 
 
 def extract_table(
     extraction: Extraction, table: TableName, table_settings: TableSettings
 ) -> TableResult:
-    """Read everything new of a table into the lake, and return what was read."""
+    """Read everything new of a table into the lake, and return what was read.
+
+    An error has what was read and loaded before it.
+    """
     store = extraction.store
     with store.lease(table, "extract") as lease:
         loads = LoadWhileReading(extraction.loading, table, lease)
-        try:
-            with loads, extraction.source.session() as session:
-                check_against_source(session, store.now)
-                watermark = store.get(table)
-                if watermark is not None:
-                    watermark.refuse_moved()
-                run = _TableRun(extraction, table, lease, watermark, loads)
-                if run.follow(session, table_settings).walked and not run.is_full:
-                    # A first load takes long, or began long ago: its bound is old by now.
-                    run.follow(session, table_settings, since=time.monotonic())
-                result = run.finish()
-        except FloodmarkError as error:
-            # Keep the position, and record the error in the watermark.
-            if store.takes_failure(table, error):
-                message = error.message
-                store.update(table, lambda current: extract_failed(current, message))
-            raise
+        run = _TableRun(extraction, table, lease, loads)
+        with keeping(lambda: loads.result.added_to(run.so_far)):
+            try:
+                with loads, extraction.source.session() as session:
+                    result = run.read(session, table_settings)
+            except FloodmarkError as error:
+                # Keep the position, and record the error in the watermark.
+                if store.takes_failure(table, error):
+                    message = error.message
+                    store.update(table, lambda current: extract_failed(current, message))
+                raise
         return loads.result.added_to(result)
 
 
@@ -91,14 +88,13 @@ class _TableRun:
         extraction: Extraction,
         table: TableName,
         lease: Lease,
-        watermark: Watermark | None,
         loads: LoadWhileReading,
     ) -> None:
         self._extraction = extraction
         self._loads = loads
         self._table = table
         self._lease = lease
-        self._watermark = watermark
+        self._watermark: Watermark | None = None
         self._began = self._committed = time.monotonic()
         self._plan: TablePlan
         self._in_flight: ChunksInFlight
@@ -106,6 +102,25 @@ class _TableRun:
         self._fills: dict[str, str | None] = {}
         self._outside = Outside()
         self._result = TableResult(table_name=str(table), status="success")
+
+    def read(self, session: MysqlSession, table_settings: TableSettings) -> TableResult:
+        """Read everything new."""
+        store = self._extraction.store
+        check_against_source(session, store.now)
+        self._watermark = store.get(self._table)
+        if self._watermark is not None:
+            self._watermark.refuse_moved()
+        if self.follow(session, table_settings).walked and not self.is_full:
+            # A first load takes long, or began long ago: its bound is old by now.
+            self.follow(session, table_settings, since=time.monotonic())
+        return self.finish()
+
+    @property
+    def so_far(self) -> TableResult:
+        """What is committed, and nothing else."""
+        if not self._result.chunks:
+            return TableResult(table_name=str(self._table))
+        return structs.replace(self._result, seconds=time.monotonic() - self._began)
 
     @property
     def is_full(self) -> bool:

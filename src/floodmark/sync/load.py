@@ -62,7 +62,7 @@ from floodmark.sync.load_checks import (
 )
 from floodmark.sync.log_facts import columns_in
 from floodmark.sync.machine_clock import check_machine_clock
-from floodmark.sync.result import TableResult
+from floodmark.sync.result import TableResult, attach, done_before, keeping
 from floodmark.warehouse.target import (
     NameTooLong,
     SchemaConflict,
@@ -147,11 +147,15 @@ class _Selection(Struct, frozen=True, kw_only=True):
 
 
 def load_after(extracted: TableResult, loading: Loading, table: TableName) -> TableResult:
-    """Load a table after its extraction; a failure keeps the extraction's result."""
+    """Load a table after its extraction; a failure keeps what was done before it."""
     try:
         result = load_table(loading, table, rows_before=extracted.loaded_rows)
-    except FloodmarkError as error:
-        return extracted.with_failure(error, "load")
+    except Exception as error:
+        done = done_before(error, LoadResult()).added_to(extracted)
+        if isinstance(error, FloodmarkError):
+            return done.with_failure(error, "load")
+        attach(error, done)
+        raise
     return result.added_to(extracted)
 
 
@@ -335,34 +339,41 @@ class _TableLoad:
         self._load_epoch = watermark.redshift_state.load_epoch
         self._began = time.monotonic()
         self._ledger: dict[ManifestId, LedgerEntry]
-        self._totals: LedgerTotals
+        self._totals = self._loaded = LedgerTotals()
         self._known_epochs: tuple[int, ...]
-        self._selection: _Selection
-        self._rows = 0
+        self._selection = _Selection(manifests=[], pending=[])
+        self._changes: list[str] = []
+        self._rows = self._manifests = 0
 
     def run(self) -> LoadResult:
-        """Load everything that is pending."""
+        """Load everything that is pending; an error has what was loaded before it."""
+        with keeping(self._result):
+            return self._run()
+
+    def _run(self) -> LoadResult:
         from floodmark.warehouse.quarantine import load_what_fits
 
         self._read_ledger()
         self._undo_lost_loads()
         self._selection = self._select()
-        changes = self._prepare_table()
+        self._changes = self._prepare_table()
         quarantine = self._quarantine()
         for batch in self._batches():
             self._loading.check()
             self._lease.check()
             self._rows += load_what_fits(self._target, batch, quarantine)
+            self._manifests += len(batch.chunks)
             self._save_progress(batch.chunks[-1].head)
-        totals = self._save_progress(None)
+        self._save_progress(None)
+        self._manifests = len(self._selection.pending)
         if not self._selection.left_out and not self._goes_on:
             self._lease.note_loaded()
-        return self._result(changes, totals)
+        return self._result()
 
     def _read_ledger(self) -> None:
         name, epoch = str(self._table), self._load_epoch
         self._known_epochs = self._target.load_epochs(name)
-        self._totals = self._target.ledger_totals(name, epoch)
+        self._totals = self._loaded = self._target.ledger_totals(name, epoch)
         self._ledger = self._entries(None if self._manual else self._watermark.loaded_head)
         self._lease.check()
         check_lake(name, self._behind, self._ledger, self._watermark.loaded_head)
@@ -503,10 +514,10 @@ class _TableLoad:
                 deleted_later=tuple(d for d in deletes if d.head > batch.chunks[-1].head),
             )
 
-    def _save_progress(self, last: ManifestId | None) -> LedgerTotals:
+    def _save_progress(self, last: ManifestId | None) -> None:
         """Update the watermark from the ledger: up to `last`, or to the end of the selection."""
         store, start = self._loading.store, self._watermark.loaded_head
-        totals = self._target.ledger_totals(str(self._table), self._load_epoch)
+        self._loaded = totals = self._target.ledger_totals(str(self._table), self._load_epoch)
         eligible_from = self._watermark.redshift_state.eligible_from_epoch
         skipped = [m for m in self._selection.left_out if m.epoch >= eligible_from]
         done = [m for m in self._selection.manifests if last is None or m.head <= last]
@@ -529,7 +540,6 @@ class _TableLoad:
 
         self._lease.check()
         store.update(self._table, record)
-        return totals
 
     def _refuse_overtaken(self, current: Watermark) -> None:
         """Raise LeaseLost if an operator reset or restored the load while this run loaded."""
@@ -539,16 +549,16 @@ class _TableLoad:
                 hint="run the command again",
             )
 
-    def _result(self, changes: list[str], totals: LedgerTotals) -> LoadResult:
+    def _result(self) -> LoadResult:
         left_out = self._selection.left_out
-        before = self._totals
+        before, totals = self._totals, self._loaded
         return LoadResult(
             rows=self._rows,
             quarantined_rows=totals.quarantined_rows - before.quarantined_rows,
             deleted_rows=totals.deleted_rows - before.deleted_rows,
-            manifests=len(self._selection.pending),
+            manifests=self._manifests,
             seconds=time.monotonic() - self._began,
-            changes=tuple(changes),
+            changes=tuple(self._changes),
             left_out_manifests=len(left_out),
             left_out_rows=sum(chunk.rows for chunk in chunks_in(left_out)),
         )

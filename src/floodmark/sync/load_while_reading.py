@@ -34,6 +34,7 @@ from floodmark.model.table import TableName
 from floodmark.model.watermark import Watermark
 from floodmark.state.lease import Lease
 from floodmark.sync.load import Loading, LoadResult, load_committed
+from floodmark.sync.result import done_before
 
 _PART = 16  # of a transaction of full size
 
@@ -88,6 +89,7 @@ class LoadWhileReading:
                         )
                     )
         except Exception as error:  # noqa: BLE001 - the load after the reading meets it again
+            self.result = self.result.plus(done_before(error, LoadResult()))
             message = f"{self._table}: not loaded while it is read: {error}"
             loading.report(Notice("debug", message, "load", str(self._table)))
 

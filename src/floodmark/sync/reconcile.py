@@ -64,7 +64,7 @@ from floodmark.sync.reconcile_plan import (
     refuse_type_of_mark,
 )
 from floodmark.sync.repair import gone
-from floodmark.sync.result import TableResult
+from floodmark.sync.result import TableResult, attach, done_before
 
 _MOST_FOUND = 500_000  # keys in memory; the next run continues
 _KEYS_ALONE = (
@@ -102,8 +102,12 @@ def reconcile_after(
     run = _Run(reconciliation, table, settings)
     try:
         found = run.run()
-    except FloodmarkError as error:
-        return run.loaded.added_to(synced).with_failure(error, "reconcile")
+    except Exception as error:
+        synced = run.loaded.added_to(synced)
+        if isinstance(error, FloodmarkError):
+            return synced.with_failure(error, "reconcile")
+        attach(error, synced)
+        raise
     synced = run.loaded.added_to(synced)
     if isinstance(found, HeldBack):
         return structs.replace(synced, status="held_back", held_back=found.reason, hint=found.hint)
@@ -198,8 +202,14 @@ class _Run:
 
     def _load(self) -> LoadResult:
         """Load what is pending; its time belongs to the reconciliation."""
-        loaded = load_table(self._loading, self._table)
-        self.loaded = self.loaded.plus(structs.replace(loaded, seconds=0.0))
+        loaded = LoadResult()
+        try:
+            loaded = load_table(self._loading, self._table)
+        except Exception as error:
+            loaded = done_before(error, loaded)
+            raise
+        finally:
+            self.loaded = self.loaded.plus(structs.replace(loaded, seconds=0.0))
         return loaded
 
     def _skipped(self, reason: str) -> ReconcileResult:

@@ -1,7 +1,9 @@
 """The result of a run for each table."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
-from typing import Self
+from typing import Self, TypeVar
 
 from msgspec import Struct, structs
 
@@ -13,6 +15,30 @@ from floodmark.model.reconcile_result import ReconcileResult
 from floodmark.model.run import WorkStage
 from floodmark.model.takeover_result import TakeoverResult
 from floodmark.model.verification import VerificationResult
+
+D = TypeVar("D")
+_ATTRIBUTE = "floodmark_done"
+
+
+@contextmanager
+def keeping(so_far: Callable[[], object]) -> Iterator[None]:
+    """Attach what was done so far to an error that leaves the block, so that it is reported."""
+    try:
+        yield
+    except Exception as error:
+        attach(error, so_far())
+        raise
+
+
+def attach(error: Exception, done: object) -> None:
+    """Attach what was done before an error."""
+    setattr(error, _ATTRIBUTE, done)
+
+
+def done_before(error: Exception, nothing: D) -> D:
+    """Return what was done before an error; `nothing` if that is unknown."""
+    done = getattr(error, _ATTRIBUTE, None)
+    return done if isinstance(done, type(nothing)) else nothing
 
 
 class TableResult(Struct, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ from floodmark.errors import ExitCode, FloodmarkError
 from floodmark.model.run import WorkStage
 from floodmark.model.table import TableName
 from floodmark.model.timestamps import utc_now
-from floodmark.sync.result import TableResult
+from floodmark.sync.result import TableResult, done_before
 
 Work = Callable[[TableName], TableResult]
 
@@ -63,13 +63,14 @@ def exit_code(results: Sequence[TableResult]) -> int:
 def _guarded(
     table: TableName, work: Work, stage: WorkStage, failed: Callable[[Exception], None]
 ) -> TableResult:
+    nothing = TableResult(table_name=str(table))
     try:
         return work(table)
     except FloodmarkError as error:
         failed(error)
-        return TableResult(table_name=str(table)).with_failure(error, stage)
+        return done_before(error, nothing).with_failure(error, stage)
     except Exception as error:  # noqa: BLE001 - a bug with one table must not stop the others
         failed(error)
         message = f"unexpected {type(error).__name__}: {error}"
         unexpected = FloodmarkError(message, hint="run it with --debug to see where")
-        return TableResult(table_name=str(table)).with_failure(unexpected, stage)
+        return done_before(error, nothing).with_failure(unexpected, stage)

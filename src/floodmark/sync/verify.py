@@ -39,7 +39,7 @@ from floodmark.sync.not_compared import (
     quarantined,
 )
 from floodmark.sync.plan import TablePlan, read_shape
-from floodmark.sync.result import TableResult
+from floodmark.sync.result import TableResult, attach
 from floodmark.warehouse.target import Target
 
 
@@ -81,6 +81,9 @@ def verify_after(
         result = verify_table(verification, table, settings)
     except FloodmarkError as error:
         return synced.with_failure(error, "verify")
+    except Exception as error:
+        attach(error, synced)
+        raise
     if not result.differences:
         return structs.replace(synced, verification=result)
     return structs.replace(
