@@ -8,19 +8,23 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from msgspec import Struct
+import msgspec
+from msgspec import Struct, structs
 
 from floodmark import __version__
 from floodmark.model import lake_layout
 from floodmark.model.failure import Failure
 from floodmark.model.load_transitions import loaded
-from floodmark.model.manifest import Chunk, DataFile, Set
+from floodmark.model.manifest import Chunk, DataFile, Reconciled, Set
 from floodmark.model.position import Position
+from floodmark.model.reconciled_state import ReconciledState, begun, finished
 from floodmark.model.run_record import RunNotice, RunRecord, RunStatus, TableRun
 from floodmark.model.table import TableName
 from floodmark.model.verification_transitions import differs, verified
 from floodmark.model.watermark import Watermark
+from floodmark.state.last_drill import LastDrill
 from floodmark.state.lease import record_failure
+from floodmark.state.mirror import MirrorState
 from floodmark.state.run_records import RunRecords
 from floodmark.state.watermark_store import WatermarkStore
 from scenarios import Lake, open_store
@@ -32,11 +36,15 @@ MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 
 
 class Sample(Struct, kw_only=True):
-    """A table of the lake: how many rows it gets a run, and what becomes of it at the end."""
+    """A table of the lake: how many rows it gets a run, and what becomes of it at the end.
+
+    `deleted` rows are found deleted in the source by a reconciliation in the middle of the time.
+    """
 
     name: str
     rows: int = 0
     fate: str = "in step"
+    deleted: int = 0
 
 
 SHOP = [
@@ -45,13 +53,16 @@ SHOP = [
     Sample(name="shop.stock_movements", rows=14800, fate="held back"),
     Sample(name="shop.deliveries", rows=3100, fate="behind"),
     Sample(name="shop.gift_cards", fate="never synced"),
-    Sample(name="shop.customers", rows=420),
+    Sample(name="shop.customers", rows=420, deleted=37),
     Sample(name="shop.order_items", rows=26400),
     Sample(name="shop.prices", rows=900),
     Sample(name="shop.countries", rows=0),
-    Sample(name="shop.returns", rows=310),
+    Sample(name="shop.returns", rows=310, deleted=4),
     Sample(name="shop.suppliers", rows=12),
     Sample(name="shop.invoices", rows=4800),
+    Sample(name="shop.refunds", rows=130, fate="failing"),
+    Sample(name="shop.vouchers", rows=60, fate="failing"),
+    Sample(name="shop.old_carts", rows=50, fate="not configured"),
 ]
 
 
@@ -62,7 +73,8 @@ class SampleLake:
         self.samples = list(samples)
         self.lake = Lake(folder=str(folder / "lake"))
         self.config = folder / "floodmark.yml"
-        tables = "\n".join(f"      {json.dumps(sample.name)}: {{}}" for sample in self.samples)
+        listed = [s for s in self.samples if s.fate != "not configured"]
+        tables = "\n".join(f"      {json.dumps(sample.name)}: {{}}" for sample in listed)
         self.config.write_text(CONFIG.format(tables=tables))
         self.objects = self.lake.open()
         self.end = datetime.now(UTC).replace(microsecond=0) - 20 * MINUTE
@@ -71,8 +83,12 @@ class SampleLake:
 
     def fill(self, *, every: timedelta = 6 * HOUR) -> None:
         """Run until the end; then let every table meet its fate."""
+        middle = self.now + (self.end - self.now) / 2
         while self.now + every < self.end:
-            self.run([sample for sample in self.samples if sample.fate != "never synced"])
+            if self.now <= middle < self.now + every:
+                self._reconcile()
+            left_out = {"never synced"} if self.now < middle else {"never synced", "not configured"}
+            self.run([sample for sample in self.samples if sample.fate not in left_out])
             self.now += every
         self._operator()
         self._finish()
@@ -85,23 +101,35 @@ class SampleLake:
         results = [
             self._sync(sample, session, fate=sample.fate if fates else "") for sample in samples
         ]
-        status: RunStatus = "partial" if any(r.status == "failed" for r in results) else "success"
+        notices = (RunNotice(level="warning", message=HELD),) if fates else ()
+        self._record("sync", session, began, results, notices)
+
+    def _record(
+        self,
+        command: str,
+        session: str,
+        began: datetime,
+        results: list[TableRun],
+        notices: tuple[RunNotice, ...] = (),
+    ) -> None:
+        failed = sum(result.status == "failed" for result in results)
+        status: RunStatus = "success" if not failed else "partial"
         record = RunRecord(
             run_id=session,
-            command="sync",
+            command=command,
             options={"pipelines": ["shop"]},
             pipelines=("shop",),
             user="etl",
             host="worker-2",
             program=__version__,
-            status=status,
+            status="failed" if failed == len(results) else status,
             started_at=began,
             seen_at=self.now,
             ended_at=self.now + timedelta(seconds=2),
             table_count=len(results),
             tables=tuple(result for result in results if not result.is_idle),
             unchanged={result.table_name: result.fresh for result in results if result.is_idle},
-            notices=(RunNotice(level="warning", message=HELD),) if fates else (),
+            notices=notices,
         )
         RunRecords(self.objects, lambda: self.now).save(record)
 
@@ -189,6 +217,34 @@ class SampleLake:
         file = DataFile(path, rows, rows * 61, "", "", end, end)
         return Chunk(start=current.position, end=end, files=(file,), strategy="intra-table")
 
+    def _reconcile(self) -> None:
+        """A run finds deleted and stale rows, and repairs them in the target."""
+        began = self.now
+        session = f"{began:%Y%m%d_%H%M%S}_reconc"
+        some = [sample for sample in self.samples if sample.deleted]
+        if some:
+            results = [self._reconcile_table(sample, session) for sample in some]
+            self._record("reconcile", session, began, results)
+
+    def _reconcile_table(self, sample: Sample, session: str) -> TableRun:
+        began, table = self.now, self.table(sample)
+        store = open_store(self.objects, session=session, clock=lambda: self.now)
+        store.update(table, lambda w: _reconciled(w, begun(w.reconciled_state, began, ("id",))))
+        self.now += timedelta(seconds=3)
+        deletes = lake_layout.deletes_file_key(table, session, 1)
+        repaired = f"{lake_layout.data_files(table)}{session}.parquet"
+        store.commit(table, lambda w: _repair(w, sample.deleted, deletes, repaired))
+        self._load(store, table)
+        store.update(table, lambda w: _reconciled(w, _finished(w, self.now)))
+        return TableRun(
+            table_name=str(table),
+            rows=2,
+            loaded_rows=2,
+            seconds=1.9,
+            load_seconds=0.6,
+            ended_at=self.now,
+        )
+
     def _operator(self) -> None:
         """An operator sets a position, and a watermark is damaged and recovered."""
         for sample in self.samples:
@@ -206,7 +262,8 @@ class SampleLake:
         late = [sample for sample in self.samples if sample.fate == "failing"]
         self.run(late, fates=True)
         self.now = self.end
-        self.run([s for s in self.samples if s.fate != "never synced"], fates=True)
+        left_out = {"never synced", "not configured"}
+        self.run([s for s in self.samples if s.fate not in left_out], fates=True)
         for sample in self.samples:
             store = open_store(self.objects, clock=lambda: self.now)
             if sample.fate == "differs":
@@ -225,10 +282,52 @@ class SampleLake:
                     self.table(sample),
                     lambda w: verified(w, w.position, through=w.head, now=self.now),
                 )
+        self._put_safety()
+
+    def _put_safety(self) -> None:
+        """A mirror that is complete, and a drill a few days ago."""
+        mirror = MirrorState(mirror="./mirror", at=self.end)
+        self.objects.put(lake_layout.MIRRORED, msgspec.json.encode(mirror))
+        drill = LastDrill(
+            at=self.end - 3 * DAY,
+            author="etl@worker-2",
+            tables=len(self.samples),
+            rehearsals=11 * len(self.samples),
+            skipped=0,
+            failed=0,
+            seconds=41.5,
+            slowest_seconds=0.9,
+        )
+        self.objects.put(lake_layout.LAST_DRILL, msgspec.json.encode(drill))
+
+
+def _reconciled(watermark: Watermark, state: ReconciledState) -> Watermark:
+    return structs.replace(watermark, reconciled_state=state)
+
+
+def _finished(watermark: Watermark, now: datetime) -> ReconciledState:
+    rows = watermark.mysql_state.total_rows
+    return finished(watermark.reconciled_state, rows=rows, left=0, now=now)
+
+
+def _repair(watermark: Watermark, deleted: int, key: str, repaired: str) -> Chunk:
+    """The chunk of a reconciliation: deleted keys, and two stale rows."""
+    at = watermark.position
+    deletes = DataFile(key, deleted, deleted * 9, "", "", at, at)
+    return Chunk(
+        start=at,
+        end=at,
+        files=(DataFile(repaired, 2, 122, "", "", at, at),),
+        strategy="sequential",
+        primary_key=("id",),
+        seconds=1.9,
+        reconciled=Reconciled(deletes=(deletes,), deleted=deleted, stale=2),
+    )
 
 
 CONFIG = """\
 lake: ./lake
+mirror: ./mirror
 connections:
   PROD: {{type: mysql, host: db.example, user: reader, password: "${{NO_SUCH_PASSWORD}}"}}
   warehouse: {{type: duckdb, path: ./warehouse.duckdb}}

@@ -91,6 +91,7 @@ def test_what_is_served_is_what_the_commands_print(
     with serving(sample.config) as client:
         status = client.json("/status.json")
         details = client.json(f"/table.json?name={ORDERS}")
+        customers = client.json("/table.json?name=PROD:shop.customers")
         record = client.json(f"/run.json?id={status['runs'][0]['run_id']}")
         metrics = client.ask("/metrics")[1].decode()
         seen, body = client.ask(f"/status.json?seen={status['as_of']}")
@@ -99,7 +100,8 @@ def test_what_is_served_is_what_the_commands_print(
     for shown, table in zip(status["tables"], expected, strict=True):
         known = {k: v for k, v in table.items() if v not in (None, []) and k not in changing}
         assert {k: v for k, v in shown.items() if k not in changing} == known
-    assert [table["state"] for table in status["tables"]][:5] == status["states"][:5]
+    states = {table["table_name"]: table["state"] for table in status["tables"]}
+    assert list(dict.fromkeys(states.values())) == status["states"]
     assert run(["runs", "--config", str(sample.config), "--json"]) == 0
     runs = json.loads(capsys.readouterr().out)
     assert [each["run_id"] for each in status["runs"]] == [each["run_id"] for each in runs]
@@ -109,10 +111,12 @@ def test_what_is_served_is_what_the_commands_print(
     assert details["stages"]["extract"]["total_rows"] == rows[ORDERS]
     assert sum(day["rows"] for day in details["history_days"]) == rows[ORDERS]
     assert [change["what"] for change in details["changes"]] == ["set by hand"]
+    assert [(found["deleted"], found["stale"]) for found in customers["found"]] == [(37, 2)]
+    assert status["mirror"]["text"].startswith("./mirror, complete at ")
+    assert status["drill"]["text"] == "165 rehearsals recovered"
     families = {each.name: each for each in text_string_to_metric_families(metrics)}
     counted = {s.labels["table"]: s.value for s in families["floodmark_files"].samples}
     assert counted[ORDERS] == details["stages"]["extract"]["s3_file_count"]
-    states = {table["table_name"]: table["state"] for table in expected}
     for family, state in (
         ("floodmark_failing_seconds", "failing"),
         ("floodmark_differs_seconds", "differs"),
@@ -373,7 +377,7 @@ def test_a_file_is_complete_private_and_printed_nowhere(
 ) -> None:
     page = Written(sample, tmp_path / "status.html")
     assert (page.code, capsys.readouterr().out) == (0, "")
-    assert len(page.values["tables"]) == len(page.values["table_details"]) == 12
+    assert len(page.values["tables"]) == len(page.values["table_details"]) == 15
     assert page.values["run_details"].keys() == {run["run_id"] for run in page.values["runs"]}
     assert [each.name for each in tmp_path.iterdir()] == ["status.html"]
     page.path.chmod(0o640)
@@ -381,7 +385,7 @@ def test_a_file_is_complete_private_and_printed_nowhere(
     assert again.code == 6
     assert page.path.stat().st_mode & 0o777 == 0o640
     assert [table["table_name"] for table in again.values["tables"]] == [ORDERS]
-    assert len(again.values["runs"]) == len(page.values["runs"]) - 1  # one was of payments only
+    assert len(again.values["runs"]) == len(page.values["runs"]) - 2  # two had other tables only
     assert "shop.payments" not in again.text
     missing = Written(sample, tmp_path / "none" / "status.html")
     assert missing.code == 2
@@ -399,7 +403,7 @@ def test_a_file_has_the_details_that_its_bounds_allow(
     monkeypatch.setattr(page_file, "MOST_RUN_BYTES", 0)
     none = Written(sample, tmp_path / "none.html").values
     assert (none["table_details"], none["run_details"]) == ({}, {})
-    assert len(none["tables"]) == 12
+    assert len(none["tables"]) == 15
 
 
 def test_a_file_names_nothing_outside_and_allows_only_itself(

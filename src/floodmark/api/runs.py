@@ -1,9 +1,7 @@
 """Read what runs have recorded: the runs themselves, and the history of a table."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
-from functools import partial
 from itertools import islice
 
 from msgspec import Struct, structs
@@ -13,19 +11,25 @@ from floodmark.api.context import RunContext
 from floodmark.model.manifest import Chunk, Manifest
 from floodmark.model.run_record import RunRecord, RunStatus, TableRun
 from floodmark.model.table import TableName
+from floodmark.state.manifest_log import ManifestLog
 from floodmark.state.recovery_records import Recovery
 from floodmark.state.run_records import RunRecords
 
 MOST_RUNS = 200
-MOST_MANIFESTS = 1000
+MOST_MANIFESTS = 10_000
 LAST_MANIFESTS = 50
 _AT_ONCE = 16
 
 
 class DayOfTable(Struct, frozen=True, kw_only=True):
-    """What was read of a table on a day (UTC), from its manifests."""
+    """What was read of a table on a day (UTC), from its manifests.
+
+    Of the first day only what followed `TableHistory.since` is counted if it is `partial`. Repaired
+    rows are not counted: they were read before.
+    """
 
     day: str
+    partial: bool = False
     rows: int = 0
     bytes: int = 0
     files: int = 0
@@ -44,16 +48,32 @@ class RunOfTable(Struct, frozen=True, kw_only=True):
     table: TableRun
 
 
+class FoundInRun(Struct, frozen=True, kw_only=True):
+    """What a run found: rows deleted in the source; missing, stale or duplicate in the target.
+
+    It committed their removal and repair, the last part `at` this time.
+    """
+
+    run_id: str
+    at: datetime
+    deleted: int = 0
+    missing: int = 0
+    stale: int = 0
+    duplicate: int = 0
+
+
 class TableHistory(Struct, frozen=True, kw_only=True):
     """What happened to a table.
 
-    since        from when on `days` and `changes` are complete
+    since        from when on `days`, `changes` and `found` are complete: the first midnight (UTC),
+                 or later in a log of very many manifests
     days         rows and bytes read on each day with any, oldest first
     runs         the recorded runs that worked on it, oldest first; `table.fresh` is how fresh it
                  was after each
     changes      manifests that are not data: an operator's changes and imports, oldest first
+    found        what reconciliations found and repaired, oldest first
     last         the last manifests of any kind, oldest first
-    recoveries   recoveries of its watermark, oldest first
+    recoveries   recoveries of its watermark on these days, oldest first
     """
 
     table_name: str
@@ -61,6 +81,7 @@ class TableHistory(Struct, frozen=True, kw_only=True):
     days: tuple[DayOfTable, ...] = ()
     runs: tuple[RunOfTable, ...] = ()
     changes: tuple[Manifest, ...] = ()
+    found: tuple[FoundInRun, ...] = ()
     last: tuple[Manifest, ...] = ()
     recoveries: tuple[Recovery, ...] = ()
 
@@ -100,32 +121,38 @@ def read_history(
 
     `records` are the runs to look at, newest first; by default they are read.
     """
-    since = _midnight(run.run.clock() - timedelta(days=days - 1))
+    first_day = since = oldest = _midnight(run.run.clock() - timedelta(days=days - 1))
     read: dict[str, DayOfTable] = {}
     changes: list[Manifest] = []
+    found: dict[str, FoundInRun] = {}
     last: list[Manifest] = []
-    for number, manifest in enumerate(_newest_manifests(run, table)):
-        if number == MOST_MANIFESTS:  # the rest of this day is not read
-            since = _midnight(manifest.created_at + timedelta(days=1))
-            break
+    log = ManifestLog(run.store.objects, at_once=_AT_ONCE)
+    for number, manifest in enumerate(log.manifests(table, newest_first=True)):
         if number < LAST_MANIFESTS:
             last.append(manifest)
-        if manifest.created_at < since:
+        if manifest.created_at < first_day:
             break
+        if number == MOST_MANIFESTS:
+            since = oldest
+            break
+        oldest = manifest.created_at
         if not isinstance(manifest.change, Chunk):
             changes.append(manifest)
             continue
         day = f"{manifest.created_at:%Y-%m-%d}"
         read[day] = _add(read.get(day) or DayOfTable(day=day), manifest.change)
+        _count_found(found, manifest)
     if records is None:
-        records = RunRecords(run.store.objects, run.run.clock).newest(since=since)
-    recoveries = [found for found in run.store.recoveries.of(table) if found.at >= since]
+        records = RunRecords(run.store.objects, run.run.clock).newest(since=first_day)
+    cut = f"{since:%Y-%m-%d}" if since > first_day else None
+    recoveries = [seen for seen in run.store.recoveries.of(table) if seen.at >= first_day]
     return TableHistory(
         table_name=str(table),
         since=since,
-        days=tuple(read[day] for day in sorted(read) if day >= f"{since:%Y-%m-%d}"),
+        days=tuple(structs.replace(read[d], partial=d == cut) for d in sorted(read)),
         runs=runs_of(str(table), records, most_runs),
-        changes=tuple(change for change in reversed(changes) if change.created_at >= since),
+        changes=tuple(reversed(changes)),
+        found=tuple(reversed(found.values())),
         last=tuple(reversed(last)),
         recoveries=tuple(recoveries),
     )
@@ -154,19 +181,22 @@ def _midnight(moment: datetime) -> datetime:
     return moment.replace(hour=0, minute=0, second=0, microsecond=0)
 
 
-def _newest_manifests(run: RunContext, table: TableName) -> Iterator[Manifest]:
-    """Yield the manifests of a table, newest first; read some of them at once."""
-    log = run.store.log
-    heads = sorted(log.heads(table), reverse=True)
-    with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
-        for start in range(0, len(heads), _AT_ONCE):
-            yield from pool.map(partial(log.read, table), heads[start : start + _AT_ONCE])
+def _count_found(found: dict[str, FoundInRun], manifest: Manifest) -> None:
+    """Add what a manifest repairs to what its run has found; manifests come newest first."""
+    change = manifest.change.reconciled if isinstance(manifest.change, Chunk) else None
+    counts = ("deleted", "missing", "stale", "duplicate")
+    if change is None or not any(getattr(change, name) for name in counts):
+        return  # a range that was read again, and nothing was compared
+    run_id = manifest.session_id
+    before = found.get(run_id) or FoundInRun(run_id=run_id, at=manifest.created_at)
+    more = {name: getattr(before, name) + getattr(change, name) for name in counts}
+    found[run_id] = structs.replace(before, **more)
 
 
 def _add(day: DayOfTable, chunk: Chunk) -> DayOfTable:
     return structs.replace(
         day,
-        rows=day.rows + chunk.rows,
+        rows=day.rows + chunk.extracted_rows,
         bytes=day.bytes + chunk.bytes,
         files=day.files + len(chunk.files),
         chunks=day.chunks + 1,

@@ -1,8 +1,10 @@
 """The append-only log of manifests."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
+from functools import partial
 from itertools import islice, takewhile
 
 from floodmark.errors import (
@@ -33,10 +35,14 @@ Wanted = Callable[[ManifestId], bool]
 
 
 class ManifestLog:
-    """Every table's manifests, in the order of epoch and sequence."""
+    """Every table's manifests, in the order of epoch and sequence.
 
-    def __init__(self, objects: ObjectStore) -> None:
+    `manifests` reads so many of those that are not compacted `at_once`, before they are needed.
+    """
+
+    def __init__(self, objects: ObjectStore, *, at_once: int = 1) -> None:
         self._objects = objects
+        self._at_once = at_once
 
     def append(self, table: TableName, manifest: Manifest) -> None:
         """Commit a manifest and read it back; WriteConflict if its number is taken."""
@@ -169,8 +175,7 @@ class ManifestLog:
         heads = self.heads(table, since=since)
         few = list(islice(heads, compaction.SIZE))
         if len(few) < compaction.SIZE:
-            for head in filter(wanted, few[::-1] if newest_first else few):
-                yield self.read(table, head)
+            yield from self._each(table, filter(wanted, few[::-1] if newest_first else few))
             return
         lasts = [
             last
@@ -224,8 +229,16 @@ class ManifestLog:
             return
         heads = self.heads(table, since=begin)
         within = filter(wanted, takewhile(lambda head: end is None or head < end, heads))
-        for head in reversed(list(within)) if newest_first else within:
-            yield self.read(table, head)
+        yield from self._each(table, reversed(list(within)) if newest_first else within)
+
+    def _each(self, table: TableName, heads: Iterable[ManifestId]) -> Iterator[Manifest]:
+        heads = iter(heads)
+        if self._at_once == 1:
+            yield from (self.read(table, head) for head in heads)
+            return
+        with ThreadPoolExecutor(max_workers=self._at_once) as pool:
+            while some := list(islice(heads, self._at_once)):
+                yield from pool.map(partial(self.read, table), some)
 
     def chunks(
         self,

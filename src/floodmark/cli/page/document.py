@@ -29,6 +29,8 @@ MOST_RUNS = 500
 """The runs that are kept in memory, and listed."""
 MOST_RESULTS = 200_000
 """The results of tables in all these runs; a run of 10,000 tables has as many."""
+MOST_FOUND = 100
+"""The runs of a table that found deleted or differing rows."""
 _MOST_HISTORIES = 200
 
 
@@ -96,6 +98,7 @@ class Reader:
             ],
             "manifests": [_manifest(manifest) for manifest in history.last],
             "changes": [_manifest(manifest) for manifest in history.changes],
+            "found": history.found[-MOST_FOUND:],
             "recoveries": history.recoveries,
         }
 
@@ -189,8 +192,6 @@ def stages(watermark: Watermark | None) -> dict[str, Any] | None:
 
 
 def _manifest(manifest: Manifest) -> dict[str, Any]:
-    change = manifest.change
-    found = getattr(change, "reconciled", None)
     return _known(
         {
             "id": str(manifest.head),
@@ -198,9 +199,8 @@ def _manifest(manifest: Manifest) -> dict[str, Any]:
             "author": manifest.author,
             "run_id": manifest.session_id,
             "what": show_change(manifest),
-            "data": isinstance(change, Chunk),
+            "data": isinstance(manifest.change, Chunk),
             "position": str(manifest.standing.mysql_state.position),
-            "found": _known(msgspec.to_builtins(found)) if found else None,
         }
     )
 

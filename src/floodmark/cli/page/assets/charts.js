@@ -88,12 +88,14 @@ const daysChart = (days, since) => {
   const most = Math.max(...days.map((day) => day.rows), 1);
   const height = 150;
   const total = days.reduce((sum, day) => sum + day.rows, 0);
+  const cut = days.some((day) => day.partial);
   const bar = (index, step) => {
     const name = new Date(from + index * DAY).toISOString().slice(0, 10);
     const day = rows.get(name);
-    const part = from + index * DAY === today;
+    const now = from + index * DAY === today;
+    const part = now || (day && day.partial);
     const tall = day ? Math.max(1.5, (day.rows / most) * (height - 12)) : 0;
-    const text = `${name}${part ? " (until now)" : ""}: ${number(day ? day.rows : 0)} rows`;
+    const text = `${name}${now ? " (until now)" : ""}${day && day.partial ? ` (from ${stamp(since).slice(11)})` : ""}: ${number(day ? day.rows : 0)} rows`;
     return svg("rect", { class: part ? "column part" : "column", "data-day": name,
       x: LEFT + index * step + step * .12, width: step * .76, y: height - tall, height: tall },
       svg("title", null, day ? `${text}, ${size(day.bytes)}` : text));
@@ -111,7 +113,8 @@ const daysChart = (days, since) => {
             new Date(from + index * DAY).toISOString().slice(5, 10)) : null]),
       ];
     }),
-    el("div", { class: "legend" }, `${number(total)} rows in ${count === 1 ? "one day" : `${count} days`}, since ${stamp(since).slice(0, 10)} (UTC)`),
+    el("div", { class: "legend" }, `${number(total)} rows in ${count === 1 ? "one day" : `${count} days`}, since ${stamp(since).slice(0, cut ? 16 : 10)} (UTC)`,
+      cut ? `: of the first day only what followed is counted, as the table has too many commits` : ""),
   ];
 };
 

@@ -64,7 +64,7 @@ const stageColumns = (stages, table) => {
 };
 
 const differences = (table, details) => {
-  const found = (details.manifests || []).filter((manifest) => manifest.found);
+  const found = details.found || [];
   const runs = (details.runs || []).filter((run) => run.table.status === "differs");
   const state = details.stages && details.stages.verify;
   const lines = [];
@@ -75,8 +75,8 @@ const differences = (table, details) => {
   }
   const rows = [
     ...runs.map((run) => [run.ended_at, `${run.command} found: ${run.table.error || "a difference"}`, runLink(run.run_id)]),
-    ...found.map((manifest) => [manifest.at, ["deleted", "missing", "stale", "duplicate"]
-      .filter((key) => manifest.found[key]).map((key) => `${number(manifest.found[key])} ${key}`).join(", "), runLink(manifest.run_id)]),
+    ...found.map((each) => [each.at, ["deleted", "missing", "stale", "duplicate"]
+      .filter((key) => each[key]).map((key) => `${number(each[key])} ${key}`).join(", "), runLink(each.run_id)]),
   ].sort((a, b) => (a[0] < b[0] ? 1 : -1)).slice(0, 20);
   if (rows.length) {
     lines.push(tableOf(["When (UTC)", "Found", "Run"], rows.map(([at, text, link]) => el("tr", null,
