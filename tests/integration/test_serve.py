@@ -16,6 +16,7 @@ from pathlib import Path
 from select import select
 from typing import Any
 
+import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -27,8 +28,11 @@ from floodmark.cli.main import run
 from floodmark.cli.page import file as page_file
 from floodmark.cli.page.site import Site
 from floodmark.model import lake_layout
+from floodmark.model.failure import Failure
+from floodmark.model.timestamps import utc_now
+from floodmark.state.lease import record_failure
 from pipelines import PROGRAM, wait_until
-from sample_lake import HOUR, SampleLake
+from sample_lake import DIFFERENCE, HELD, HOUR, PASSWORD, SampleLake
 from scenarios import new_lake, snapshot, use_test_keys
 from servers.seaweedfs import SeaweedFS
 
@@ -127,6 +131,62 @@ def test_what_is_served_is_what_the_commands_print(
     assert seen.status == 200  # there is a newer reading
     assert json.loads(body)["as_of"] > status["as_of"]
     assert snapshot(sample.objects) == before
+
+
+def test_stages_do_not_contradict_the_state(sample: SampleLake) -> None:
+    def stage(name: str, stage: str) -> tuple[str, str | None]:
+        found = client.json(f"/table.json?name=PROD:shop.{name}")["stages"][stage]
+        return found["status"], found.get("error")
+
+    with serving(sample.config) as client:
+        assert stage("payments", "extract") == ("failed", PASSWORD)
+        assert stage("payments", "load") == ("success", None)
+        assert stage("stock_movements", "extract") == ("held back", HELD)
+        assert stage("deliveries", "load")[0] == "pending"
+        assert stage("deliveries", "extract")[0] == "success"
+        assert stage("orders", "verify") == ("failed", DIFFERENCE)
+        assert stage("prices", "extract") == ("success", None)
+        assert client.json("/table.json?name=PROD:shop.gift_cards")["stages"] is None
+        cards = sample.table(
+            next(each for each in sample.samples if each.name == "shop.gift_cards")
+        )
+        now = utc_now()
+        failure = Failure(stage="extract", error="gone", since=now, at=now, session_id="x")
+        record_failure(sample.objects, cards, failure, owner="me@here", began=now)
+        assert stage("gift_cards", "extract") == ("failed", "gone")  # there is no watermark
+        sample.objects.delete(lake_layout.lease(cards))
+
+
+def test_a_table_that_is_not_read_to_its_end_for_long_is_behind_in_its_first_stage(
+    sample: SampleLake, tmp_path: Path
+) -> None:
+    config = tmp_path / "floodmark.yml"
+    text = sample.config.read_text().replace("lake: ./lake", f"lake: {sample.lake.folder}")
+    config.write_text(text.replace("target: warehouse", "target: warehouse\n    behind_hours: 0.1"))
+    with serving(config) as client:
+        extract = client.json("/table.json?name=PROD:shop.prices")["stages"]["extract"]
+    assert extract["status"] == "behind"
+    assert extract["error"].startswith("no complete run for ")
+
+
+def test_what_holds_back_has_the_hint_that_the_run_recorded(sample: SampleLake) -> None:
+    key = max(info.key for info in sample.objects.list_objects(lake_layout.RUNS))
+    data = sample.objects.get(key).data
+    hint = "GRANT PROCESS ON *.* TO the user, or set 'extraction.lag_seconds'"
+    record = msgspec.json.decode(data)
+    held = [table for table in record["tables"] if table.get("status") == "held_back"]
+    assert held
+    for table in held:
+        table["hint"] = hint
+    sample.objects.put(key, msgspec.json.encode(record))
+    try:
+        with serving(sample.config) as client:
+            tables = client.json("/status.json")["tables"]
+    finally:
+        sample.objects.put(key, data)
+    assert {t["table_name"]: t.get("hint") for t in tables if t["state"] == "held back"} == {
+        table["table_name"]: hint for table in held
+    }
 
 
 def test_a_reader_that_has_the_reading_gets_nothing(sample: SampleLake) -> None:

@@ -4,7 +4,7 @@ Times, states and counts have the names that `status --json`, `runs --json` and 
 What is unknown is left out.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -62,12 +62,15 @@ class Reader:
             records = {run_id: record for run_id, record in some if record.table_count}
         mirror, drill = self._project.mirror_state, self._project.last_drill
         now = run.run.clock()
+        hints = _hints_of_held(found, records.values())
         values = {
             "as_of": now,
             "program": __version__,
             "lake": str(run.store.objects),
             "states": STATES,
-            "tables": [_known(value_of(seen, now)) for seen in found],
+            "tables": [
+                _known(value_of(seen, now) | hints.get(str(seen.table), {})) for seen in found
+            ],
             "runs": [summary(record) for record in records.values()],
             "days": DAYS,
         }
@@ -82,8 +85,8 @@ class Reader:
 
     def table(self, status: TableStatus, overview: Overview) -> dict[str, Any]:
         """Return the stages and the history of a table."""
-        name, watermark = str(status.table), status.watermark
-        values: dict[str, Any] = {"table_name": name, "stages": stages(watermark)}
+        name = str(status.table)
+        values: dict[str, Any] = {"table_name": name, "stages": stages(status)}
         try:
             history = self._history(status)
         except FloodmarkError as error:
@@ -175,10 +178,22 @@ def run_values(record: RunRecord) -> dict[str, Any]:
     return values | summary(record)
 
 
-def stages(watermark: Watermark | None) -> dict[str, Any] | None:
-    """Return the state of each stage, with the keys of the watermark."""
-    if watermark is None:
-        return None
+def stages(seen: TableStatus) -> dict[str, Any] | None:
+    """Return the state of each stage, with the keys of the watermark; None if nothing is known.
+
+    The watermark says how a stage last ended. A stage that has failed since, or that is why the
+    table is not in step, has that as its status.
+    """
+    found = _tracked(seen.watermark) if seen.watermark else {}
+    for failure in seen.failures:
+        found.setdefault(failure.stage, {}).update(status="failed", error=failure.error)
+    done = all(found.get(stage, {}).get("status") == "success" for stage in ("extract", "load"))
+    if seen.state == "held back" or (seen.state == "behind" and done):  # read too long ago
+        found.setdefault("extract", {}).update(status=seen.state, error=seen.reason)
+    return found or None
+
+
+def _tracked(watermark: Watermark) -> dict[str, Any]:
     states: dict[str, Any] = msgspec.to_builtins(watermark)
     position, verified = watermark.position, watermark.verified_state.position
     return {
@@ -189,6 +204,23 @@ def stages(watermark: Watermark | None) -> dict[str, Any] | None:
         "reconcile": _known(states.get("reconciled_state") or {}),
         "set_by_hand": watermark.metadata.manual_watermark,
     }
+
+
+def _hints_of_held(
+    found: Sequence[TableStatus], records: Iterable[RunRecord]
+) -> dict[str, dict[str, str]]:
+    """Return the hints for tables that are held back: the runs' records have them."""
+    held = {str(seen.table) for seen in found if seen.state == "held back"}
+    hints: dict[str, dict[str, str]] = {}
+    for record in records if held else ():  # newest first
+        for table in record.tables:
+            if table.table_name in held:
+                held.remove(table.table_name)
+                if table.hint and table.held_back:
+                    hints[table.table_name] = {"hint": table.hint}
+        if not held:
+            break
+    return hints
 
 
 def _manifest(manifest: Manifest) -> dict[str, Any]:

@@ -11,7 +11,8 @@ const problems = (table) => {
     const since = table.since ? [", since ", when(table.since)] : [];
     notes.push(el("div", { class: `note ${kind(table.state)}` },
       el("p", null, el("strong", null, table.state), since, ": ", table.reason),
-      table.hint ? el("p", { class: "quiet" }, `hint: ${table.hint}`) : null));
+      table.hint ? el("p", { class: "quiet" }, `hint: ${table.hint}`) : null,
+      table.state === "held back" ? el("p", { class: "quiet" }, "Newer rows are read by the first run after this has ended.") : null));
   }
   for (const warning of table.warnings || []) {
     notes.push(el("div", { class: "note" }, el("p", null, warning)));
