@@ -23,13 +23,25 @@ def chromium() -> "Iterator[Browser]":
 
 
 @contextmanager
-def opened(browser: "Browser", url: str, **settings: Any) -> "Iterator[Page]":
-    """Open a page in a new context; fail if it logs anything, or asks for anything elsewhere."""
+def opened(
+    browser: "Browser", url: str, *, expected: str | None = None, **settings: Any
+) -> "Iterator[Page]":
+    """Open a page in a new context.
+
+    Fail if it logs anything that is not `expected`, or asks for anything elsewhere.
+    """
     problems: list[str] = []
     context = browser.new_context(viewport={"width": 1280, "height": 800}, **settings)
     page = context.new_page()
     page.set_default_timeout(15_000)
-    page.on("console", lambda message: problems.append(f"console: {message.text}"))
+    page.on(
+        "console",
+        lambda message: (
+            problems.append(f"console: {message.text}")
+            if expected is None or expected not in message.text
+            else None
+        ),
+    )
     page.on("pageerror", lambda error: problems.append(f"error: {error}"))
     page.on("dialog", lambda dialog: problems.append(f"dialog: {dialog.message}"))
     origin = "/".join(url.split("/", 3)[:3])

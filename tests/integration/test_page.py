@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed: make setup")
 
 HOSTILE = "shop.</script><script>alert(1)</script><img src=x onerror=alert(2)>'\"&{{js}}"
+LOOK_AGAIN = "dispatchEvent(new Event('visibilitychange'))"
 ATTACK = '"><svg onload=alert(3)></script><script>alert(4)</script>&lt;b&gt;'
 
 
@@ -236,6 +237,34 @@ def test_light_and_dark_and_a_phone(browser: "Browser", url: str) -> None:
         assert not page.locator(".heads").is_visible()
 
 
+def test_a_reason_that_is_cut_off_has_a_tooltip(browser: "Browser", url: str) -> None:
+    with opened(browser, url) as page:
+        box = page.locator(".row .why").first.bounding_box()
+        assert box
+        at = f"{box['x'] + 30}, {box['y'] + box['height'] / 2}"
+        title = page.evaluate(f"document.elementFromPoint({at}).closest('[title]').title")
+        assert PASSWORD in title
+        page.locator(".row .why a").first.click()  # and opens the table, as the rest of the row
+        page.wait_for_selector("h1:has-text('payments')")
+
+
+def test_dark_pages_are_printed_dark_on_white(browser: "Browser", url: str) -> None:
+    colors = (
+        "[document.body, document.querySelector('.fact b')].map((one) => getComputedStyle(one))"
+    )
+    read = f"{colors}.map((style) => style.backgroundColor + style.color)"
+    with opened(browser, url, color_scheme="dark") as page:
+        for _theme in ("auto", "light", "dark"):
+            page.emulate_media(media="print", color_scheme="dark")
+            body, fact = page.evaluate(read)
+            assert body == "rgb(255, 255, 255)rgb(29, 35, 39)"
+            assert fact.endswith("rgb(29, 35, 39)")
+            page.emulate_media(media="screen", color_scheme="dark")
+            page.locator("#theme").click()
+        page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        assert page.locator(".row").count() == 16
+
+
 def test_hostile_names_and_errors_stay_text(browser: "Browser", url: str) -> None:
     name = f"PROD:{HOSTILE}"
     with opened(browser, url) as page:
@@ -280,7 +309,6 @@ def test_ten_thousand_tables_are_drawn_in_part(
 def test_a_live_page_follows_the_lake(browser: "Browser", sample: SampleLake) -> None:
     customers = sample.table(sample.samples[5])
     lake, away = Path(str(sample.lake.folder)), Path(f"{sample.lake.folder}-away")
-    look_again = "dispatchEvent(new Event('visibilitychange'))"
     with open_project(sample.config, environment={}) as project:
         site = Site(project, Access(None), pause=lambda _took: 0)
         server = HttpServer(LOOPBACK, 0, site.answer, "serve")
@@ -294,19 +322,84 @@ def test_a_live_page_follows_the_lake(browser: "Browser", sample: SampleLake) ->
             now = utc_now()
             failure = Failure(stage="extract", error="gone", since=now, at=now, session_id="x")
             record_failure(sample.objects, customers, failure, owner="me@here", began=now)
-            page.evaluate(look_again)
+            page.evaluate(LOOK_AGAIN)
             page.wait_for_selector(".row .state.failing")
             assert page.locator("#filter").input_value() == "customers"
             assert page.evaluate("document.activeElement.id") == "filter"
             lake.rename(away)
             try:
-                page.evaluate(look_again)
+                page.evaluate(LOOK_AGAIN)
                 page.wait_for_selector("#alarm:has-text('The lake cannot be read: the folder')")
             finally:
                 away.rename(lake)
-            page.evaluate(look_again)
+            page.evaluate(LOOK_AGAIN)
             page.wait_for_selector("#alarm", state="hidden")
         server.stop()
+
+
+def test_a_live_page_keeps_what_the_reader_does(browser: "Browser", sample: SampleLake) -> None:
+    """Elements stay, and with them focus, selected text and an open menu."""
+    prices = sample.table(next(each for each in sample.samples if each.name == "shop.prices"))
+    selected = "getSelection().toString()"
+
+    def refresh() -> None:
+        with page.expect_response("**/status.json*"):
+            page.evaluate(LOOK_AGAIN)
+        page.wait_for_timeout(100)
+
+    def fail(error: str) -> None:
+        now = utc_now()
+        failure = Failure(stage="extract", error=error, since=now, at=now, session_id="x")
+        record_failure(sample.objects, prices, failure, owner="me@here", began=now)
+
+    with open_project(sample.config, environment={}) as project:
+        server = HttpServer(
+            LOOPBACK, 0, Site(project, Access(None), pause=lambda _took: 0).answer, "serve"
+        )
+        with opened(browser, server.address) as page:
+            for place in (".chip.in_step", ".heads .name button", "#sorts", ".row a"):
+                page.set_viewport_size({"width": 390 if place == "#sorts" else 1280, "height": 800})
+                page.locator(place).first.focus()
+                page.evaluate("document.activeElement.mine = true")
+                fail(f"gone {place}")
+                refresh()
+                page.wait_for_selector(f".row [title*='gone {place}']", state="attached")
+                assert page.evaluate("document.activeElement.mine"), place
+            page.evaluate("getSelection().selectAllChildren(document.querySelector('.facts'))")
+            before = page.evaluate(selected)
+            refresh()
+            assert page.evaluate(selected) == before != ""
+            page.evaluate(
+                "window.made = 0; new MutationObserver((all) => { made +="
+                " all.filter((one) => one.type === 'childList').length; })"
+                ".observe(document.getElementById('view'), { childList: true, subtree: true })"
+            )
+            refresh()
+            assert page.evaluate("made") == 0  # nothing has changed
+            page.goto(f"{server.address}#table={prices}")
+            page.wait_for_selector("td a")
+            page.evaluate("getSelection().selectAllChildren(document.querySelector('h1'))")
+            page.locator("td a").first.focus()
+            page.evaluate("document.activeElement.mine = true")
+            fail("something else")
+            refresh()
+            page.wait_for_selector(".note.failing:has-text('something else')")
+            assert page.evaluate(selected) == str(prices)
+            assert page.evaluate("document.activeElement.mine")
+        server.stop()
+    sample.objects.delete(lake_layout.lease(prices))
+
+
+def test_a_server_that_does_not_answer_is_named(browser: "Browser", sample: SampleLake) -> None:
+    with open_project(sample.config, environment={}) as project:
+        server = HttpServer(LOOPBACK, 0, Site(project, Access(None)).answer, "serve")
+        with opened(browser, f"{server.address}#runs", expected="ERR_CONNECTION_REFUSED") as page:
+            page.wait_for_selector("tbody a")
+            server.stop()
+            page.locator("tbody a").first.click()
+            page.wait_for_selector("text=The run cannot be read: the server does not answer.")
+            page.goto(f"{server.address}#table=PROD%3Ashop.prices")
+            page.wait_for_selector("text=The history cannot be read: the server does not answer")
 
 
 def test_a_browser_logs_in_with_the_token(browser: "Browser", sample: SampleLake) -> None:

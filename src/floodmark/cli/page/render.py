@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-SCRIPTS = ("format.js", "charts.js", "list.js", "table.js", "runs.js", "main.js")
+SCRIPTS = ("format.js", "update.js", "charts.js", "list.js", "table.js", "runs.js", "main.js")
 
 
 def render(values: dict[str, Any], *, live: bool) -> bytes:

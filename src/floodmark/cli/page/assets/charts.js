@@ -20,18 +20,19 @@ const timeAxis = (from, to, x, y) => ticks(from, to, Math.max(2, (x(to) - x(from
 
 const scale = (from, to, width) => (at) => LEFT + ((at - from) / Math.max(1, to - from)) * (width - LEFT - 8);
 
+const drawChart = (chart) => {
+  const width = Math.floor(chart.clientWidth);
+  if (width) updateChildren(chart, [chart.draw(width)]);
+};
+const charts = new ResizeObserver((changes) => changes.forEach((change) => drawChart(change.target)));
+
 const chart = (height, label, draw) => {
-  const place = el("div", { class: "chart" });
-  let drawn = 0;
-  new ResizeObserver(() => {
-    const width = Math.floor(place.clientWidth);
-    if (!width || width === drawn) return;
-    drawn = width;
-    place.replaceChildren(svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": label },
-      draw(width).flat(3).filter((part) => part !== null)));
-  }).observe(place);
-  place.style.height = `${height}px`;
-  return place;
+  const made = el("div", { class: "chart" });
+  made.draw = (width) => svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": label },
+    draw(width).flat(3).filter((part) => part !== null));
+  made.style.height = `${height}px`;
+  charts.observe(made);
+  return made;
 };
 
 // Everything in the source at `fresh` had been read when the run ended. Until the next recorded run

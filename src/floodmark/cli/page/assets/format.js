@@ -10,7 +10,7 @@ const NUMBER = new Intl.NumberFormat("en-US");
 
 const element = (made, attributes, children) => {
   for (const [name, value] of Object.entries(attributes || {})) {
-    if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
+    if (name.startsWith("on")) made[name] = value;
     else if (value === true) made.setAttribute(name, "");
     else if (value !== null && value !== undefined && value !== false) made.setAttribute(name, value);
   }
@@ -22,8 +22,6 @@ const el = (tag, attributes, ...children) =>
 const svg = (tag, attributes, ...children) =>
   element(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
 
-const show = (...children) => view.replaceChildren(...children.flat(3).filter((child) => child !== null && child !== ""));
-
 // The first rows of a long table, and a button for the others, until another view is opened.
 const unfolded = new Set();
 const folded = (key, rows, most) => {
@@ -31,8 +29,7 @@ const folded = (key, rows, most) => {
   rest.forEach((row) => { row.hidden = true; });
   const button = rest.length ? el("button", { type: "button", class: "more", onclick: () => {
     unfolded.add(key);
-    rest.forEach((row) => { row.hidden = false; });
-    button.remove();
+    route();
   } }, `Show ${NUMBER.format(rest.length)} more`) : null;
   return [rows, button];
 };
@@ -96,9 +93,10 @@ const runLink = (id, text) => el("a", { href: linkTo("run", id) }, text || id);
 const definitions = (pairs) => el("dl", null, pairs
   .filter(([, value]) => value !== undefined && value !== null && value !== "")
   .map(([name, value]) => [el("dt", null, name), el("dd", null, value)]));
-const card = (title, ...children) => el("section", { class: "card" }, el("h2", null, title), children);
-const wide = (title, ...children) =>
-  el("section", { class: "card wide" }, el("h2", null, title), children);
+const section = (style) => (title, ...children) =>
+  el("section", { class: style, "data-key": title }, el("h2", null, title), children);
+const card = section("card");
+const wide = section("card wide");
 // What has a column of its own on a wide screen; on a narrow one it stands below the row's first cell.
 const remark = (...children) => el("div", { class: "remark" }, children);
 const tableOf = (heads, rows) => el("div", { class: "scroll" }, el("table", null,

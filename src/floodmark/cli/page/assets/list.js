@@ -11,7 +11,8 @@ const COLUMNS = [
   ["reconciled", ">Reconciled", (t) => (t.reconciled ? -time(t.reconciled) : Infinity)],
   ["why", "Why", (t) => t.reason || "￿"],
 ];
-const list = { query: "", state: "", sort: "", down: false, shown: [], at: 0, scroll: 0, rows: null };
+const MOST_PRINTED = 1000;
+const list = { printed: false, query: "", state: "", sort: "", down: false, shown: [], at: 0, scroll: 0, rows: null };
 
 const chosenTables = () => {
   const words = list.query.toLowerCase().split(/\s+/).filter(Boolean);
@@ -41,7 +42,7 @@ const ageOf = (text) => (text ? brief(now() - time(text)) : "–");
 const rowOf = (table, index) => {
   const late = ["behind", "failing", "held back"].includes(table.state) ? `late ${kind(table.state)}` : "";
   const cell = (key, more, ...children) => el("div", { role: "cell", class: `${key} ${more}` }, children);
-  const row = el("div", { role: "row", class: "row cols", "aria-rowindex": index + 2 },
+  const row = el("div", { role: "row", class: "row cols", "aria-rowindex": index + 2, "data-key": index + 1 },
     cell("condition", "", stateOf(table.state, table.running ? ", running" : null)),
     cell("name", "", el("a", { href: linkTo("table", table.table_name), title: table.table_name,
       tabindex: index === list.at ? 0 : -1, "data-at": index }, shortenedName(table.table_name))),
@@ -51,7 +52,8 @@ const rowOf = (table, index) => {
     cell("today", "right", number(table.rows_today)),
     cell("verified", "right", ageOf(table.verified)),
     cell("reconciled", "right", ageOf(table.reconciled)),
-    el("div", { role: "cell", class: "why", title: table.reason }, table.reason || ""));
+    // The name's link covers the row; this one is above it, so that the whole reason can be shown.
+    cell("why", "", table.reason ? el("a", { href: linkTo("table", table.table_name), title: table.reason, tabindex: -1 }, table.reason) : null));
   row.style.top = `${index * rowHeight()}px`;
   return row;
 };
@@ -62,13 +64,19 @@ const drawRows = (focus) => {
   const height = rowHeight();
   rows.style.height = `${list.shown.length * height}px`;
   const top = rows.getBoundingClientRect().top;
-  const first = Math.max(0, Math.floor(-top / height) - 8);
-  const last = Math.min(list.shown.length, Math.ceil((innerHeight - top) / height) + 8);
-  const had = focus || rows.contains(document.activeElement);
+  let first = Math.max(0, Math.floor(-top / height) - 8);
+  let last = Math.min(list.shown.length, Math.ceil((innerHeight - top) / height) + 8);
+  if (list.printed) {
+    [first, last] = [0, Math.min(list.shown.length, MOST_PRINTED)];
+    rows.style.height = `${last * height}px`;
+  }
+  const had = rows.contains(document.activeElement);
   const made = [];
   for (let index = first; index < last; index += 1) made.push(rowOf(list.shown[index], index));
-  rows.replaceChildren(...made);
-  if (had) rows.querySelector(`[data-at="${list.at}"]`)?.focus({ preventScroll: true });
+  updateChildren(rows, made);
+  if (focus || (had && !rows.contains(document.activeElement))) {
+    rows.querySelector(`[data-at="${list.at}"]`)?.focus({ preventScroll: true });
+  }
 };
 
 const moveTo = (index) => {
@@ -84,6 +92,8 @@ const moveTo = (index) => {
 const updateList = () => {
   list.shown = chosenTables();
   list.at = Math.min(list.at, Math.max(0, list.shown.length - 1));
+  document.getElementById("filter").value = list.query;
+  document.getElementById("sorts").value = list.sort;
   list.rows.closest(".grid").setAttribute("aria-rowcount", list.shown.length + 1);
   document.getElementById("empty").hidden = list.shown.length > 0;
   document.getElementById("shown").textContent =
@@ -157,7 +167,7 @@ const chips = (tables) => {
     updateList();
   };
   return [share, used.map(([state, count]) => el("button",
-    { type: "button", class: `chip ${kind(state)}`, "data-state": state, "aria-pressed": "false", onclick: choose(state) },
+    { type: "button", class: `chip ${kind(state)}`, "data-state": state, "data-key": state, "aria-pressed": "false", onclick: choose(state) },
     stateOf(state), el("b", null, number(count))))];
 };
 
@@ -165,33 +175,33 @@ const showList = () => {
   document.title = "Floodmark";
   const [share, buttons] = chips(data.tables);
   const input = el("input", { type: "search", id: "filter", placeholder: "Filter tables  ( / )", "aria-label": "Filter tables",
-    autocomplete: "off", spellcheck: "false", oninput: () => {
-      list.query = input.value;
+    autocomplete: "off", spellcheck: "false", oninput: (event) => {
+      list.query = event.target.value;
       list.at = 0;
       keepFilter();
       updateList();
     } });
-  input.value = list.query;
-  const sorts = el("select", { class: "small", "aria-label": "Sort by", onchange: () => {
-    [list.sort, list.down, list.at] = [sorts.value, false, 0];
+  const sorts = el("select", { class: "small", id: "sorts", "aria-label": "Sort by", onchange: (event) => {
+    [list.sort, list.down, list.at] = [event.target.value, false, 0];
     keepFilter();
     updateList();
   } },
     el("option", { value: "" }, "worst first"),
-    COLUMNS.map(([key, text]) => el("option", { value: key, selected: key === list.sort }, text.replace(">", ""))));
-  list.rows = el("div", { class: "rows", role: "rowgroup" });
+    COLUMNS.map(([key, text]) => el("option", { value: key }, text.replace(">", ""))));
   // Columns that nothing is known about take no room.
   const unused = [["pipe", new Set(data.tables.map((table) => table.pipeline)).size < 2],
     ...["since", "verified", "reconciled"].map((key) => [key, !data.tables.some((table) => table[key])])];
-  show(overview(data.tables), share,
+  const opened = show(overview(data.tables), share,
     el("div", { class: "tools" }, buttons, el("span", { class: "quiet", id: "shown", role: "status" }), sorts, input),
     el("div", { class: ["grid", ...unused.filter(([, none]) => none).map(([key]) => `no-${key}`)].join(" "), role: "table", "aria-label": "Tables" },
       el("div", { class: "heads cols", role: "row" }, COLUMNS.map(([key, text]) =>
         el("div", { role: "columnheader", class: `${key} ${text.startsWith(">") ? "right" : ""}`, "data-key": key },
           el("button", { type: "button", onclick: () => sortBy(key) }, text.replace(">", ""))))),
-      list.rows,
+      el("div", { class: "rows", role: "rowgroup", "data-own": true }),
       el("div", { class: "none", id: "empty", hidden: true }, data.tables.length ? "No table matches." : "No tables.")));
+  list.rows = view.querySelector(".rows");
   updateList();
+  if (!opened) return;
   scrollTo(0, list.scroll);
   drawRows();
 };

@@ -35,9 +35,7 @@ const detailsOf = async (what, name) => {
     kept.clear();
     const parameter = what === "table" ? "name" : "id";
     const answer = await fetch(`${what}.json?${parameter}=${encodeURIComponent(name)}`).catch(() => null);
-    if (!answer || (!answer.ok && answer.status !== 404)) {
-      return what === "table" ? { problem: "the server does not answer" } : null;
-    }
+    if (!answer || (!answer.ok && answer.status !== 404)) return { problem: "the server does not answer" };
     kept.set(key, answer.ok ? await answer.json() : null);
   }
   return kept.get(key);
@@ -46,11 +44,10 @@ const detailsOf = async (what, name) => {
 // Show what is known while details are fetched, unless the same view is only brought up to date.
 const STALE = Symbol("another view was opened meanwhile");
 const loaded = async (what, name, top) => {
-  const place = `${what} ${name}`;
-  if (view.dataset.place !== place) show(top, el("p", { class: "quiet" }, "Loading…"));
-  view.dataset.place = place;
+  const asked = place;
+  if (view.dataset.shown !== place) show(top, el("p", { class: "quiet" }, "Loading…"));
   const details = await detailsOf(what, name);
-  return view.dataset.place === place ? details : STALE;
+  return asked === place ? details : STALE;
 };
 
 const route = () => {
@@ -61,7 +58,7 @@ const route = () => {
     if (current) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
-  if (!parts.has("table") && !parts.has("run")) view.dataset.place = "";
+  place = ["table", "run"].map((what) => (parts.has(what) ? `${what} ${parts.get(what)}` : "")).join("") || (runs ? "runs" : "list");
   if (parts.has("table")) return showTable(parts.get("table"));
   if (parts.has("run")) return showRun(parts.get("run"));
   if (parts.has("runs")) return showRuns();
@@ -117,31 +114,12 @@ const refresh = async () => {
     if (found && (found.as_of !== data.as_of || found.problem !== data.problem)) {
       data = { ...found, live: true };
       texts = new WeakMap();
-      redraw();
-    } else if (onList()) redraw();
+    }
+    route(); // also the ages go on
   } catch {
     lost = lost || performance.now();
   }
   showAge();
-};
-
-// Keep what the reader does: the focus, the filter, and the place.
-const redraw = () => {
-  if (!onList()) {
-    const place = scrollY;
-    Promise.resolve(route()).then(() => scrollTo(0, place));
-    return;
-  }
-  const filter = document.getElementById("filter");
-  const typing = document.activeElement === filter ? [filter.selectionStart, filter.selectionEnd] : null;
-  const inRows = list.rows.contains(document.activeElement);
-  list.scroll = scrollY;
-  showList();
-  if (typing) {
-    const made = document.getElementById("filter");
-    made.focus({ preventScroll: true });
-    made.setSelectionRange(...typing);
-  } else if (inRows) drawRows(true);
 };
 
 const themes = ["auto", "light", "dark"];
@@ -166,7 +144,7 @@ document.addEventListener("keydown", (event) => {
   if (event.key === "Escape") {
     if (!onList()) location.hash = address().has("run") ? "#runs" : "#";
     else if (typing && !list.query) event.target.blur();
-    else { [list.query, list.state, list.at] = ["", "", 0]; keepFilter(); redraw(); }
+    else { [list.query, list.state, list.at] = ["", "", 0]; keepFilter(); route(); }
   } else if (event.key === "/" && !typing) {
     if (!onList()) {
       history.pushState(null, "", listHash || "#");
@@ -190,6 +168,9 @@ addEventListener("scroll", () => {
   requestAnimationFrame(() => { waiting = false; drawRows(); });
 }, { passive: true });
 addEventListener("resize", () => drawRows());
+for (const [event, printed] of [["beforeprint", true], ["afterprint", false]]) {
+  addEventListener(event, () => { list.printed = printed; drawRows(); });
+}
 addEventListener("hashchange", follow);
 addEventListener("visibilitychange", () => { if (data.live && !document.hidden) refresh(); });
 

@@ -76,6 +76,10 @@ const showRun = async (id) => {
         : "There is no record of this run among the last ones: an operator's change leaves none, and old ones are removed."));
     return;
   }
+  if (run.problem) {
+    show(head, el("h1", null, id), el("div", { class: "note failing" }, el("p", null, `The run cannot be read: ${run.problem}.`)));
+    return;
+  }
   show(head,
     el("div", { class: "title" }, el("h1", null, run.run_id), stateOf(run.status),
       el("span", { class: "quiet" }, run.what)),
