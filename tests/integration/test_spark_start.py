@@ -16,16 +16,27 @@ from pipelines import wait_until
 
 START = """
 import os
+import subprocess
 from pathlib import Path
 from pyspark import SparkContext
 from floodmark.spark import jvm_launcher
 from floodmark.spark.session import spark_session
 
 jvm_launcher._PATIENCE_SECONDS = float(os.environ.get("patience", "60"))
+if "dies" in os.environ:
+    reach = jvm_launcher.StartingJava.reach
+
+    def reach_and_kill(self):
+        gateway = reach(self)
+        print("killed", gateway.proc.pid)
+        gateway.proc.kill()
+        return gateway
+
+    jvm_launcher.StartingJava.reach = reach_and_kill
 log = os.environ.get("LOG", "spark.log")
 with spark_session(log_file=log, options=%s, fast_start="slow" not in os.environ) as spark:
     java = SparkContext._gateway.proc.pid
-    print(Path(f"/proc/{java}/cmdline").read_text().replace("\\0", " "))
+    print("java", Path(f"/proc/{java}/cmdline").read_text().replace("\\0", " "))
     print(spark.run("test", lambda number: str(number * 2), 3, None))
     print("sockets:", SparkContext._active_spark_context.getConf().get(
         "spark.python.unix.domain.socket.dir", "none"))
@@ -36,6 +47,10 @@ with spark_session(log_file=log, options=%s, fast_start="slow" not in os.environ
         spark.run("test", lambda _: {}["the cause"], 1, None)
     except Exception as error:
         print("failure:", error)
+    print("parent of workers:", spark.run("test", lambda _: subprocess.check_output(
+        ["ps", "-o", "args=", "-p", str(os.getppid())], text=True).strip(), 1, None))
+    print("java processes:", subprocess.check_output(
+        ["ps", "-o", "pid=,stat=", "--ppid", str(os.getpid())], text=True).split())
     print("tunables:", spark.run("test", lambda _: os.environ.get("GLIBC_TUNABLES"), 1, None))
 """
 starts_java_directly = pytest.mark.skipif(
@@ -132,6 +147,60 @@ def test_pyspark_starts_spark_if_our_jvm_does_not_answer(tmp_path: Path) -> None
     said = start(tmp_path, patience="0.5")
     assert BY_SCRIPT in said
     assert "never.answers" not in said
+
+
+def expect_pyspark_started(said: str) -> None:
+    """Spark runs, and nothing of the fast start is in its settings."""
+    java = said[said.index("java") :]
+    assert BY_SCRIPT in java
+    for part in ("SharedArchiveFile", "ArchiveClassesAtExit", "TieredStopAtLevel", "NOP_Fallback"):
+        assert part not in java
+    assert "sockets: none" in said
+    assert "daemon: none" in said
+
+
+@starts_java_directly
+def test_pyspark_starts_spark_if_our_jvm_dies_after_it_answered(tmp_path: Path) -> None:
+    start(tmp_path)
+    said = start(tmp_path, dies="1", TMPDIR="/tmp")
+    (killed,) = re.findall("killed (.*)", said)
+    expect_pyspark_started(said)
+    (left,) = re.findall("java processes: (.*)", said)
+    assert killed not in left
+    # The next start does not use what failed, but writes it again.
+    assert "ArchiveClassesAtExit" in start(tmp_path)
+
+
+def test_pyspark_starts_spark_if_java_rejects_an_option_of_ours(tmp_path: Path) -> None:
+    parallel = "-XX:+UseParallelGC"  # Java refuses two garbage collectors
+    for _ in range(2):
+        expect_pyspark_started(start(tmp_path, TMPDIR="/tmp", JAVA_TOOL_OPTIONS=parallel))
+
+
+def test_an_error_of_both_starts_is_that_of_pyspark(tmp_path: Path) -> None:
+    script = (
+        "from floodmark.errors import FloodmarkError\n"
+        "from floodmark.spark.session import spark_session\n"
+        "try:\n"
+        "    with spark_session(log_file='/dev/null', memory='1k'): pass\n"
+        "except FloodmarkError as error: print('refused:', error)\n"
+        "with spark_session(log_file='/dev/null') as spark:\n"  # nothing is left of the first
+        "    print(spark.run('test', str, 1, None))\n"
+    )
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    command = [sys.executable, "-c", script]
+    said = subprocess.check_output(command, env=environment, text=True, timeout=300)
+    assert said.splitlines()[0].startswith("refused: Spark does not start: ")
+    assert said.splitlines()[-1] == "['0']"
+
+
+def test_workers_start_if_their_daemon_cannot_import_something(tmp_path: Path) -> None:
+    """The tasks of `start` need no connectorx."""
+    (tmp_path / "connectorx.py").write_text("print('imported')\nraise OSError('broken')")
+    said = start(tmp_path, PYTHONPATH=str(tmp_path))
+    assert "daemon: floodmark.spark.worker_daemon" in said
+    assert "floodmark.spark.worker_daemon" in re.findall("parent of workers: (.*)", said)[0]
+    assert "OSError: broken" in (tmp_path / "spark.log").read_text()
 
 
 def test_fast_start_can_be_turned_off(tmp_path: Path) -> None:

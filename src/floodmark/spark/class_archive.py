@@ -78,6 +78,12 @@ class ClassArchive(Struct, frozen=True):
         with suppress(OSError):
             os.unlink(self.unfinished)
 
+    def remove(self) -> None:
+        """Remove the archive and the arguments, so that the next start writes them again."""
+        for path in (self.path, self._args_path, self.unfinished):
+            with suppress(OSError):
+                os.unlink(path)
+
 
 def find_archive(java: str, environment: dict[str, str]) -> ClassArchive | None:
     """Return the archive for this Java and this Spark; None if there is no safe place for it."""

@@ -1,8 +1,7 @@
 """Start local Spark in half the time PySpark takes, by relying on details of PySpark and Java.
 
-`spark: {fast_start: off}` turns all of it off. Anything unexpected does so too, for that start: the
-JVM that we launch may exit or not answer, the class archive may be unusable, and then PySpark
-starts Spark its own way.
+`spark: {fast_start: off}` turns all of it off. If Spark does not start for any reason (the JVM
+exits, does not answer, rejects an option, or dies), PySpark starts it once more, without any of it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,7 +10,8 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from floodmark.spark.class_archive import ClassArchive, find_archive
-from floodmark.spark.jvm_launcher import StartingJava, is_plain, jvm_args_of, runs_already
+from floodmark.spark.jvm_launcher import StartingJava, is_plain, jvm_args_of
+from floodmark.spark.pyspark_internals import has_jvm
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway
@@ -32,7 +32,7 @@ class FastStart:
         self._folder = folder
         # With options of the user, spark-submit must compute the arguments.
         self._plain = plain and is_plain(environment)
-        self._archive = None if runs_already() else _archive(java, environment)
+        self._archive = None if has_jvm() else _archive(java, environment)
 
     def settings(self, *, silent: bool) -> dict[str, str]:
         """Return Spark settings that make it start sooner."""
@@ -79,6 +79,11 @@ class FastStart:
             (self._archive.keep if exited else self._archive.discard)()
         if exited and jvm_args:
             self._archive.note(jvm_args)
+
+    def forget(self) -> None:
+        """Remove what earlier starts have saved: Spark started only without it."""
+        if self._archive is not None:
+            self._archive.remove()
 
     def _java_options(self, *, silent: bool) -> list[str]:
         options = (_SILENT_JAVA if silent else _SMALL_JAVA).split()

@@ -8,7 +8,6 @@ import logging
 import os
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -42,21 +41,6 @@ def is_plain(environment: Mapping[str, str]) -> bool:
     """Whether the environment has no variables that Spark's scripts would use."""
     known = ("SPARK_", "PYSPARK_", "HADOOP_", "YARN_")
     return not any(name.startswith(known) for name in environment.keys() - _OURS)
-
-
-def runs_already() -> bool:
-    """Whether PySpark already has a JVM in this process."""
-    return getattr(_context_class(), "_gateway", None) is not None
-
-
-def has_context() -> bool:
-    """Whether a SparkContext is active in this process."""
-    return getattr(_context_class(), "_active_spark_context", None) is not None
-
-
-def _context_class() -> object:
-    """Return PySpark's SparkContext if it was imported, without importing it here."""
-    return getattr(sys.modules.get("pyspark.context"), "SparkContext", None)
 
 
 def jvm_args_of(gateway: "JavaGateway") -> list[str]:

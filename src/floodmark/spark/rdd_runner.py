@@ -4,6 +4,7 @@ Only Spark's core is started. Tasks need neither Spark SQL nor its Arrow support
 start time and memory.
 """
 
+import logging
 import signal
 import subprocess
 import threading
@@ -12,20 +13,29 @@ from contextlib import contextmanager, suppress
 from secrets import token_hex
 from typing import Any
 
-from py4j.java_gateway import JavaGateway
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
-from pyspark.java_gateway import launch_gateway
 
 from floodmark.spark.fast_start import FastStart
 from floodmark.spark.jvm_launcher import StartingJava
+from floodmark.spark.pyspark_internals import (
+    executors_of,
+    forget_jvm,
+    gateway_of,
+    has_jvm,
+    launch_jvm,
+    process_of,
+    silence_accumulators,
+    stop_quickly,
+)
 from floodmark.spark.runner import Progress, SparkFailure, cannot_start, task_error, tries_of
-from floodmark.spark.security import is_secret
 
 _ARCHIVING_SECONDS = 60.0
 _ENDING_SECONDS = 5.0
 _POLL_SECONDS = 0.5
+
+_LOG = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -34,29 +44,24 @@ def classic_spark(
     start: FastStart | None,
     launched: StartingJava | None,
     *,
+    faster: Mapping[str, str],
     log: int | None,
 ) -> Iterator["ClassicSpark"]:
     """Start Spark in a JVM that was launched already, or that PySpark launches; and stop it.
 
-    With a fast `start`, its JVM prepares the next start. The stderr of the JVM and the workers goes
-    to `log`.
+    With a fast `start`, it gets the settings `faster`, and its JVM prepares the next start. If that
+    fails, PySpark starts Spark its own way. The stderr of the JVM and the workers goes to `log`.
     """
-    try:
-        gateway = SparkContext._gateway  # noqa: SLF001
-        if gateway is None:
-            gateway = (launched.reach() if launched else None) or _launch(settings, log)
-            SparkContext._gateway, SparkContext._jvm = gateway, gateway.jvm  # noqa: SLF001
-        with _keeping_sigint():
-            context = SparkContext.getOrCreate(SparkConf().setAll(list(settings.items())))
-    except Py4JJavaError as error:
-        raise cannot_start(reason(error)) from error
-    except (Py4JError, PySparkException, OSError) as error:
-        raise cannot_start(str(error).strip() or type(error).__name__) from error
-    if start:
+    context = _started_fast(faster, start, launched, log) if start else None
+    if context is None:
+        context = _started_by_pyspark(settings, log)
+        if start:
+            start.forget()
+            start = None
+    gateway = gateway_of(context)
+    if start and gateway:
         start.remove_folder_with_jvm(gateway)
-    with suppress(AttributeError):
-        # It would log a traceback when the JVM dies, which is reported as an error anyway.
-        context._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]  # noqa: SLF001
+    silence_accumulators(context)
     spark = ClassicSpark(context)
     try:
         yield spark
@@ -64,11 +69,43 @@ def classic_spark(
         _stop(context, start, only_core=not spark.has_sql)
 
 
-def _launch(settings: Mapping[str, str], log: int | None) -> JavaGateway:
-    # Settings become a command line, which every user of this machine can read.
-    shown = {name: value for name, value in settings.items() if not is_secret(name)}
-    conf = SparkConf().setAll(list(shown.items()))
-    return launch_gateway(conf, {"stderr": log})  # type: ignore[no-untyped-call]
+def _started_fast(
+    settings: Mapping[str, str], start: FastStart, launched: StartingJava | None, log: int | None
+) -> SparkContext | None:
+    """Start Spark; None if that fails, after which nothing of it is left."""
+    try:
+        return _started(settings, launched, log)
+    except Exception:  # noqa: BLE001 - whatever is wrong, PySpark can still start Spark
+        _LOG.warning("a fast start failed; PySpark starts Spark", exc_info=True)
+        start.finish([], exited=False, archiving=start.is_archiving)
+        return None
+
+
+def _started_by_pyspark(settings: Mapping[str, str], log: int | None) -> SparkContext:
+    try:
+        return _started(settings, None, log)
+    except Py4JJavaError as error:
+        raise cannot_start(reason(error)) from error
+    except (Py4JError, PySparkException, OSError) as error:
+        raise cannot_start(str(error).strip() or type(error).__name__) from error
+
+
+def _started(
+    settings: Mapping[str, str], launched: StartingJava | None, log: int | None
+) -> SparkContext:
+    """Start Spark in the JVM that PySpark has, or in a new one, which ends if that fails."""
+    gateway = None
+    try:
+        if not has_jvm():
+            gateway = (launched.reach() if launched else None) or launch_jvm(settings, log)
+        with _keeping_sigint():
+            return SparkContext(conf=SparkConf().setAll(list(settings.items())), gateway=gateway)
+    except BaseException:
+        if process := process_of(gateway):
+            forget_jvm()
+            with process:  # closes its stdin, and waits
+                process.kill()
+        raise
 
 
 @contextmanager
@@ -154,9 +191,12 @@ class ClassicSpark:
         return tries_of(self._context.master, self.option("spark.task.maxFailures"))
 
     def executors(self) -> tuple[int, int] | None:
-        """Return how many executors have joined, and how many tasks they run at once."""
-        known = self._context._jsc.sc().getExecutorMemoryStatus().size()  # noqa: SLF001
-        return known - 1, self.slots()  # the driver is one of them
+        """Return how many executors have joined, and how many tasks they run at once.
+
+        None if Spark does not tell.
+        """
+        known = executors_of(self._context)
+        return None if known is None else (known, self.slots())
 
     def slots(self) -> int:
         """Return the cores of all executors that have joined, or what the user set for Spark."""
@@ -165,7 +205,7 @@ class ClassicSpark:
     def is_alive(self) -> bool:
         """Whether the JVM answers, and Spark is not stopped."""
         try:
-            return not self._context._jsc.sc().isStopped()  # noqa: SLF001
+            return self.slots() >= 0  # refused by a Spark that is stopped
         except Exception:  # noqa: BLE001 - whatever is wrong, it does not answer
             return False
 
@@ -204,20 +244,22 @@ def _stop(context: SparkContext, start: FastStart | None, *, only_core: bool) ->
 
     An archive of the classes of Spark SQL would take a minute to write, and slow down later starts.
     """
-    gateway = SparkContext._gateway  # noqa: SLF001
-    process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
-    if gateway is None or process is None or process.stdin is None:
+    gateway = gateway_of(context)
+    process = process_of(gateway)
+    if gateway is None or process is None:
         context.stop()
         return  # the JVM is not ours
     args: list[str] = []
     archiving = start is not None and start.is_archiving
     with suppress(Exception):  # the JVM may be gone
         args = start.jvm_args(gateway) if start else []
-    _stop_context(context, fast=start is not None)
+    with suppress(Exception):
+        stop_quickly(context) if start else context.stop()
     with suppress(Exception):
         gateway.shutdown()
-    process.stdin.close()
-    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None  # noqa: SLF001
+    if process.stdin:
+        process.stdin.close()
+    forget_jvm()
     if archiving and not only_core:
         process.kill()
     try:
@@ -229,18 +271,3 @@ def _stop(context: SparkContext, start: FastStart | None, *, only_core: bool) ->
         exited = False
     if start:
         start.finish(args, exited=exited, archiving=archiving)
-
-
-def _stop_context(context: SparkContext, *, fast: bool) -> None:
-    with suppress(Exception):
-        if not fast:
-            context.stop()
-            return
-        context._jsc.stop()  # noqa: SLF001
-        # PySpark would wait up to a second for the server that collects accumulators.
-        threading.Thread(target=_close_accumulators, args=[context], daemon=True).start()
-
-
-def _close_accumulators(context: SparkContext) -> None:
-    with suppress(OSError):  # its socket may be gone already
-        context._accumulatorServer.shutdown()  # noqa: SLF001

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from floodmark.errors import FloodmarkError, UsageError
 from floodmark.spark.fast_start import fast_start as prepare_fast_start
-from floodmark.spark.jvm_launcher import find_java, has_context
+from floodmark.spark.jvm_launcher import find_java
+from floodmark.spark.pyspark_internals import has_context
 from floodmark.spark.runner import Spark
 from floodmark.spark.security import check_cluster, check_server
 from floodmark.spark.user_settings import LOCAL_MASTER, is_local, is_submitted, user_settings
@@ -119,18 +120,22 @@ def _own(
         os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
     with _opened(log_file) as log, ExitStack() as stack:
         start = launched = None
+        faster: dict[str, str] = {}
         if fast:
             start = stack.enter_context(
                 prepare_fast_start(java, environment, plain=not (options or user))
             )
-            settings |= start.settings(silent=silent)
+            faster = start.settings(silent=silent)
             launched = start.launch(memory, log, silent=silent)
         from floodmark.spark.rdd_runner import classic_spark
 
         settings["spark.app.name"] = name
-        ours = {name: value for name, value in settings.items() if name not in user}
-        settings = {**ours, **options, "spark.master": master}
-        with classic_spark(settings, start, launched, log=log) as spark:
+        settings, faster = (
+            {name: value for name, value in ours.items() if name not in user}
+            | {**options, "spark.master": master}
+            for ours in (settings, settings | faster)
+        )
+        with classic_spark(settings, start, launched, faster=faster, log=log) as spark:
             yield spark
 
 

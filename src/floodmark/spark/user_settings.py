@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from floodmark.config.models import SparkSettings
+from floodmark.spark.pyspark_internals import submitted_settings
 
 LOCAL_MASTER = "local[*,4]"
 _GATEWAY = "PYSPARK_GATEWAY_PORT"
@@ -16,10 +17,7 @@ _SETTING = re.compile(r"\s*(spark\.[^\s=:]+)[\s=:]+(.*?)\s*")
 def user_settings(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the settings that `spark-submit` passed to this process, or `spark-defaults.conf`."""
     if is_submitted(environment):
-        from pyspark import SparkConf, SparkContext
-
-        SparkContext._ensure_initialized()  # noqa: SLF001
-        return dict(SparkConf().getAll())
+        return submitted_settings()
     file = _conf_folder(environment) / "spark-defaults.conf"
     try:
         lines = file.read_text(errors="replace").splitlines()

@@ -8,7 +8,10 @@ import, like pyarrow: threads do not survive a fork.
 
 import gc
 import os
+import runpy
 import sys
+import traceback
+from contextlib import redirect_stdout
 
 
 def without_copies(path: list[str]) -> list[str]:
@@ -21,17 +24,25 @@ def _is_copy(entry: str) -> bool:
     return bool(found) and entry.endswith(".zip") and os.path.exists(f"{package}/__init__.py")
 
 
-if __name__ == "__main__":
-    sys.path[:] = without_copies(sys.path)
+def _import_once() -> None:
+    with redirect_stdout(sys.stderr):  # Spark reads the daemon's port from stdout
+        import connectorx  # noqa: F401
+        import msgspec  # noqa: F401
+        import obstore  # noqa: F401
+        import pymysql  # noqa: F401
+        import pyspark.worker  # noqa: F401
 
-    import connectorx  # noqa: F401
-    import msgspec  # noqa: F401
-    import obstore  # noqa: F401
-    import pymysql  # noqa: F401
-    import pyspark.worker  # noqa: F401
-    from pyspark.daemon import manager
-
-    import floodmark.worker.job  # noqa: F401
+        import floodmark.worker.job  # noqa: F401
 
     gc.freeze()  # PySpark collects garbage after each task; skip these objects
-    manager()
+
+
+if __name__ == "__main__":
+    path = list(sys.path)
+    try:
+        sys.path[:] = without_copies(path)
+        _import_once()
+    except Exception:  # noqa: BLE001 - PySpark's own daemon imports nothing, and workers do later
+        sys.path[:] = path
+        traceback.print_exc()
+    runpy.run_module("pyspark.daemon", run_name="__main__", alter_sys=True)
