@@ -32,7 +32,7 @@ from floodmark.state.recovery_records import Recovery
 from floodmark.state.removable_files import PATIENCE
 from floodmark.state.system_watermark import SystemWatermark, read_system_watermark
 from floodmark.state.watermark_copies import Copy as WatermarkCopy
-from floodmark.state.watermark_list import Overview as TableStatus
+from floodmark.state.watermark_list import Overview as WatermarkOverview
 from floodmark.state.watermark_list import read_overview
 
 __all__ = [
@@ -41,8 +41,8 @@ __all__ = [
     "PruneResult",
     "Recovery",
     "SystemWatermark",
-    "TableStatus",
     "WatermarkCopy",
+    "WatermarkOverview",
     "Watermarks",
 ]
 
@@ -77,7 +77,7 @@ class Watermarks:
     def __init__(self, new_run: Callable[[], RunContext]) -> None:
         self._new_run = new_run
 
-    def list(self) -> tuple[TableStatus, ...]:
+    def list(self) -> tuple[WatermarkOverview, ...]:
         """Return the state of every table that is configured or in the lake."""
         run = self._new_run()
         remote = run.config.lake.is_s3

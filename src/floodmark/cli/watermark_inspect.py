@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from floodmark.api.tracked_files import TrackedFile
-from floodmark.api.watermarks import TableStatus
+from floodmark.api.watermarks import WatermarkOverview
 from floodmark.cli.app import App, command_options, table_option
 from floodmark.cli.terminal import Column, fold, print_text, width
 from floodmark.cli.terminal import table as table_of
@@ -226,7 +226,7 @@ def backups(app: App, names: tuple[str, ...]) -> None:
     app.print("\n\n".join(texts), documents[0] if len(documents) == 1 else documents)
 
 
-def _in_list(seen: TableStatus) -> dict[str, object]:
+def _in_list(seen: WatermarkOverview) -> dict[str, object]:
     lease = seen.lease
     held = {
         "held_back": lease.held_by if lease else None,
