@@ -46,6 +46,24 @@ def test_links_lead_somewhere(page: Path, link: str) -> None:
     assert (page.parent / link).exists()
 
 
+ANCHORS = [
+    (page, (page.parent / file).resolve() if file else page, anchor)
+    for page in PAGES
+    for file, anchor in re.findall(r"\]\(([^)#\s:]*\.md|)#([^)\s]+)\)", page.read_text())
+]
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub names them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize(("page", "file", "anchor"), ANCHORS, ids=lambda value: str(value))
+def test_links_to_headings_lead_somewhere(page: Path, file: Path, anchor: str) -> None:
+    assert anchor in anchors(file)
+
+
 def test_every_page_can_be_found_from_the_readme() -> None:
     reached, unread = set(), [ROOT / "README.md"]
     while unread:
