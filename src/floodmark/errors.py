@@ -13,6 +13,21 @@ FloodmarkError                    exit 1: failed
 ├── AnotherServer                 a connection reached a different server than the plan
 ├── ServerBehind                  a server lacks transactions before the table's position
 ├── SparkJobFailed                Spark could not run a job's tasks
+├── WrongClock                    the clocks of two machines are too far apart to commit
+├── NoLogin                       a server stays unreachable, or refuses the login
+├── UnfitValue                    a value does not fit its planned type
+├── TooFarAhead                   a window is much larger than planned and must be streamed
+├── SchemaConflict                no safe change makes the target's table match the source's
+│   └── NameTooLong               the target would truncate the name of a column
+├── TargetTaken                   the target's table belongs to another source table
+├── UnknownGrantee                a user or group of `grants:` does not exist
+├── ConstraintViolated            a statement would have broken a constraint of the target
+│   └── DuplicateKey              a key is in the target's table already, or comes twice
+├── PassingConflict               the target rolled back the transaction; retry it
+├── Unrepresentable               the target refused rows, perhaps for a value
+│   └── DataRefused               Redshift refused a value; also a StatementFailed
+├── StatementFailed               Redshift refused a statement
+│   └── LoginRefused              Redshift refused the user or the password
 ├── StorageError                  the object store refused or failed
 │   ├── ObjectNotFound            no such object
 │   ├── WriteConflict             a conditional write found a different object
@@ -20,7 +35,9 @@ FloodmarkError                    exit 1: failed
 │   └── AccessDenied              wrong credentials or missing permissions
 └── StateError                    the state of a table in the lake is unusable
     ├── CorruptDocument           wrong schema, checksum, table, time or count
+    ├── FutureState               the last state, or its position, is in the future
     ├── CorruptLog                a manifest is missing or corrupt
+    │   └── AnotherLake           the target's ledger has other manifests than the lake
     ├── StateLost                 no copy and no manifest left to recover from
     ├── MirrorConflict            lake and mirror contradict each other, or do not belong together
     └── IllegalTransition         a change that would break an invariant; always a bug
@@ -132,6 +149,70 @@ class WrongClock(FloodmarkError):
     """The clocks of this machine and of another are too far apart to commit."""
 
 
+class NoLogin(FloodmarkError):
+    """A server stays unreachable, or refuses the login; an immediate retry would not help."""
+
+
+class UnfitValue(FloodmarkError):
+    """A value does not fit its planned type, or policy forbids it; a retry would not help."""
+
+
+class TooFarAhead(FloodmarkError):
+    """A window, or one of its rows, is much larger than planned and must be streamed."""
+
+
+class SchemaConflict(FloodmarkError):
+    """The target's table does not match the source's, and no safe change can fix it."""
+
+
+class NameTooLong(SchemaConflict):
+    """The target would truncate the name of a column."""
+
+    def __init__(self, message: str, column: str) -> None:
+        super().__init__(message)
+        self.column = column
+
+
+class TargetTaken(FloodmarkError):
+    """The target's table belongs to another source table, or this one's rows are in another."""
+
+
+class UnknownGrantee(FloodmarkError):
+    """The configuration grants something to a user or group that the target does not have."""
+
+
+class ConstraintViolated(FloodmarkError):
+    """A statement would have broken a constraint of the target."""
+
+
+class DuplicateKey(ConstraintViolated):
+    """A key is in the target's table already, or comes twice."""
+
+
+class PassingConflict(FloodmarkError):
+    """The target rolled back the transaction because of another one; retry it as a whole."""
+
+
+class Unrepresentable(FloodmarkError):
+    """The target refused rows, perhaps for a value that it cannot hold."""
+
+
+class StatementFailed(FloodmarkError):
+    """Redshift refused a statement. `code` is its SQLSTATE, which is rarely specific."""
+
+    def __init__(self, message: str, code: str, *, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.code = code
+
+
+class LoginRefused(StatementFailed):
+    """Redshift refused the user or the password."""
+
+
+class DataRefused(StatementFailed, Unrepresentable):
+    """Redshift refused a statement because of a value."""
+
+
 class StorageError(FloodmarkError):
     """The object store refused or failed."""
 
@@ -166,6 +247,23 @@ class FutureState(StateError):
 
 class CorruptLog(StateError):
     """A manifest is missing or corrupt."""
+
+
+class AnotherLake(CorruptLog):
+    """The target's ledger has other manifests than the lake: another lake was loaded.
+
+    Most likely an older copy of the lake was restored. Loading everything under a new load epoch is
+    always right: rows with the same key replace each other, and a table without a key is emptied
+    first.
+    """
+
+    def __init__(self, table_name: str, what: str) -> None:
+        super().__init__(
+            f"{what}: the lake was restored to an older state, or the target was loaded from"
+            " another lake",
+            hint=f"run 'floodmark watermark reset -t {table_name} --load-only', then sync, to load"
+            " everything in this lake again",
+        )
 
 
 class StateLost(StateError):

@@ -14,16 +14,22 @@ import pytest
 from msgspec import structs
 
 from floodmark.config.models import DuckdbConnection, PostgresConnection, RedshiftConnection
-from floodmark.errors import CorruptLog, FloodmarkError, LeaseLost
+from floodmark.errors import (
+    CorruptLog,
+    FloodmarkError,
+    LeaseLost,
+    PassingConflict,
+    SchemaConflict,
+    Unrepresentable,
+)
 from floodmark.model.load import TargetTable
 from floodmark.model.log_state import ManifestId
 from floodmark.model.manifest import Column
 from floodmark.model.verification import Extent
 from floodmark.warehouse.duckdb import DuckdbTarget
 from floodmark.warehouse.quarantine import load_what_fits
-from floodmark.warehouse.sql_dialect import LEDGER, PassingConflict
+from floodmark.warehouse.sql_dialect import LEDGER
 from floodmark.warehouse.sql_target import SqlTarget
-from floodmark.warehouse.target import SchemaConflict, Unrepresentable
 from floodmark.worker.compare_window import fitted
 from floodmark.worker.conversion import arrow_type
 from warehouses import Loads, Warehouse, fail_at, lake_value, plain, quoted, single

@@ -10,13 +10,12 @@ import pytest
 from msgspec import structs
 
 from floodmark.config.models import PostgresConnection
-from floodmark.errors import FloodmarkError
+from floodmark.errors import FloodmarkError, PassingConflict, SchemaConflict
 from floodmark.model.load import TargetTable
 from floodmark.model.log_state import ManifestId
 from floodmark.model.manifest import Column
 from floodmark.model.verification import Extent
-from floodmark.warehouse.sql_dialect import LEDGER, PassingConflict
-from floodmark.warehouse.target import SchemaConflict
+from floodmark.warehouse.sql_dialect import LEDGER
 from warehouses import DELETED_AT, Loads, Warehouse, fail_at, quoted, real_redshift
 
 # A lake in S3 makes no difference to DuckDB here.

@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from floodmark.errors import FloodmarkError
+from floodmark.errors import FloodmarkError, TargetTaken
 from floodmark.model.load import TargetTable
 from floodmark.model.manifest import Column
 from floodmark.warehouse.sql_dialect import LEDGER
-from floodmark.warehouse.target import TargetTaken
 from warehouses import Loads, Warehouse
 
 ID = Column("id", "bigint", False, "int64")

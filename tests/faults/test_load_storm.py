@@ -11,10 +11,10 @@ from random import Random
 from typing import Any
 
 import processes
-from floodmark.errors import FloodmarkError
+from floodmark.errors import FloodmarkError, PassingConflict
 from floodmark.model.position import Position
 from floodmark.state import operator_changes
-from floodmark.warehouse.sql_dialect import LEDGER, PassingConflict
+from floodmark.warehouse.sql_dialect import LEDGER
 from floodmark.warehouse.sql_target import SqlTarget
 from processes import Doom, DoomedObjectStore
 from scenarios import open_store

@@ -12,7 +12,7 @@ from msgspec import structs
 
 from floodmark.config.logins import LOGINS
 from floodmark.config.models import RedshiftConnection
-from floodmark.errors import FloodmarkError
+from floodmark.errors import FloodmarkError, PassingConflict
 from floodmark.model.load import TargetTable
 from floodmark.model.log_state import ManifestId
 from floodmark.model.manifest import Column
@@ -20,7 +20,6 @@ from floodmark.model.notice import Notice
 from floodmark.warehouse.lake_reader import LakeFiles
 from floodmark.warehouse.redshift.locks import lock_name
 from floodmark.warehouse.redshift.target import RedshiftTarget
-from floodmark.warehouse.sql_dialect import PassingConflict
 from floodmark.warehouse.sql_target import TRIES
 from scenarios import new_lake, use_test_keys
 from servers.dropping import CommitDropper

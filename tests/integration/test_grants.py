@@ -9,11 +9,10 @@ import pytest
 from msgspec import structs
 
 from floodmark.config.models import GrantSettings, PostgresConnection, TableSettings
-from floodmark.errors import FloodmarkError
+from floodmark.errors import FloodmarkError, UnknownGrantee
 from floodmark.model.load import TargetTable
 from floodmark.model.manifest import Column
 from floodmark.warehouse.grants import granting, grants_of
-from floodmark.warehouse.target import UnknownGrantee
 from pipelines import Pipeline, ask_once, use_redshift
 from scenarios import use_test_keys
 from servers.postgres import PrivatePostgres

@@ -13,7 +13,7 @@ from floodmark.config.models import LakeSettings, MysqlConnection
 from floodmark.config.secret import Secret
 from floodmark.embedded.mariadb import PrivateMariaDB
 from floodmark.embedded.process import free_ports
-from floodmark.errors import FloodmarkError
+from floodmark.errors import FloodmarkError, TooFarAhead
 from floodmark.model.cursor import Cursor
 from floodmark.model.extraction import Window
 from floodmark.model.position import START
@@ -25,7 +25,7 @@ from floodmark.mysql.types import plan_columns
 from floodmark.worker import login
 from floodmark.worker.extract_window import run_window
 from floodmark.worker.job import MEBIBYTE, ExtractionJob
-from floodmark.worker.mysql_reader import TooFarAhead, read_batches
+from floodmark.worker.mysql_reader import read_batches
 from pipelines import Pipeline, ask_once, numbers
 
 New = Callable[..., Pipeline]

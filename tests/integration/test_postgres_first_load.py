@@ -8,13 +8,12 @@ import psycopg
 import pytest
 from msgspec import structs
 
-from floodmark.errors import FloodmarkError
+from floodmark.errors import FloodmarkError, Unrepresentable
 from floodmark.model.load import TargetTable
 from floodmark.model.manifest import Column
 from floodmark.warehouse.parallel import ParallelRun
 from floodmark.warehouse.postgres.parallel_copy import parts_of
 from floodmark.warehouse.sql_dialect import STAGING
-from floodmark.warehouse.target import Unrepresentable
 from parallel_loads import ALWAYS, race
 from servers.postgres import PrivatePostgres
 from warehouses import Loads, Row, Warehouse, connect_postgres, new_warehouse

@@ -13,13 +13,12 @@ from msgspec import structs
 
 from floodmark.config.models import PostgresConnection
 from floodmark.config.secret import Secret
-from floodmark.errors import FloodmarkError
+from floodmark.errors import FloodmarkError, SchemaConflict
 from floodmark.model.load import TargetTable
 from floodmark.model.manifest import Column
 from floodmark.model.notice import Notice
 from floodmark.warehouse.postgres.types import widens
 from floodmark.warehouse.sql_dialect import LEDGER
-from floodmark.warehouse.target import SchemaConflict
 from pipelines import wait_until
 from scenarios import use_test_keys
 from servers.postgres import PrivatePostgres

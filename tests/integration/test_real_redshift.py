@@ -24,11 +24,10 @@ from msgspec import structs
 import processes
 from floodmark.config.models import LakeSettings, RedshiftConnection, TableSettings
 from floodmark.embedded.mariadb import PrivateMariaDB
-from floodmark.errors import FloodmarkError
+from floodmark.errors import FloodmarkError, SchemaConflict
 from floodmark.model.load import LoadChunk, TargetTable
 from floodmark.model.manifest import Column
 from floodmark.warehouse.redshift.target import RedshiftTarget
-from floodmark.warehouse.target import SchemaConflict
 from pipelines import ask_once, new_pipeline
 from warehouses import Loads, Warehouse, name_target, real_redshift
 

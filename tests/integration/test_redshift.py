@@ -15,7 +15,13 @@ from msgspec import structs
 from floodmark.config.models import LakeSettings, RedshiftConnection, TableSettings
 from floodmark.config.secret import Secret
 from floodmark.embedded.process import free_ports
-from floodmark.errors import ConfigError, FloodmarkError
+from floodmark.errors import (
+    ConfigError,
+    FloodmarkError,
+    SchemaConflict,
+    TargetTaken,
+    Unrepresentable,
+)
 from floodmark.model.load import LoadBatch, TargetTable
 from floodmark.model.manifest import Column
 from floodmark.model.notice import Notice
@@ -26,7 +32,6 @@ from floodmark.warehouse.redshift.session import literal
 from floodmark.warehouse.redshift.target import RedshiftTarget
 from floodmark.warehouse.redshift.types import redshift_type, shown_type, widens
 from floodmark.warehouse.sql_target import SqlTarget
-from floodmark.warehouse.target import SchemaConflict, TargetTaken, Unrepresentable
 from pipelines import Pipeline, ask_once, numbers, use_redshift
 from scenarios import BUCKET
 from servers import S3Server

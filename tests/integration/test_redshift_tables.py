@@ -6,13 +6,13 @@ import pytest
 from msgspec import structs
 
 from floodmark.config.models import LakeSettings, RedshiftConnection, TableSettings
+from floodmark.errors import SchemaConflict
 from floodmark.model.load import TargetTable
 from floodmark.model.manifest import Column
 from floodmark.model.notice import Notice
 from floodmark.warehouse.redshift.keys import key_columns
 from floodmark.warehouse.redshift.session import literal
 from floodmark.warehouse.redshift.target import RedshiftTarget
-from floodmark.warehouse.target import SchemaConflict
 from scenarios import BUCKET
 from servers.redshift import RedshiftStandIn
 from servers.redshift.faults import Fail, first

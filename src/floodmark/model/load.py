@@ -5,7 +5,6 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from floodmark.errors import CorruptLog
 from floodmark.model.log_state import Count, ManifestId
 from floodmark.model.manifest import Column
 
@@ -154,20 +153,3 @@ class RenamedManifest(Struct, frozen=True, kw_only=True):
     before: str
     digest: str
     manifest: str
-
-
-class AnotherLake(CorruptLog):
-    """The target's ledger has other manifests than the lake: another lake was loaded.
-
-    Most likely an older copy of the lake was restored. Loading everything under a new load epoch is
-    always right: rows with the same key replace each other, and a table without a key is emptied
-    first.
-    """
-
-    def __init__(self, table_name: str, what: str) -> None:
-        super().__init__(
-            f"{what}: the lake was restored to an older state, or the target was loaded from"
-            " another lake",
-            hint=f"run 'floodmark watermark reset -t {table_name} --load-only', then sync, to load"
-            " everything in this lake again",
-        )

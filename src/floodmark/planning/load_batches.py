@@ -7,14 +7,8 @@ from datetime import datetime
 
 from msgspec import structs
 
-from floodmark.model.load import (
-    AnotherLake,
-    LedgerEntry,
-    LoadBatch,
-    LoadChunk,
-    LoadDeletes,
-    TargetTable,
-)
+from floodmark.errors import AnotherLake
+from floodmark.model.load import LedgerEntry, LoadBatch, LoadChunk, LoadDeletes, TargetTable
 from floodmark.model.log_state import ManifestId
 from floodmark.model.manifest import Chunk, Manifest
 

@@ -18,7 +18,14 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
-from floodmark.errors import FloodmarkError, LeaseLost
+from floodmark.errors import (
+    FloodmarkError,
+    LeaseLost,
+    NameTooLong,
+    SchemaConflict,
+    TargetTaken,
+    UnknownGrantee,
+)
 from floodmark.model import lake_layout
 from floodmark.model.load import (
     LedgerEntry,
@@ -63,14 +70,7 @@ from floodmark.sync.load_checks import (
 from floodmark.sync.log_facts import columns_in
 from floodmark.sync.machine_clock import check_machine_clock
 from floodmark.sync.result import TableResult, attach, done_before, keeping
-from floodmark.warehouse.target import (
-    NameTooLong,
-    SchemaConflict,
-    Target,
-    TargetTaken,
-    UnknownGrantee,
-    refuse_stopping,
-)
+from floodmark.warehouse.target import Target, refuse_stopping
 
 if TYPE_CHECKING:
     from floodmark.warehouse.quarantine import Quarantine

@@ -5,7 +5,7 @@ from datetime import datetime
 
 from msgspec import structs
 
-from floodmark.errors import FloodmarkError
+from floodmark.errors import FloodmarkError, SchemaConflict
 from floodmark.model.load import TargetTable
 from floodmark.model.log_state import ManifestId
 from floodmark.model.manifest import Manifest, chunks_in
@@ -14,7 +14,7 @@ from floodmark.model.timestamps import plain
 from floodmark.planning.key_change import key_change
 from floodmark.planning.load_batches import filled_since, target_table
 from floodmark.state.manifest_log import ManifestLog
-from floodmark.warehouse.target import SchemaConflict, Target
+from floodmark.warehouse.target import Target
 
 
 def load_again_hint(table: TableName, name: str) -> str:

@@ -4,8 +4,8 @@ from contextlib import suppress
 
 from msgspec import structs
 
-from floodmark.errors import FloodmarkError, StateError
-from floodmark.model.load import AnotherLake, LedgerEntry
+from floodmark.errors import AnotherLake, FloodmarkError, StateError, TargetTaken
+from floodmark.model.load import LedgerEntry
 from floodmark.model.load_transitions import loaded, unloaded
 from floodmark.model.manifest import Manifest, chunks_in
 from floodmark.model.table import TableName
@@ -24,7 +24,6 @@ from floodmark.state.lease import read_lease
 from floodmark.state.watermark_store import WatermarkStore
 from floodmark.sync.cursor_check import last_chunk
 from floodmark.sync.load import Loading
-from floodmark.warehouse.target import TargetTaken
 
 LOOKS = 3
 

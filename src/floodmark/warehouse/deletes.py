@@ -16,13 +16,12 @@ from collections.abc import Sequence
 
 from msgspec import structs
 
-from floodmark.errors import FloodmarkError
+from floodmark.errors import FloodmarkError, SchemaConflict
 from floodmark.model.load import LoadBatch, LoadChunk, LoadDeletes, TargetTable
 from floodmark.model.manifest import Column
 from floodmark.model.timestamps import plain
 from floodmark.warehouse.conversion import ConvertingBackend, held_name
 from floodmark.warehouse.sql_dialect import DELETED, STAGING, quote
-from floodmark.warehouse.target import SchemaConflict
 
 
 class DeletingBackend(ConvertingBackend):

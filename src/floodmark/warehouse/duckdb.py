@@ -11,20 +11,14 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from floodmark.errors import BusyError, FloodmarkError
+from floodmark.errors import BusyError, FloodmarkError, PassingConflict
 from floodmark.model.fingerprint import DIGEST_DIGITS, UNIX_EPOCH, SqlNumber
 from floodmark.model.load import LoadBatch, LoadChunk, TargetTable
 from floodmark.model.manifest import Column
 from floodmark.storage.objects import ObjectStore
 from floodmark.warehouse.lake_reader import LakeFiles
 from floodmark.warehouse.row_checksums import Family
-from floodmark.warehouse.sql_dialect import (
-    NEWEST,
-    STAGING,
-    PassingConflict,
-    check_written,
-    quote,
-)
+from floodmark.warehouse.sql_dialect import NEWEST, STAGING, check_written, quote
 from floodmark.warehouse.sql_target import SqlTarget
 from floodmark.warehouse.unsupported_values import may_be_null
 

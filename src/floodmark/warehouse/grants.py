@@ -11,8 +11,8 @@ from floodmark.config.models import (
     RedshiftConnection,
     TableSettings,
 )
+from floodmark.errors import UnknownGrantee
 from floodmark.warehouse.sql_dialect import quote
-from floodmark.warehouse.target import UnknownGrantee
 
 GRANTEE_HINT = (
     "create the missing users, groups or roles in the target, or change 'grant' in the"

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from itertools import count
 from typing import final
 
-from floodmark.errors import FloodmarkError, LeaseLost
+from floodmark.errors import FloodmarkError, LeaseLost, TargetTaken
 from floodmark.model.load import (
     LedgerEntry,
     LedgerTotals,
@@ -27,7 +27,6 @@ from floodmark.model.load import (
 )
 from floodmark.model.log_state import ManifestId
 from floodmark.warehouse.sql_dialect import LEDGER, SqlBackend
-from floodmark.warehouse.target import TargetTaken
 
 _KEY = ("table_name", "load_epoch", "epoch", "sequence")
 _COLUMNS = {

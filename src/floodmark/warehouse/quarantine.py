@@ -19,11 +19,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from msgspec import Struct, structs
 
-from floodmark.errors import FloodmarkError, StorageError
+from floodmark.errors import FloodmarkError, StorageError, Unrepresentable
 from floodmark.model.load import LoadBatch, LoadChunk
 from floodmark.storage.objects import ObjectStore
 from floodmark.warehouse.lake_reader import LakeFiles
-from floodmark.warehouse.target import Target, Unrepresentable
+from floodmark.warehouse.target import Target
 from floodmark.warehouse.unsupported_values import UnsupportedValue
 
 _SHOWN = 3

@@ -18,18 +18,6 @@ NEWEST = "floodmark_newest"
 DELETED = "floodmark_deleted"
 
 
-class ConstraintViolated(FloodmarkError):
-    """A statement would have broken a constraint of the target."""
-
-
-class DuplicateKey(ConstraintViolated):
-    """A key is in the target's table already, or comes twice."""
-
-
-class PassingConflict(FloodmarkError):
-    """The target rolled back the transaction because of another one; retry it as a whole."""
-
-
 class SqlBackend(Target):
     """Connection, staging, types and SQL dialect of one database."""
 

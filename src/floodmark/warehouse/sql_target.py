@@ -16,8 +16,8 @@ from typing import TypeVar, final
 import pyarrow as pa
 from msgspec import structs
 
-from floodmark.errors import FloodmarkError
-from floodmark.model.load import AnotherLake, LedgerEntry, LoadBatch, LoadChunk, TargetTable
+from floodmark.errors import AnotherLake, FloodmarkError, PassingConflict, Unrepresentable
+from floodmark.model.load import LedgerEntry, LoadBatch, LoadChunk, TargetTable
 from floodmark.model.log_state import ManifestId
 from floodmark.model.notice import Notice, Report
 from floodmark.model.timestamps import as_utc
@@ -28,17 +28,9 @@ from floodmark.warehouse.fingerprints import FingerprintingBackend
 from floodmark.warehouse.ledger import LedgerTable
 from floodmark.warehouse.range_predicates import within
 from floodmark.warehouse.row_checksums import RowChecksums
-from floodmark.warehouse.sql_dialect import (
-    LEDGER,
-    NEWEST,
-    STAGING,
-    PassingConflict,
-    check_written,
-    free_name,
-    quote,
-)
+from floodmark.warehouse.sql_dialect import LEDGER, NEWEST, STAGING, check_written, free_name, quote
 from floodmark.warehouse.table_changes import TableChanges
-from floodmark.warehouse.target import Dropped, TargetFacts, Unrepresentable, no_columns
+from floodmark.warehouse.target import Dropped, TargetFacts, no_columns
 from floodmark.warehouse.unsupported_values import UnsupportedValue, may_be_null, open_keys
 
 TRIES = 5

@@ -9,19 +9,13 @@ from typing import final
 
 from msgspec import structs
 
-from floodmark.errors import FloodmarkError
+from floodmark.errors import FloodmarkError, PassingConflict, SchemaConflict
 from floodmark.model.load import TargetTable
 from floodmark.model.manifest import Column
 from floodmark.model.schema_change import KEY, STOPS, Mismatch
 from floodmark.warehouse.conversion import ConvertingBackend, held_as
-from floodmark.warehouse.sql_dialect import PassingConflict, quote
-from floodmark.warehouse.target import (
-    Dropped,
-    SchemaConflict,
-    both_sides,
-    no_columns,
-    refuse_stopping,
-)
+from floodmark.warehouse.sql_dialect import quote
+from floodmark.warehouse.target import Dropped, both_sides, no_columns, refuse_stopping
 
 
 class TableChanges(ConvertingBackend):

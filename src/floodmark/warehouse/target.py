@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from msgspec import Struct
 
-from floodmark.errors import FloodmarkError
+from floodmark.errors import SchemaConflict
 from floodmark.model.encryption import Encryption
 from floodmark.model.fingerprint import Hashing, NumberKind
 from floodmark.model.load import (
@@ -37,30 +37,6 @@ Dropped = Callable[[], Collection[str]]
 def no_columns() -> Collection[str]:
     """Return none: the source table never had other columns."""
     return ()
-
-
-class SchemaConflict(FloodmarkError):
-    """The target's table does not match the source's, and no safe change can fix it."""
-
-
-class NameTooLong(SchemaConflict):
-    """The target would truncate the name of a column."""
-
-    def __init__(self, message: str, column: str) -> None:
-        super().__init__(message)
-        self.column = column
-
-
-class TargetTaken(FloodmarkError):
-    """The target's table belongs to another source table, or this one's rows are in another."""
-
-
-class UnknownGrantee(FloodmarkError):
-    """The configuration grants something to a user or group that the target does not have."""
-
-
-class Unrepresentable(FloodmarkError):
-    """The target refused rows, perhaps for a value that it cannot hold."""
 
 
 class TargetFacts(Struct, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct, structs
 
-from floodmark.errors import FloodmarkError
+from floodmark.errors import FloodmarkError, TooFarAhead
 from floodmark.model.extraction import Window
 from floodmark.model.load import TargetTable
 from floodmark.model.notice import Report
@@ -36,7 +36,7 @@ from floodmark.model.verification import (
 from floodmark.worker.conversion import Conversion
 from floodmark.worker.extract_window import Refusal, is_final
 from floodmark.worker.job import ExtractionJob
-from floodmark.worker.mysql_reader import TooFarAhead, read_batches
+from floodmark.worker.mysql_reader import read_batches
 from floodmark.worker.position_range import key_part, position_of
 from floodmark.worker.row_hashes import Fingerprints
 

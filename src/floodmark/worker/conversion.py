@@ -8,7 +8,7 @@ from datetime import datetime
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from floodmark.errors import FloodmarkError
+from floodmark.errors import UnfitValue
 from floodmark.model.extraction import ColumnPlan, ZeroDates
 
 _SIMPLE: dict[str, pa.DataType] = {
@@ -26,10 +26,6 @@ _SIMPLE: dict[str, pa.DataType] = {
 }
 _DECIMAL = re.compile(r"decimal128\((\d+), (\d+)\)")
 _YEAR_ONE = pa.scalar("0001-01-01").cast(pa.timestamp("us"))
-
-
-class UnfitValue(FloodmarkError):
-    """A value does not fit its planned type, or policy forbids it; a retry would not help."""
 
 
 # Receives the values of quarantined rows, and for each row the column that caused it.

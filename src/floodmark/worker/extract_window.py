@@ -6,14 +6,13 @@ import time
 
 from msgspec import Struct, structs
 
-from floodmark.errors import ConfigError, FloodmarkError
+from floodmark.errors import ConfigError, FloodmarkError, NoLogin, TooFarAhead, UnfitValue
 from floodmark.model.extraction import Receipt, Window
-from floodmark.worker.conversion import Conversion, UnfitValue
+from floodmark.worker.conversion import Conversion
 from floodmark.worker.invalid_dates import Quarantine
 from floodmark.worker.job import ExtractionJob
 from floodmark.worker.lake_writer import open_files
-from floodmark.worker.login import NoLogin
-from floodmark.worker.mysql_reader import TooFarAhead, read_batches
+from floodmark.worker.mysql_reader import read_batches
 from floodmark.worker.parquet_writer import ParquetFiles, ParquetLayout
 from floodmark.worker.position_range import Span
 

@@ -16,7 +16,7 @@ from pymysql.constants import CR, ER
 
 from floodmark.config.client import pymysql_options
 from floodmark.config.models import MysqlConnection
-from floodmark.errors import FloodmarkError
+from floodmark.errors import NoLogin
 
 PATIENCE_SECONDS = 30.0
 _PAUSE_SECONDS = 0.5
@@ -38,10 +38,6 @@ _MAY_PASS = {
     CR.CR_SERVER_GONE_ERROR,
     CR.CR_SERVER_LOST,
 }
-
-
-class NoLogin(FloodmarkError):
-    """A server stays unreachable, or refuses the login; an immediate retry would not help."""
 
 
 def check_login(connection: MysqlConnection) -> None:

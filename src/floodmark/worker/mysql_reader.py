@@ -21,7 +21,7 @@ from floodmark.config.client import connectorx_options
 from floodmark.config.models import MysqlConnection
 from floodmark.config.secret import Secret
 from floodmark.config.tls_errors import tls_failure
-from floodmark.errors import AnotherServer, FloodmarkError
+from floodmark.errors import AnotherServer, FloodmarkError, TooFarAhead
 from floodmark.model.extraction import SESSION_SETTINGS, Window
 from floodmark.worker.job import BATCH_BYTES, ExtractionJob
 from floodmark.worker.login import check_login, log_in
@@ -34,10 +34,6 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 # connectorx's error for a row larger than the server's packet size.
 _PACKET_TOO_LARGE = "Packet is larger than max_allowed_packet"
-
-
-class TooFarAhead(FloodmarkError):
-    """A window, or one of its rows, is much larger than planned and must be streamed."""
 
 
 def read_batches(job: ExtractionJob, window: Window) -> Iterator[pa.RecordBatch]:

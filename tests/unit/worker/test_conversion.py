@@ -6,11 +6,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from floodmark.errors import StorageError
+from floodmark.errors import StorageError, UnfitValue
 from floodmark.model.cursor import Cursor
 from floodmark.model.extraction import ColumnPlan, ZeroDates
 from floodmark.model.position import START, Position
-from floodmark.worker.conversion import Conversion, UnfitValue
+from floodmark.worker.conversion import Conversion
 from floodmark.worker.lake_writer import LocalFile
 from floodmark.worker.parquet_writer import repeating_columns
 from floodmark.worker.position_range import Span

@@ -11,9 +11,9 @@ from pgpq import ArrowToPostgresBinaryEncoder
 from pgpq.encoders import StringEncoderBuilder
 from pgpq.schema import Jsonb
 
+from floodmark.errors import Unrepresentable
 from floodmark.model.load import TargetTable
 from floodmark.warehouse.postgres.types import decimal_of
-from floodmark.warehouse.target import Unrepresentable
 
 COPY_OPTIONS = "(FORMAT binary)"
 

@@ -47,7 +47,7 @@ from floodmark.config.models import (
     RetrySettings,
     TableSettings,
 )
-from floodmark.errors import FloodmarkError
+from floodmark.errors import ConstraintViolated, DuplicateKey, FloodmarkError, Unrepresentable
 from floodmark.model.load import LoadBatch, LoadChunk, TargetTable
 from floodmark.model.log_state import ManifestId
 from floodmark.storage.opening import open_lake
@@ -56,16 +56,8 @@ from floodmark.warehouse.parallel import ParallelRun
 from floodmark.warehouse.postgres.table_swap import SwappingTarget
 from floodmark.warehouse.postgres.target import NO_SETTINGS, PostgresTarget, staging_columns
 from floodmark.warehouse.postgres.types import staging_type
-from floodmark.warehouse.sql_dialect import (
-    NEWEST,
-    STAGING,
-    ConstraintViolated,
-    DuplicateKey,
-    check_written,
-    quote,
-)
+from floodmark.warehouse.sql_dialect import NEWEST, STAGING, check_written, quote
 from floodmark.warehouse.sql_target import unknown
-from floodmark.warehouse.target import Unrepresentable
 
 _PARTS = "_parts"
 _TOKEN_DIGITS = 16

@@ -5,10 +5,10 @@ be lost: views, triggers, policies, comments, publications. A table with any of 
 its rows are inserted from the new one instead. Privileges are copied.
 """
 
-from floodmark.errors import FloodmarkError
+from floodmark.errors import DuplicateKey, FloodmarkError
 from floodmark.model.load import TargetTable
 from floodmark.warehouse.postgres.target import PostgresTarget
-from floodmark.warehouse.sql_dialect import DuplicateKey, quote
+from floodmark.warehouse.sql_dialect import quote
 
 # Readers queue behind a session that waits for an exclusive lock: do not block them for longer.
 _PATIENCE = "3s"

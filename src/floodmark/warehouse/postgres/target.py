@@ -16,7 +16,14 @@ from floodmark.config.client import libpq_options
 from floodmark.config.logins import LOGINS
 from floodmark.config.models import PostgresConnection, TableSettings
 from floodmark.config.tls_errors import tls_failure
-from floodmark.errors import FloodmarkError
+from floodmark.errors import (
+    ConstraintViolated,
+    DuplicateKey,
+    FloodmarkError,
+    NameTooLong,
+    PassingConflict,
+    Unrepresentable,
+)
 from floodmark.model.encryption import Encryption
 from floodmark.model.fingerprint import DAY, DIGEST_DIGITS, moment_number
 from floodmark.model.load import LoadBatch, LoadChunk, TargetTable
@@ -33,18 +40,9 @@ from floodmark.warehouse.postgres.reader import READ_OPTIONS, read_rows, read_va
 from floodmark.warehouse.postgres.types import can_be_copied, staging_type
 from floodmark.warehouse.postgres.unsupported_values import postgres_unsupported_values
 from floodmark.warehouse.row_checksums import Family
-from floodmark.warehouse.sql_dialect import (
-    LEDGER,
-    NEWEST,
-    STAGING,
-    ConstraintViolated,
-    DuplicateKey,
-    PassingConflict,
-    check_written,
-    quote,
-)
+from floodmark.warehouse.sql_dialect import LEDGER, NEWEST, STAGING, check_written, quote
 from floodmark.warehouse.sql_target import SqlTarget
-from floodmark.warehouse.target import Dropped, NameTooLong, Unrepresentable
+from floodmark.warehouse.target import Dropped
 from floodmark.warehouse.unsupported_values import UnsupportedValue
 
 NO_SETTINGS = TableSettings()

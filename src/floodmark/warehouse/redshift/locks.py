@@ -34,10 +34,11 @@ from typing import Any
 
 from floodmark.config.aws_login import with_current_login
 from floodmark.config.models import RedshiftConnection
+from floodmark.errors import PassingConflict, StatementFailed
 from floodmark.model.load import LoadBatch
-from floodmark.warehouse.redshift.session import RedshiftSession, StatementFailed, open_session
+from floodmark.warehouse.redshift.session import RedshiftSession, open_session
 from floodmark.warehouse.redshift.watchdog import Watchdog
-from floodmark.warehouse.sql_dialect import LEDGER, PassingConflict
+from floodmark.warehouse.sql_dialect import LEDGER
 from floodmark.warehouse.sql_target import SqlTarget
 
 _LOCK = "floodmark_lock"

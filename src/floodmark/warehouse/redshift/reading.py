@@ -8,7 +8,7 @@ from functools import cached_property
 import pyarrow as pa
 
 from floodmark.config.models import LakeSettings, RetrySettings
-from floodmark.errors import FloodmarkError, StorageError
+from floodmark.errors import FloodmarkError, StatementFailed, StorageError
 from floodmark.model.lake_layout import UNLOADS, unload_folder
 from floodmark.model.load import TargetTable
 from floodmark.model.manifest import Column
@@ -16,7 +16,6 @@ from floodmark.model.notice import Notice
 from floodmark.storage.objects import ObjectStore
 from floodmark.storage.opening import open_lake
 from floodmark.warehouse.range_predicates import bytes_of
-from floodmark.warehouse.redshift.session import StatementFailed
 from floodmark.warehouse.redshift.types import SUPER
 from floodmark.warehouse.redshift.unload import (
     MOST_BYTES,

@@ -19,10 +19,14 @@ from floodmark.config.models import RedshiftConnection
 from floodmark.config.tls import tls_for
 from floodmark.config.tls_context import encryption_of
 from floodmark.config.tls_errors import tls_failure
-from floodmark.errors import FloodmarkError
+from floodmark.errors import (
+    DataRefused,
+    FloodmarkError,
+    LoginRefused,
+    PassingConflict,
+    StatementFailed,
+)
 from floodmark.model.encryption import Encryption
-from floodmark.warehouse.sql_dialect import PassingConflict
-from floodmark.warehouse.target import Unrepresentable
 
 CONNECT_SECONDS = 30
 
@@ -64,22 +68,6 @@ _WORD_HINTS = {
     "not authorized to assume": "attach the role of 'iam_role' to the cluster or workgroup",
     "Access Denied": "let the role read the lake: docs/guides/redshift-permissions.md",
 }
-
-
-class StatementFailed(FloodmarkError):
-    """Redshift refused a statement. `code` is its SQLSTATE, which is rarely specific."""
-
-    def __init__(self, message: str, code: str, *, hint: str | None = None) -> None:
-        super().__init__(message, hint=hint)
-        self.code = code
-
-
-class LoginRefused(StatementFailed):
-    """Redshift refused the user or the password."""
-
-
-class DataRefused(StatementFailed, Unrepresentable):
-    """Redshift refused a statement because of a value."""
 
 
 class RedshiftSession:

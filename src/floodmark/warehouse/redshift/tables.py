@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from msgspec import structs
 
 from floodmark.config.models import TableSettings
-from floodmark.errors import ConfigError, FloodmarkError
+from floodmark.errors import ConfigError, FloodmarkError, StatementFailed
 from floodmark.model.load import TargetTable
 from floodmark.model.manifest import Column
 from floodmark.model.notice import Notice
@@ -19,7 +19,6 @@ from floodmark.warehouse.redshift.keys import (
     not_null_query,
     stays_true,
 )
-from floodmark.warehouse.redshift.session import StatementFailed
 from floodmark.warehouse.redshift.types import folded
 from floodmark.warehouse.redshift.widening import (
     Role,

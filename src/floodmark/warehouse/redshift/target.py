@@ -16,7 +16,15 @@ from floodmark.config.models import (
     RedshiftConnection,
     TableSettings,
 )
-from floodmark.errors import ConfigError, FloodmarkError, StorageError
+from floodmark.errors import (
+    ConfigError,
+    DataRefused,
+    FloodmarkError,
+    SchemaConflict,
+    StatementFailed,
+    StorageError,
+    Unrepresentable,
+)
 from floodmark.model.encryption import Encryption
 from floodmark.model.fingerprint import DIGEST_DIGITS, UNIX_EPOCH
 from floodmark.model.lake_layout import LOADS
@@ -27,12 +35,7 @@ from floodmark.storage.objects import ObjectStore
 from floodmark.warehouse.grants import GRANTEE_HINT, grants_of
 from floodmark.warehouse.redshift.locks import LockingTarget
 from floodmark.warehouse.redshift.reading import RedshiftReading
-from floodmark.warehouse.redshift.session import (
-    DataRefused,
-    StatementFailed,
-    literal,
-    open_session,
-)
+from floodmark.warehouse.redshift.session import literal, open_session
 from floodmark.warehouse.redshift.tables import RedshiftTables
 from floodmark.warehouse.redshift.types import (
     MOST_SCALE,
@@ -47,7 +50,7 @@ from floodmark.warehouse.redshift.types import (
 from floodmark.warehouse.redshift.types import folded as _folded
 from floodmark.warehouse.redshift.unsupported_values import redshift_unsupported_values
 from floodmark.warehouse.sql_dialect import NEWEST, STAGING, quote
-from floodmark.warehouse.target import SchemaConflict, TargetFacts, Unrepresentable
+from floodmark.warehouse.target import TargetFacts
 from floodmark.warehouse.unsupported_values import UnsupportedValue, may_be_null
 
 _LONGEST_NAME = 127  # bytes; Redshift truncates longer names

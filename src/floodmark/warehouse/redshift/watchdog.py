@@ -13,9 +13,9 @@ from contextlib import closing
 from typing import Self
 
 from floodmark.config.models import RedshiftConnection
-from floodmark.errors import FloodmarkError
+from floodmark.errors import FloodmarkError, LoginRefused
 from floodmark.model.notice import Notice, Report
-from floodmark.warehouse.redshift.session import LoginRefused, RedshiftSession, open_session
+from floodmark.warehouse.redshift.session import RedshiftSession, open_session
 
 _LONGEST_ANSWER = 60.0  # of the second session
 

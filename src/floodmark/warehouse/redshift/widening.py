@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from floodmark.errors import SchemaConflict
 from floodmark.warehouse.redshift.keys import dropping_key
 from floodmark.warehouse.redshift.session import literal
 from floodmark.warehouse.redshift.types import can_grow
 from floodmark.warehouse.sql_dialect import quote
-from floodmark.warehouse.target import SchemaConflict
 
 # A column with one of these cannot be altered.
 _FIXED_ENCODINGS = {"bytedict", "runlength", "text255", "text32k"}
