@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from floodmark.api.context import RunContext
+from floodmark.api.project import Project
 from floodmark.api.prometheus import Metrics
 from floodmark.model import lake_layout
 from floodmark.model.reconciled_state import ReconciledState
@@ -28,8 +28,9 @@ def measure_safety(
         metrics.set("floodmark_drill_failed_rehearsals", drill.failed)
 
 
-def measure_tables(run: RunContext, tables: Sequence[TableName], metrics: Metrics) -> None:
-    """Update the metrics of tables that a run has just synced."""
+def measure_tables(project: Project, tables: Sequence[TableName], metrics: Metrics) -> None:
+    """Update the metrics of tables that were just synced, as the last run left them."""
+    run = project._runner.current  # noqa: SLF001
     store = run.store
     mirror = read_mirror_state(store.objects) if run.mirror else None
     measure_safety(metrics, mirror, read_last_drill(store.objects), run.run.clock())

@@ -96,8 +96,11 @@ class Project:
         on_notice: Report | None = None,
         on_result: "OnResult | None" = None,
         verbose: bool = False,
+        one_command: bool = False,
     ) -> None:
+        """With `one_command`, `watermarks` and `lake` share the state that the run has read."""
         self.config = config
+        self._one_command = one_command
         self._runner = Runner(
             config,
             spark=spark,
@@ -113,14 +116,17 @@ class Project:
         return tuple(self.config.tables)
 
     @property
-    def context(self) -> RunContext:
-        """The context of the current or last run; used by the command line."""
-        return self._runner.current
-
-    @property
     def session_id(self) -> str:
         """The session id of the current or last run, or of the first one to come."""
         return self._runner.current.run.session_id
+
+    def find_table(self, table: Table) -> TableName:
+        """Return the full name of a table; UsageError if it matches none or several."""
+        return self._run_of_call().table(table)
+
+    def select_tables(self, tables: Names = None, pipelines: Names = None) -> tuple[TableName, ...]:
+        """Return the tables that a call with these arguments works on; by default all."""
+        return tuple(self._run_of_call().selected(tables, pipelines))
 
     def sync(
         self,
@@ -412,14 +418,14 @@ class Project:
         """Inspect and change the watermarks of tables."""
         from floodmark.api.watermarks import Watermarks
 
-        return Watermarks(self.new_run)
+        return Watermarks(self._run_of_call)
 
     @property
     def lake(self) -> "Lake":
         """List and remove the data files of tables."""
         from floodmark.api.lake import Lake
 
-        return Lake(self.new_run)
+        return Lake(self._run_of_call)
 
     def status(self, tables: Names = None, pipelines: Names = None) -> "tuple[TableStatus, ...]":
         """Return how each table is doing, the worst first, from the lake alone.
@@ -493,6 +499,9 @@ class Project:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _run_of_call(self) -> RunContext:
+        return self._runner.current if self._one_command else self.new_run()
 
     def new_run(self) -> RunContext:
         """Return a context with fresh state and its own session id."""

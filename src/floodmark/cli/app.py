@@ -11,7 +11,6 @@ import click
 import msgspec
 
 from floodmark.api.callbacks import OnResult
-from floodmark.api.context import RunContext
 from floodmark.api.project import Project
 from floodmark.cli.log import Log
 from floodmark.cli.progress import ProgressLine
@@ -20,6 +19,7 @@ from floodmark.config.loading import load_config
 from floodmark.errors import UsageError
 from floodmark.model.notice import Notice
 from floodmark.model.table import TableName
+from floodmark.model.timestamps import utc_now
 
 if TYPE_CHECKING:
     from floodmark.api.lake import Lake
@@ -41,32 +41,24 @@ class App:
             on_progress=self.progress.show,
             on_result=lambda result: self.on_result(result),
             verbose=log.debug,
+            one_command=True,
         )
         self.config = self.project.config
         log.session = lambda: self.project.session_id
 
     @property
-    def context(self) -> RunContext:
-        """The run of this invocation."""
-        return self.project.context
-
-    @property
     def watermarks(self) -> "Watermarks":
-        """The watermarks, read and changed in the run of this invocation."""
-        from floodmark.api.watermarks import Watermarks
-
-        return Watermarks(lambda: self.context)
+        """The watermarks of the project."""
+        return self.project.watermarks
 
     @property
     def lake(self) -> "Lake":
-        """The data files, listed and removed in the run of this invocation."""
-        from floodmark.api.lake import Lake
-
-        return Lake(lambda: self.context)
+        """The data files of the project."""
+        return self.project.lake
 
     def now(self) -> datetime:
-        """Return the current time by the clock of the run."""
-        return self.context.now()
+        """Return the current time."""
+        return utc_now()
 
     def warn(self, message: str) -> None:
         """Show a warning on stderr."""
@@ -78,11 +70,11 @@ class App:
 
     def table(self, text: str) -> TableName:
         """Resolve one `-t`; UsageError if it matches no table, or more than one."""
-        return self.context.table(text)
+        return self.project.find_table(text)
 
     def tables(self, texts: tuple[str, ...]) -> list[TableName]:
         """Resolve every `-t` before any work starts."""
-        return self.context.tables(texts)
+        return list(dict.fromkeys(map(self.table, texts)))
 
 
 def print_result(text: str, value: object, *, as_json: bool) -> None:

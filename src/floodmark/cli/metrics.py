@@ -77,7 +77,7 @@ class Meter:
             else:
                 metrics.add("floodmark_failures_total", 1, table=table)
         try:
-            measure_tables(self._app.context, self._tables, metrics)
+            measure_tables(self._app.project, self._tables, metrics)
         except FloodmarkError as error:  # keep the previous values
             self._app.report(Notice("debug", f"metrics are out of date: {error.message}"))
         if self._path is not None:

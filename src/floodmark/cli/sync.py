@@ -151,7 +151,7 @@ def sync(
     }
     if not names and not pipelines:
         raise UsageError("nothing to sync", hint="name tables with -t, or a pipeline with -p")
-    tables = app.context.selected(names, pipelines)
+    tables = app.project.select_tables(names, pipelines)
     if adopt_from and len(tables) > 1:
         raise UsageError("--adopt-from takes exactly one table", hint="name one table with -t")
     if dry_run:

@@ -2,11 +2,13 @@
 
 import ast
 import inspect
+import re
 import sys
 import textwrap
 import typing
 from collections.abc import Iterator
 from importlib import import_module
+from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -17,6 +19,7 @@ from floodmark.api.context import RunContext
 
 # Their parts are described in docs/formats.md.
 DOCUMENTS = {floodmark.Manifest, floodmark.Watermark, floodmark.Restart}
+# Of a method for the status page.
 INTERNAL = {RunContext}
 
 
@@ -92,3 +95,10 @@ def test_the_example_of_the_package_is_python() -> None:
         part for part in (inspect.getdoc(floodmark) or "").split("\n\n") if part.startswith("    ")
     )
     compile(textwrap.dedent(example), "<example>", "exec")
+
+
+def test_the_command_line_uses_the_public_parts_of_a_project() -> None:
+    cli = Path(floodmark.__file__).parent / "cli"
+    internal = re.compile(r"RunContext|new_run|api\.watermarks import.*\bWatermarks\(|\bLake\(")
+    files = {str(f.relative_to(cli)) for f in cli.rglob("*.py") if internal.search(f.read_text())}
+    assert files <= {"page/document.py"}
