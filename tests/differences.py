@@ -11,6 +11,7 @@ from floodmark.model.reconciliation import IntervalDifferences
 from floodmark.planning.verify_ranges import synced_ranges
 from floodmark.sync import verify
 from floodmark.sync.find_differences import find_differences
+from floodmark.sync.log_facts import loaded_chunks
 from floodmark.sync.verify import Verification
 from floodmark.tunnels.tunnel import Tunnels
 from pipelines import DirectEngine, Pipeline
@@ -36,7 +37,7 @@ def _intervals(
     since, position = verify._verified_so_far(watermark, everything=True)
     with how.extraction.source.session() as session:
         plan, *_ = verify._plan(how, session, table, run.table_settings(table), watermark)
-    chunks = verify._loaded_chunks(run.store, table, watermark, since)
+    chunks = loaded_chunks(run.store.log, table, watermark, since)
     loaded = verify._loaded_position(run.store, table, watermark)
     ranges = synced_ranges(chunks, position, loaded)
     return find_differences(

@@ -21,6 +21,8 @@ from floodmark.cli.page.site import Site
 from floodmark.model import lake_layout
 from floodmark.model.log_state import ManifestId
 from floodmark.state.mirror import read_mirror_state
+from floodmark.sync import backfill, reconcile
+from floodmark.sync.load import LoadResult
 from hints import commands_in
 from pipelines import Ended, Pipeline, ask_once
 from scenarios import Lake, snapshot
@@ -254,6 +256,71 @@ def test_loads_that_were_not_mirrored_are_merged(mirrored: Make) -> None:
     one.sync()
     one.check()
     assert state(one.mirror) == state(one.pipeline.lake)
+
+
+def no_load(*_: Any, **__: Any) -> LoadResult:
+    return LoadResult()
+
+
+@pytest.mark.parametrize("since", ["2025-02-01 00:00:04", None])
+def test_rows_of_a_lost_backfill_are_read_again(
+    mirrored: Make, monkeypatch: pytest.MonkeyPatch, since: str | None
+) -> None:
+    """They are before the position, which a backfill does not move; or before the start."""
+    one = mirrored()
+    one.insert(1, 20)
+    one.sync()
+    ask_once(one.pipeline, "UPDATE t SET v = -v WHERE id IN (5, 6)")  # its time stays
+    first = ["--from", since] if since else []
+    if since is None:
+        ask_once(one.pipeline, "INSERT INTO t VALUES (99, '2024-12-01', 99)")
+    with monkeypatch.context() as patch:
+        patch.setattr(backfill, "load_after", lambda found, *_: found)
+        name = f"{one.pipeline.schema}.t"
+        ended = one.pipeline.call("backfill", "-t", name, *first, "--to", "2025-02-01 00:00:10")
+        assert ended.code == 0, ended
+    one.lose_lake()
+    planned = one.pipeline.call("recover", "--from-mirror", "--dry-run")
+    assert "1 manifest of backfills or reconciliations not loaded" in " ".join(planned.out.split())
+    found = one.recover()
+    assert found["restart"]["repairs"] == ["1-2"]
+    assert one.sync()["rows"] == (17 if since else 21)
+    one.check()
+    ended = one.pipeline.call("sync", "-p", "main", "--verify-data=all")
+    assert ended.code == 0, ended
+
+
+@pytest.mark.follows_hint("floodmark reconcile -t … --deletes hard")
+@pytest.mark.parametrize("deletes", [False, True])
+def test_a_lost_reconciliation_is_not_forgotten(
+    mirrored: Make, monkeypatch: pytest.MonkeyPatch, deletes: bool
+) -> None:
+    one = mirrored()
+    one.insert(1, 20)
+    one.sync()
+    if deletes:
+        ask_once(one.pipeline, "DELETE FROM t WHERE id IN (3, 4)")
+    else:
+        with duckdb.connect(str(one.pipeline.folder / "warehouse.duckdb")) as warehouse:
+            warehouse.execute("DELETE FROM t WHERE id IN (11, 12)")
+    with monkeypatch.context() as patch:
+        patch.setattr(reconcile, "load_table", no_load)
+        ended = one.pipeline.call("reconcile", "-p", "main", "--deletes", "hard")
+        assert ended.code == 0, ended
+    one.lose_lake()
+    planned = one.pipeline.call("recover", "--from-mirror", "--dry-run")
+    assert ("deleted rows stay in the target" in " ".join(planned.out.split())) == deletes
+    found = one.recover()
+    assert found["restart"]["repairs"] == ["1-2"]
+    assert found["restart"]["deleted"] == (2 if deletes else 0)
+    assert one.sync()["rows"] == (0 if deletes else 10)
+    if deletes:
+        assert "differs" in one.pipeline.call("status").out
+        command = next(c for c in commands_in(planned.out) if c[0] == "reconcile")
+        ended = one.pipeline.call(*command)
+        assert ended.code == 0, ended
+        assert "in step" in one.pipeline.call("status").out
+    one.check()
 
 
 @pytest.mark.parametrize("behind", [False, True])

@@ -75,7 +75,8 @@ def _show(table: TableRecovery) -> str:
         what.append(counted(table.manifests, "manifest"))
     if table.watermark:
         what.append("the watermark")
-    text = f"lost: {' and '.join(what)}" if what else "nothing lost"
+    nothing = "nothing lost" if table.restart is None else "no state lost"
+    text = f"lost: {' and '.join(what)}" if what else nothing
     lines = [entry("ok", f"{table.table_name}: {text}; at {table.position}")]
     if (restart := table.restart) is not None:
         reasons = []
@@ -92,9 +93,22 @@ def _show(table: TableRecovery) -> str:
             how = "without a primary key, the next sync reads the whole table again into an emptied"
             how += " target"
         lines.append(fold(f"{' and '.join(reasons)}: {how}", first=4, indent=6))
+        if restart.repairs:
+            number = counted(len(restart.repairs), "manifest")
+            text = f"{number} of backfills or reconciliations not loaded: the position is before"
+            text += " their first row"
+            lines.append(fold(text, first=4, indent=6))
+        if restart.deleted:
+            number = counted(restart.deleted, "deleted row")
+            text = f"{number} stay in the target: '{_reconcile(table)}' finds them again"
+            lines.append(fold(text, first=4, indent=6))
     if not table.ledger_read and table.changed:
         lines.append(fold("in no pipeline, so the ledger was not read", first=4, indent=6))
     return "\n".join(lines)
+
+
+def _reconcile(table: TableRecovery) -> str:
+    return f"floodmark reconcile -t {table.table_name} --deletes hard"
 
 
 def _value(found: RecoveryResult) -> object:
@@ -110,6 +124,8 @@ def _value(found: RecoveryResult) -> object:
                 "lost": [str(head) for head in table.restart.lost],
                 "unknown": [str(head) for head in table.restart.unknown],
                 "adopted": [str(head) for head in table.restart.adopted],
+                "repairs": [str(head) for head in table.restart.repairs],
+                "deleted": table.restart.deleted,
             },
             "error": table.error.message if table.error else None,
         }

@@ -202,6 +202,10 @@ class Loaded(Struct, frozen=True, kw_only=True):
     deleted_rows: Count = 0
 
 
+FROM_MIRROR = "mirror"
+"""Origin of the state with which a table continues after its lake was lost."""
+
+
 class Restore(Struct, frozen=True, kw_only=True, tag_field="kind", tag="restore"):
     """An operator restored an earlier state.
 
@@ -225,6 +229,8 @@ class Restore(Struct, frozen=True, kw_only=True, tag_field="kind", tag="restore"
     """Their bytes."""
     quarantined_rows: Count = 0
     """Their rows in quarantine."""
+    lost_deletes: Count = 0
+    """Deleted keys that were lost with the lake before they were loaded."""
 
 
 class Import(Struct, frozen=True, kw_only=True, tag_field="kind", tag="import"):

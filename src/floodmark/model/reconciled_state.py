@@ -120,8 +120,17 @@ def finished(state: ReconciledState, *, rows: int, left: int, now: datetime) -> 
         place=None,
         rows=state.rows + rows,
         left=left,
-        error=f"{left:,} rows were deleted in the source, and are still here" if left else None,
+        error=_still_here(left) if left else None,
     )
+
+
+def deletes_lost(left: int) -> ReconciledState:
+    """Return the state after deleted keys were lost that no load has applied."""
+    return ReconciledState(status="failed", left=left, error=_still_here(left))
+
+
+def _still_here(left: int) -> str:
+    return f"{left:,} rows were deleted in the source, and are still here"
 
 
 def stopped(state: ReconciledState, error: str, now: datetime) -> ReconciledState:
@@ -141,6 +150,8 @@ def after_change(
 
     A table that is read or loaded again was never reconciled. A new position starts the pass again.
     """
+    if isinstance(change, Restore) and change.lost_deletes:
+        return deletes_lost(change.lost_deletes)
     if new_load_epoch or isinstance(change, Reset | Restore):
         return ReconciledState()
     if isinstance(change, Set) and state.pass_started is not None:

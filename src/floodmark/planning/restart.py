@@ -12,6 +12,9 @@ epoch, whose manifests and loads no earlier number can collide with, and in whic
 is loaded. The position goes back to before the first chunk that is not loaded: no row is lost. Rows
 after it that are already in the target are read again: with a key they replace themselves; without
 one they would be duplicated, so the whole table is read again into an emptied target.
+
+Rows that a backfill or a reconciliation read again can be before the position: it goes back to
+before the first of them. Deleted keys cannot be read again; a reconciliation must find them.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -22,8 +25,11 @@ from msgspec import Struct, structs
 
 from floodmark.model.load import LedgerEntry
 from floodmark.model.log_state import LogState, ManifestId, MysqlState
-from floodmark.model.manifest import Chunk, DataFile, Manifest, chunks_in
+from floodmark.model.manifest import Chunk, Manifest, chunks_in
+from floodmark.model.position import START, Position
+from floodmark.model.timestamps import FIRST_MOMENT
 from floodmark.planning.load_batches import pending_manifests
+from floodmark.planning.next_position import right_before
 
 
 class Restart(Struct, frozen=True, kw_only=True):
@@ -33,7 +39,8 @@ class Restart(Struct, frozen=True, kw_only=True):
     read again   from the start; without a key, into an emptied target
 
     `adopted` are chunks of an older system's files that are not loaded: such rows can be anywhere,
-    and some may no longer be in the source.
+    and some may no longer be in the source. `repairs` are backfills and reconciliations that are
+    not loaded; `deleted` counts the deleted keys among them, which stay in the target.
     """
 
     kind: Literal["go back", "read again"]
@@ -41,6 +48,8 @@ class Restart(Struct, frozen=True, kw_only=True):
     lost: tuple[ManifestId, ...] = ()
     unknown: tuple[ManifestId, ...] = ()
     adopted: tuple[ManifestId, ...] = ()
+    repairs: tuple[ManifestId, ...] = ()
+    deleted: int = 0
 
 
 def plan_restart(
@@ -51,8 +60,8 @@ def plan_restart(
 ) -> Restart | None:
     """Return how a table continues after a loss; None if nothing it needs is lost.
 
-    `ledgers` are the target's ledgers by load epoch, `files` the sizes of the data files in the
-    lake.
+    `ledgers` are the target's ledgers by load epoch, `files` the sizes of the files in the lake,
+    of rows and of deleted keys.
     """
     digests = {m.head: m.checksum for m in manifests}
     counted = {epoch: entries for epoch, entries in ledgers.items() if epoch >= current.load_epoch}
@@ -62,7 +71,11 @@ def plan_restart(
     eligible = [m for m in manifests if m.epoch >= current.eligible_from_epoch]
     loaded = {e.head: e for e in ledgers.get(current.load_epoch, ()) if e.head not in unknown}
     pending = pending_manifests(eligible, loaded)
-    lost = [m.head for m in pending if any(files.get(f.path) != f.bytes for f in _files(m))]
+    lost = [
+        m.head
+        for m in pending
+        if any(files.get(f.path) != f.bytes for c in chunks_in([m]) for f in c.loaded_files)
+    ]
     if not lost and not unknown:
         return None
     adopted = [m.head for m in pending if any(c.adopted for c in chunks_in([m]))]
@@ -70,10 +83,12 @@ def plan_restart(
     again = bool(adopted) or _would_repeat(eligible, first, loaded, unknown)
     return Restart(
         kind="read again" if again else "go back",
-        state=_state_before(manifests, first),
+        state=_before_repairs(_state_before(manifests, first), chunks_in(pending)),
         lost=tuple(lost),
         unknown=tuple(unknown),
         adopted=tuple(adopted),
+        repairs=tuple(m.head for m in pending if any(c.reconciled for c in chunks_in([m]))),
+        deleted=sum(c.reconciled.deleted for c in chunks_in(pending) if c.reconciled),
     )
 
 
@@ -109,10 +124,6 @@ def in_epoch(state: LogState, epoch: int) -> LogState:
     return structs.replace(state, epoch=epoch, eligible_from_epoch=epoch, load_epoch=epoch)
 
 
-def _files(manifest: Manifest) -> list[DataFile]:
-    return [file for chunk in chunks_in([manifest]) for file in chunk.files]
-
-
 def _would_repeat(
     eligible: Sequence[Manifest],
     first: ManifestId | None,
@@ -142,3 +153,35 @@ def _state_before(manifests: Sequence[Manifest], first: ManifestId | None) -> Lo
         counted_from_epoch=log_state.mysql_state.counted_from_epoch,
     )
     return structs.replace(log_state, mysql_state=state)
+
+
+def _before_repairs(state: LogState, pending: Iterable[Chunk]) -> LogState:
+    """Go back before the first row that a backfill or a reconciliation has read again."""
+    known = position = state.mysql_state.position
+    for start in (start for chunk in pending for start in _starts(chunk)):
+        order = start.compare(position.base)
+        if order != 1:
+            position = start if order is not None else START
+    if position == known:
+        return state
+    if position.is_start and known.timestamp is not None:
+        position = Position(FIRST_MOMENT)  # rows before the default start count as well
+    moved = structs.replace(
+        state.mysql_state, last_timestamp=position.timestamp, last_id=position.id, walk=None
+    )
+    return structs.replace(state, mysql_state=moved)
+
+
+def _starts(chunk: Chunk) -> list[Position]:
+    """Return positions before the rows of a backfill or a reconciliation; none for others."""
+    if chunk.reconciled is None:
+        return []
+    if chunk.reconciled.backfill is not None:
+        return [chunk.reconciled.backfill.start]
+    return [_before(file.first) for file in chunk.files]
+
+
+def _before(first: Position) -> Position:
+    if first.timestamp is not None:
+        return right_before(first.timestamp)
+    return Position(id=first.id - 1) if isinstance(first.id, int) else START

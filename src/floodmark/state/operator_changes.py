@@ -150,7 +150,12 @@ def _prepare(
 
 
 def counted_restore(
-    store: WatermarkStore, table: TableName, earlier: LogState, loaded: Loaded, origin: str
+    store: WatermarkStore,
+    table: TableName,
+    earlier: LogState,
+    loaded: Loaded,
+    origin: str,
+    lost_deletes: int = 0,
 ) -> Restore:
     """Return the change that restores a state, with the counts of all chunks that count in it."""
     first = ManifestId(earlier.mysql_state.counted_from_epoch, 0)
@@ -159,6 +164,7 @@ def counted_restore(
         origin=origin,
         earlier=earlier,
         loaded=loaded,
+        lost_deletes=lost_deletes,
         chunk_count=sum(1 for chunk in chunks if not chunk.reconciled),
         rows=sum(chunk.extracted_rows for chunk in chunks),
         files=sum(len(chunk.loaded_files) for chunk in chunks),

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from floodmark.model.cursor import CursorColumn
 from floodmark.model.log_state import ManifestId
-from floodmark.model.manifest import Chunk, Column, Reset
+from floodmark.model.manifest import FROM_MIRROR, Chunk, Column, Reset, Restore
 from floodmark.model.table import TableName
 from floodmark.model.watermark import Watermark
 from floodmark.mysql.keys import KnownKey, free_choice
@@ -55,6 +55,32 @@ def find_known_key(
             return change.primary_key or (None if free else ())
         was_reset |= isinstance(change, Reset) and "extract" in change.stages
     return None
+
+
+def loaded_chunks(
+    log: ManifestLog, table: TableName, watermark: Watermark, after: ManifestId | None = None
+) -> list[Chunk]:
+    """Return the chunks whose rows are in the target; by default from the first one on."""
+    epoch = watermark.redshift_state.eligible_from_epoch
+    first = ManifestId(epoch, 0)
+    after = after or first
+    earlier = _before_loss(log, table, epoch) if after == first else []
+    return [*earlier, *log.chunks(table, after=after, through=watermark.loaded_head)]
+
+
+def _before_loss(log: ManifestLog, table: TableName, epoch: int) -> list[Chunk]:
+    """Return what was loaded before the lake was lost, if the epoch began with that."""
+    first = ManifestId(epoch, 1)
+    begins = next(log.manifests(table, since=first, through=first), None)
+    if begins is None or not isinstance(begins.change, Restore):
+        return []
+    known = begins.change.earlier.mysql_state.last_manifest
+    if begins.change.origin != FROM_MIRROR or known is None:
+        return []
+    last = ManifestId.parse(known)
+    since = log.read(table, last).standing.eligible_from_epoch
+    chunks = log.chunks(table, after=ManifestId(since, 0), through=last)
+    return [*_before_loss(log, table, since), *chunks]
 
 
 def columns_in(log: ManifestLog, table: TableName) -> set[str]:

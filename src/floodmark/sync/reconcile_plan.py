@@ -6,7 +6,6 @@ from floodmark.config.models import TableSettings
 from floodmark.errors import DifferenceFound, UsageError
 from floodmark.model.extraction import Route
 from floodmark.model.load import TargetTable
-from floodmark.model.log_state import ManifestId
 from floodmark.model.manifest import Chunk, Column
 from floodmark.model.position import START, Position
 from floodmark.model.table import TableName
@@ -17,7 +16,7 @@ from floodmark.planning.verify_ranges import can_split_by_key, synced_ranges
 from floodmark.state.watermark_store import WatermarkStore
 from floodmark.sync.extraction import Extraction
 from floodmark.sync.load import Loading
-from floodmark.sync.log_facts import known_of
+from floodmark.sync.log_facts import known_of, loaded_chunks
 from floodmark.sync.plan import TablePlan, lake_columns, plan_table
 
 
@@ -98,8 +97,7 @@ def loaded_ranges(
     store: WatermarkStore, table: TableName, watermark: Watermark, plan: TablePlan
 ) -> list[SyncedRange]:
     """Return the ranges of positions that are loaded; only their rows are compared."""
-    first = ManifestId(watermark.redshift_state.eligible_from_epoch, 0)
-    chunks = store.log.chunks(table, after=first, through=watermark.loaded_head)
+    chunks = loaded_chunks(store.log, table, watermark)
     names = plan.choice.cursor.columns
     read = [chunk for chunk in chunks if _same_cursor(chunk, names)]
     return synced_ranges(read, START, _loaded_position(store, table, watermark))

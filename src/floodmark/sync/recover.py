@@ -15,7 +15,8 @@ manifests that the log lacks. In each case, running the command again completes 
 plans from what it finds. A run that outlived the loss of its lake loses its lease at the next
 heartbeat; what it still commits is planned for in the same way.
 
-After 3, only manifests of the new epoch are loaded, and only these are compared by `verify`.
+After 3, only manifests of the new epoch are loaded. Rows that were loaded before are still compared
+(`sync/log_facts.py`).
 """
 
 import time
@@ -27,8 +28,9 @@ from floodmark.errors import CorruptLog, FloodmarkError, LeaseHeld
 from floodmark.model import lake_layout
 from floodmark.model.load import LedgerEntry
 from floodmark.model.log_state import LogState, ManifestId
-from floodmark.model.manifest import Change, Loaded, Manifest, Reset, chunks_in
+from floodmark.model.manifest import FROM_MIRROR, Change, Loaded, Manifest, Reset, chunks_in
 from floodmark.model.position import START, Position
+from floodmark.model.reconciled_state import deletes_lost
 from floodmark.model.table import TableName
 from floodmark.planning.load_batches import target_table
 from floodmark.planning.restart import Restart, holes, in_epoch, new_epoch, plan_restart
@@ -150,16 +152,26 @@ class _Recovering:
             change = self._going_back(in_epoch(self._restart.state, epoch), epoch)
         self._store.begin_epoch(self._table, epoch)
         self._store.commit(self._table, lambda _current: change)
+        if self._restart.kind == "read again" and (left := self._restart.deleted):
+            self._store.update(
+                self._table,
+                lambda now: structs.replace(now, reconciled_state=deletes_lost(left)),
+            )
 
     def _going_back(self, state: LogState, epoch: int) -> Change:
         start = Loaded(head=ManifestId(epoch, 0), rows=0, time=None)
-        return counted_restore(self._store, self._table, state, start, "mirror")
+        assert self._restart is not None
+        return counted_restore(
+            self._store, self._table, state, start, FROM_MIRROR, self._restart.deleted
+        )
 
     def _files(self) -> dict[str, int]:
-        """Return the sizes of the data files in the lake."""
+        """Return the sizes of the files in the lake that loads read."""
         objects, table = self._store.objects, self._table
-        paths = [f.path for c in chunks_in(self._lost.manifests) for f in c.files]
+        paths = [f.path for c in chunks_in(self._lost.manifests) for f in c.loaded_files]
         folders = [lake_layout.data_files(table), *lake_layout.folders_elsewhere(table, paths)]
+        if any(path.startswith(lake_layout.DELETES) for path in paths):
+            folders.append(lake_layout.deletes_of(table))
         return {info.key: info.size for f in folders for info in objects.list_objects(f)}
 
     def found(self) -> TableRecovery:

@@ -30,7 +30,7 @@ from floodmark.state.watermark_store import WatermarkStore
 from floodmark.sync.compare_ranges import RangeComparison, Scope
 from floodmark.sync.compare_windows import WindowComparison
 from floodmark.sync.extraction import Extraction
-from floodmark.sync.log_facts import known_of
+from floodmark.sync.log_facts import known_of, loaded_chunks
 from floodmark.sync.not_compared import (
     count_not_compared,
     known_not_compared,
@@ -108,7 +108,7 @@ def verify_table(
         if watermark is None:
             return _nothing_loaded(verification, table, settings, watermark, START)
         since, position = _verified_so_far(watermark, everything=verification.everything)
-        chunks = _loaded_chunks(store, table, watermark, since)
+        chunks = loaded_chunks(store.log, table, watermark, since)
         if not chunks:
             return _nothing_loaded(verification, table, settings, watermark, position)
         with extraction.source.session() as session:
@@ -166,12 +166,6 @@ def _verified_so_far(watermark: Watermark, *, everything: bool) -> tuple[Manifes
     first = ManifestId(watermark.redshift_state.eligible_from_epoch, 0)
     state = watermark.verified_state
     return (first, START) if everything else (max(first, state.head), state.position)
-
-
-def _loaded_chunks(
-    store: WatermarkStore, table: TableName, watermark: Watermark, since: ManifestId
-) -> list[Chunk]:
-    return list(store.log.chunks(table, after=since, through=watermark.loaded_head))
 
 
 def _loaded_position(store: WatermarkStore, table: TableName, watermark: Watermark) -> Position:

@@ -13,7 +13,7 @@ from floodmark.errors import CorruptLog
 from floodmark.model.checksummed_json import seal, unseal
 from floodmark.model.load import LedgerEntry
 from floodmark.model.log_state import ManifestId
-from floodmark.model.manifest import Chunk, Column, DataFile, Manifest, Reset, Set
+from floodmark.model.manifest import Chunk, Column, DataFile, Manifest, Reconciled, Reset, Set
 from floodmark.model.position import Position
 from floodmark.model.table import TableName
 from floodmark.model.transitions import Authorship, checkpoint, record
@@ -196,6 +196,45 @@ def test_the_position_goes_back_to_where_an_operator_had_set_it() -> None:
     found = plan(log, [entry(log[0])], {})
     assert found is not None
     assert found.state.mysql_state.position == Position(id=4)
+
+
+def repair(position: Position, *rows: int, deletes: int = 0) -> Chunk:
+    """Repaired rows and deleted keys, committed at a position."""
+    files = [
+        DataFile(f"incremental/r{row}.parquet", 1, 1, "", "", Position(id=row), Position(id=row))
+        for row in rows
+    ]
+    start = Position()
+    gone = DataFile("deletes/d.parquet", deletes, deletes, "", "", start, start)
+    return structs.replace(
+        chunk(0, 0, "", ("id",)),
+        start=position,
+        end=position,
+        files=tuple(files),
+        reconciled=Reconciled(deletes=(gone,) if deletes else (), deleted=deletes),
+    )
+
+
+def test_deletes_that_are_not_loaded_are_lost_with_their_file() -> None:
+    log = build([chunk(0, 9, "a", ("id",)), repair(Position(id=9), deletes=3)])
+    assert plan(log, [entry(log[0])], {"deletes/d.parquet": 3}) is None
+    found = plan(log, [entry(log[0])], {})
+    assert found is not None
+    assert (found.lost, found.deleted) == ((ManifestId(1, 2),), 3)
+    assert found.state.mysql_state.position == Position(id=9)
+
+
+@given(st.sets(st.integers(1, 9), min_size=1), st.booleans())
+def test_the_position_goes_back_before_repaired_rows(rows: set[int], lost: bool) -> None:
+    """Also if their files are there: no chunk before the new epoch is loaded."""
+    last = Position(id=9)
+    log = build([chunk(0, 9, "a", ("id",)), repair(last, *rows), chunk(9, 12, "b", ("id",))])
+    files = files_of(log[:1] if lost else log[:2])
+    found = plan(log, [entry(log[0])], files)
+    assert found is not None
+    assert found.repairs == (ManifestId(1, 2),)
+    before = found.state.mysql_state.position
+    assert before == (Position(id=min(rows) - 1))
 
 
 def test_a_whole_reload_is_repeated() -> None:
