@@ -481,3 +481,17 @@ def test_a_file_that_is_too_large_is_named_and_left(pipeline: New, *, as_it_is: 
     config = Path(it.config)
     config.write_text(config.read_text().replace("adopt_mb: 1", "adopt_mb: 5"))
     assert it.call(*LOAD).code == 0
+
+
+def test_adopted_files_hide_no_change_of_a_column(pipeline: New) -> None:
+    it = new(pipeline)
+    insert = "INSERT INTO t (id, note, update_at) VALUES"
+    ask_once(it, f"{insert} (1, '1 old', '2025-06-01'), (2, '2 old', '2025-06-01')")
+    assert it.call("sync", "-p", "main").code == 0
+    ask_once(it, "UPDATE t SET note = LEFT(note, 2)")
+    ask_once(it, "ALTER TABLE t MODIFY note VARCHAR(2)")
+    put(it, "orders_20250601_120000.parquet", parquet([row(9, note="9")]))
+    assert it.call(*LOAD).code == 0
+    ask_once(it, f"{insert} (3, '3', '2025-06-02')")
+    ended = it.call("sync", "-p", "main")
+    assert (ended.code, "note was varchar(20)" in " ".join(ended.out.split())) == (1, True), ended

@@ -366,7 +366,7 @@ class Syncing(Struct, frozen=True, kw_only=True):
         columns: tuple[Column, ...],
         key: tuple[str, ...],
     ) -> None:
-        if self.load:
+        if self.load or not self.extract or self.reconcile or self.repair:
             check_frozen(self.loading(table, tunnels), table, columns, key)
 
 

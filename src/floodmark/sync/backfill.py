@@ -41,9 +41,11 @@ from floodmark.planning.cursor_change import describe_cursor
 from floodmark.planning.reconcile_ranges import CursorRange
 from floodmark.state.lease import Lease
 from floodmark.sync.chunks_in_flight import ChunksInFlight, ReadChunk
+from floodmark.sync.column_checks import check_columns
 from floodmark.sync.extraction import Extraction
 from floodmark.sync.load import Loading, LoadResult, load_after, load_table
 from floodmark.sync.machine_clock import check_against_source
+from floodmark.sync.new_columns import Fills
 from floodmark.sync.plan import TablePlan, chunks_of, lake_columns
 from floodmark.sync.progress import Progress
 from floodmark.sync.reconcile_checks import HeldBack, check_source
@@ -103,6 +105,7 @@ class _Run:
         self._watermark: Watermark
         self._plan: TablePlan
         self._range: SyncedRange
+        self._fills: Fills = {}
 
     def run(self) -> TableResult:
         """Read and commit chunk by chunk."""
@@ -128,6 +131,13 @@ class _Run:
         if self._with.dry_run:
             rows = self._plan.expected_rows
             return self._ended(structs.replace(found, rows=rows, dry_run=True))
+        self._fills = check_columns(
+            self._extraction,
+            self._table,
+            self._watermark,
+            self._plan,
+            self._settings.schema_changes,
+        )
         self._read_chunks()
         self._count_history()
         return self._ended(
@@ -152,6 +162,7 @@ class _Run:
             rows = estimate_rows(session, plan.source, cursor, start, end, index=index)
         self._plan = structs.replace(
             comparable(plan, self._with.loading),
+            columns=plan.columns,  # also those that the target does not have yet
             start=start,
             bound=Bound(position=end),
             expected_rows=rows,
@@ -191,7 +202,7 @@ class _Run:
         self._watermark = self._store.commit(
             self._table, lambda current: self._chunk(current, chunk)
         )
-        self._committed = time.monotonic()
+        self._committed, self._fills = time.monotonic(), {}
         self._add(chunk)
         self._report(finished=chunk.plan.final)
 
@@ -222,6 +233,7 @@ class _Run:
             server=self._extraction.source.server.identity,
             clock=self._plan.clock,
             cursor=describe_cursor(source, cursor),
+            fills=self._fills,
             reconciled=Reconciled(
                 backfill=Backfill(
                     first=self._range.start,

@@ -38,18 +38,16 @@ from floodmark.planning.columns import refuse_names
 from floodmark.planning.cursor import version_column
 from floodmark.planning.cursor_change import describe_cursor
 from floodmark.planning.next_position import position_after
-from floodmark.planning.schema_change import refuse_changes
 from floodmark.state.lease import Lease
 from floodmark.sync.chunks_in_flight import ChunksInFlight, ReadChunk
 from floodmark.sync.clock_change import check_clock_change
+from floodmark.sync.column_checks import check_columns
 from floodmark.sync.cursor_check import refuse_another_time, refuse_reading_twice
 from floodmark.sync.extraction import Extraction
-from floodmark.sync.hash_warning import clear_text_left
 from floodmark.sync.history import Outside, remarks_on, rows_outside
 from floodmark.sync.load_while_reading import LoadWhileReading
-from floodmark.sync.log_facts import known_of, newest_columns
+from floodmark.sync.log_facts import known_of
 from floodmark.sync.machine_clock import check_against_source
-from floodmark.sync.new_columns import find_fills
 from floodmark.sync.plan import TablePlan, chunks_of, lake_columns, plan_table
 from floodmark.sync.progress import Progress
 from floodmark.sync.result import TableResult, keeping
@@ -212,10 +210,10 @@ class _TableRun:
             self._watermark = extraction.store.update(
                 self._table, lambda current: extract_started(history_counted(current, before))
             )
-            log = extraction.store.log
-            if left := clear_text_left(log, self._table, self._watermark, self._plan):
-                extraction.report(left)
-        self._find_fills()
+        if self._watermark is not None:
+            self._fills = check_columns(
+                extraction, self._table, self._watermark, self._plan, self._policy
+            )
 
     def _read(self, chunks: Iterator[ChunkPlan]) -> None:
         """Read chunks, several at once, and commit them in order."""
@@ -236,30 +234,6 @@ class _TableRun:
         self._add(chunk)
         self._loads.committed(self._watermark, chunk.bytes)
         self._report(finished=chunk.plan.final)
-
-    def _find_fills(self) -> None:
-        """Find the values of new columns in rows read before; the first chunk records them."""
-        extraction = self._extraction
-        if self._watermark is not None:
-            self._check_columns()
-            self._fills = find_fills(
-                extraction.source,
-                extraction.store.log,
-                self._watermark,
-                self._plan,
-                extraction.settings.zero_dates,
-                extraction.report,
-            )
-
-    def _check_columns(self) -> None:
-        """Raise FloodmarkError if the policy for schema changes forbids reading these columns."""
-        extraction, plan = self._extraction, self._plan
-        columns = lake_columns(plan.source, plan.columns)
-        if self._policy == "stop":
-            before = newest_columns(extraction.store.log, self._table)
-            refuse_changes(self._table, before, columns)
-        if self._policy == "freeze":
-            extraction.check_frozen(columns, plan.source.primary_key)
 
     def finish(self) -> TableResult:
         """Record the end of the extraction, and return its result."""

@@ -3,13 +3,12 @@
 from contextlib import suppress
 
 from floodmark.errors import CorruptLog
-from floodmark.model.log_state import ManifestId
-from floodmark.model.manifest import Chunk
 from floodmark.model.notice import Notice
 from floodmark.model.table import TableName
 from floodmark.model.watermark import Watermark
 from floodmark.planning.columns import newly_hashed
 from floodmark.state.manifest_log import ManifestLog
+from floodmark.sync.log_facts import chunks_before
 from floodmark.sync.plan import TablePlan
 
 
@@ -20,8 +19,8 @@ def clear_text_left(
     if plan.choice.cursor.kind == "none" or not any(column.hashed for column in plan.columns):
         return None
     with suppress(CorruptLog):  # others report a damaged log
-        newest = _newest_chunk(log, table, watermark)
-        if newest and (names := newly_hashed(plan.columns, newest.columns)):
+        newest = chunks_before(log, table, watermark)[-1:]
+        if newest and (names := newly_hashed(plan.columns, newest[0].columns)):
             return Notice(
                 "warning",
                 f"{table}: {', '.join(names)} will be hashed from now on; rows read before have it"
@@ -32,15 +31,3 @@ def clear_text_left(
                 f" 'floodmark s3clean clean -t {table}' removes the older files",
             )
     return None
-
-
-def _newest_chunk(log: ManifestLog, table: TableName, watermark: Watermark) -> Chunk | None:
-    """Return the last chunk that counts, which is nearly always the last manifest."""
-    state = watermark.mysql_state
-    if state.last_manifest is None:
-        return None
-    change = log.read(table, ManifestId.parse(state.last_manifest)).change
-    if isinstance(change, Chunk):
-        return change
-    first = ManifestId(state.counted_from_epoch, 0)
-    return next(log.chunks(table, since=first, newest_first=True), None)

@@ -83,6 +83,31 @@ def _before_loss(log: ManifestLog, table: TableName, epoch: int) -> list[Chunk]:
     return [*_before_loss(log, table, since), *chunks]
 
 
+def chunks_before(log: ManifestLog, table: TableName, watermark: Watermark) -> list[Chunk]:
+    """Return the chunks that rows up to the position may be from, by their columns, in order.
+
+    That is the last one, whose columns were checked against those before it, and adopted ones after
+    it, which were not. If an operator moved the position since, it may be any.
+    """
+    last = watermark.mysql_state.last_manifest
+    if last is None:
+        return []
+    change = log.read(table, ManifestId.parse(last)).change
+    if isinstance(change, Chunk) and not change.adopted:  # as nearly always
+        return [change] if change.columns else []
+    first = ManifestId(watermark.mysql_state.counted_from_epoch, 0)
+    found: list[Chunk] = []
+    for manifest in log.manifests(table, since=first, newest_first=True):
+        change = manifest.change
+        if not isinstance(change, Chunk | Reset):
+            return [chunk for chunk in log.chunks(table, since=first) if chunk.columns]
+        if isinstance(change, Chunk) and change.columns:
+            found.append(change)
+            if not change.adopted:
+                break
+    return found[::-1]
+
+
 def columns_in(log: ManifestLog, table: TableName) -> set[str]:
     """Return the names of all columns that a table ever had."""
     return {column.name for chunk in log.chunks(table) for column in chunk.columns}

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 
 from floodmark.errors import FloodmarkError
 from floodmark.model.extraction import ColumnPlan, ZeroDates
-from floodmark.model.log_state import ManifestId
-from floodmark.model.manifest import Chunk, Column, Reset
+from floodmark.model.manifest import Chunk, Column
 from floodmark.model.notice import Notice, Report
 from floodmark.model.position import START
 from floodmark.model.table import TableName
@@ -22,6 +21,7 @@ from floodmark.planning.cursor_change import other_keys_hint
 from floodmark.planning.schema_change import ColumnChange, column_changes, read_again_hint
 from floodmark.planning.value_change import exchanged, value_change
 from floodmark.state.manifest_log import ManifestLog
+from floodmark.sync.log_facts import chunks_before
 from floodmark.sync.plan import TablePlan, lake_columns
 from floodmark.sync.source import Source
 
@@ -41,7 +41,7 @@ def find_fills(
     Raise FloodmarkError, before anything is read, if these rows must be read again.
     """
     table = plan.source.name
-    chunks = _chunks_before(log, table, watermark)
+    chunks = chunks_before(log, table, watermark)
     if not chunks:
         return {}
     lake = lake_columns(plan.source, plan.columns)
@@ -63,17 +63,18 @@ def find_fills(
         before = known.get(name, [None])
         if column.hashed:  # rows with clear text are reported already
             before = [one for one in before if one is None or one.source is not None]
-        kinds = {value_change(one, now[name]) for one in before}
+        kinds = [value_change(one, now[name]) for one in before]
         if not before:
             continue
-        if kinds != {"same"} or name in moved:
+        if set(kinds) != {"same"} or name in moved:
+            was = next(
+                (one for one, kind in zip(before, kinds, strict=True) if kind != "same"), before[-1]
+            )
             with source.session() as session:
                 rows = _EarlierRows(session, watermark, plan, column, zero_dates, keyed=keyed)
                 only_cut = "unknown" not in kinds and name not in moved
-                fill = rows.find_fill(
-                    before[-1], now[name], only_cut=only_cut, renamed=renamed.get(name)
-                )
-            if fill and before[-1] is None:
+                fill = rows.find_fill(was, now[name], only_cut=only_cut, renamed=renamed.get(name))
+            if fill and was is None:
                 report(_added(table, column.name, fill[column.name], renamed.get(name)))
             fills |= fill
     return fills
@@ -113,25 +114,6 @@ def _columns_before(chunks: Sequence[Chunk]) -> dict[str, list[Column | None]]:
             if columns.get(name) not in found:
                 found.append(columns.get(name))
     return by_name
-
-
-def _chunks_before(log: ManifestLog, table: TableName, watermark: Watermark) -> list[Chunk]:
-    """Return the chunks that rows up to the position may be from.
-
-    That is the last one, which was checked against those before it. If an operator moved the
-    position, it may be any.
-    """
-    state = watermark.mysql_state
-    if state.last_manifest is None:
-        return []
-    change = log.read(table, ManifestId.parse(state.last_manifest)).change
-    if isinstance(change, Chunk):
-        return [change] if change.columns else []
-    first = ManifestId(state.counted_from_epoch, 0)
-    changes = [manifest.change for manifest in log.manifests(table, since=first)]
-    chunks = [change for change in changes if isinstance(change, Chunk) and change.columns]
-    moved = [c for c in changes if not isinstance(c, Chunk | Reset)]
-    return chunks if moved else chunks[-1:]
 
 
 class _EarlierRows:

@@ -26,6 +26,7 @@ from msgspec import Struct, structs
 
 from floodmark.config.models import TableSettings
 from floodmark.errors import ExitCode, FloodmarkError, UsageError
+from floodmark.model.extraction import ColumnPlan
 from floodmark.model.formatting import counted
 from floodmark.model.reconcile_policy import Policy
 from floodmark.model.reconcile_result import ReconcileResult, merged
@@ -43,6 +44,7 @@ from floodmark.model.verification import SyncedRange
 from floodmark.model.watermark import Watermark
 from floodmark.planning.reconcile_ranges import CursorRange, clipped
 from floodmark.state.lease import Lease
+from floodmark.sync.column_checks import check_columns
 from floodmark.sync.extraction import Extraction
 from floodmark.sync.find_differences import find_differences
 from floodmark.sync.load import Loading, LoadResult, load_table
@@ -146,6 +148,7 @@ class _Run:
         self._loading = reconciliation.loading
         self._store = reconciliation.extraction.store
         self._policy = reconciliation.policy
+        self._columns: tuple[ColumnPlan, ...] = ()
         self._whole = reconciliation.within.is_whole and reconciliation.known is None
         self._table = table
         self._settings = settings
@@ -234,6 +237,7 @@ class _Run:
                 marked = watermark.mysql_state.deleted_at
                 refuse_column(extraction, plan.source, self._policy.deleted_at, marked)
             held = check_source(extraction, session, watermark, plan)
+        self._columns = plan.columns
         return held or comparable(plan, self._loading)
 
     def _find(
@@ -319,6 +323,11 @@ class _Run:
         found = structs.replace(found, left=left)
         if found.differences == left:
             return found
+        # Rows are written with all columns, also those that the target does not have yet.
+        plan = structs.replace(plan, columns=self._columns)
+        fills = check_columns(
+            self._extraction, self._table, watermark, plan, self._settings.schema_changes
+        )
         written = write_files(self._extraction, plan, self._table, watermark, found)
         self._check(lease)
         if self._whole:
@@ -332,6 +341,7 @@ class _Run:
                 current,
                 found,
                 written,
+                fills,
                 self._policy,
                 self._began,
             ),

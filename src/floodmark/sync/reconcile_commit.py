@@ -15,6 +15,7 @@ from floodmark.model.watermark import Watermark
 from floodmark.planning.cursor import version_column
 from floodmark.planning.cursor_change import describe_cursor
 from floodmark.sync.extraction import Extraction
+from floodmark.sync.new_columns import Fills
 from floodmark.sync.plan import TablePlan, lake_columns
 from floodmark.sync.repair import read_rows
 
@@ -66,6 +67,7 @@ def chunk_of(
     current: Watermark,
     found: ReconcileResult,
     written: Written,
+    fills: Fills,
     policy: Policy,
     began: float,
 ) -> Chunk:
@@ -88,6 +90,7 @@ def chunk_of(
         server=extraction.source.server.identity,
         clock=plan.clock,
         cursor=describe_cursor(plan.source, plan.choice.cursor),
+        fills=fills,
         reconciled=Reconciled(
             deletes=written.deletes,
             deleted=written.deleted,
