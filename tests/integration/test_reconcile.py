@@ -400,6 +400,27 @@ def test_a_trigger_that_keeps_deleted_rows(pipeline: New, request: pytest.Fixtur
     assert warehouse.query("SELECT count(*) FROM {schema}.t") == [(28,)]
 
 
+@pytest.mark.parametrize("deletes", ["hard", "soft"])
+@pytest.mark.parametrize("version", ["update_at - INTERVAL 1 SECOND", "NULL"])
+def test_deleted_rows_do_not_come_back_from_the_lake(
+    synced: Pipeline, deletes: str, version: str
+) -> None:
+    """The target had an older version than the lake when they were found."""
+    in_target(synced, f"UPDATE t SET update_at = {version} WHERE id IN (8, 9)")
+    ask_once(synced, "DELETE FROM t WHERE id IN (8, 9)")
+    assert found(reconcile(synced, "--deletes", deletes)) == {"deleted": 2, "removed": 2}
+    ask_once(synced, f"INSERT INTO t VALUES (9, -9, {LATER})")
+    assert synced.call("sync", "-p", "main").code == 0
+    alive = "" if deletes == "hard" else "_deleted_at IS NULL AND "
+    ids = f"SELECT id, v FROM t WHERE {alive}id < 10 ORDER BY id"
+    left = in_target(synced, ids)
+    assert left == [*((n, n) for n in range(1, 8)), (9, -9)]
+    again = ("watermark", "reset", "-t", str(synced.table()), "--load-only", "--force")
+    assert synced.call(*again).code == 0
+    assert synced.call("sync", "-p", "main").code == 0
+    assert in_target(synced, ids) == left
+
+
 # The guard
 
 

@@ -57,8 +57,9 @@ class LoadDeletes(Struct, frozen=True, kw_only=True):
     """The deleted keys of one manifest.
 
     The files have the key columns in the order of the key, then the version column if it is not one
-    of them: `columns`. Rows that are newer than the version in the file are kept. `deleted_at` is
-    the target's column to set to the time `at`; None removes the rows.
+    of them: `columns`. Rows of earlier manifests are dead whatever their version. If later ones are
+    loaded already, rows that are newer than the version in the file are kept. `deleted_at` is the
+    target's column to set to the time `at`; None removes the rows.
     """
 
     head: ManifestId

@@ -2,7 +2,8 @@
 
 Every file's rows become events of their keys, in the order of the log. Of a key's rows, those count
 that no later manifest replaced whatever their version, and that were not removed later; the newest
-of them is current, unless it was marked as deleted later.
+of them is current, unless it was marked as deleted later. A key that is deleted had no row in the
+source after all earlier manifests were read, so their rows are dead whatever their version.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,7 +23,7 @@ EventKind = Literal["row", "remove", "mark"]
 
 
 class EventFile(Struct, frozen=True, kw_only=True):
-    """A file whose rows are events of one kind: rows, or deleted keys with the version seen.
+    """A file whose rows are events of one kind: rows, or deleted keys.
 
     Later events have a higher number. With `wins`, rows replace earlier ones whatever their
     version; `adopted` rows replace only older ones. `fills` are the values that later manifests set
@@ -164,15 +165,9 @@ def selection_of(rows: CurrentRows, quote: Callable[[str], str]) -> Selection:
         " RANGE BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
     )
     facts = {f"{events.number}_replaced": f"MAX(CASE WHEN {quote(events.wins)} THEN 1 END) {later}"}
-    gone = {}
     for deletes in ("remove", "mark"):
-        any_, seen = f"{events.number}_{deletes}", f"{events.number}_{deletes}_seen"
-        facts[any_] = f"MAX(CASE WHEN {kind} = '{deletes}' THEN 1 END) {later}"
-        condition = f"{quote(any_)} IS NOT NULL"
-        if version:
-            facts[seen] = f"MAX(CASE WHEN {kind} = '{deletes}' THEN {version} END) {later}"
-            condition += f" AND ({version} IS NULL OR COALESCE({version} <= {quote(seen)}, FALSE))"
-        gone[deletes] = f"({condition})"
+        name = f"{events.number}_{deletes}"
+        facts[name] = f"MAX(CASE WHEN {kind} = '{deletes}' THEN 1 END) {later}"
     keyed = " AND ".join(f"{quote(name)} IS NOT NULL" for name in table.primary_key)
     dated = f" AND {version} IS NOT NULL" if version else ""
     gives_way = f"CASE WHEN {adopted}{dated} THEN 1 ELSE 0 END"
@@ -181,7 +176,7 @@ def selection_of(rows: CurrentRows, quote: Callable[[str], str]) -> Selection:
     return Selection(
         facts=facts,
         where=f"{kind} = 'row' AND {keyed} AND {quote(f'{events.number}_replaced')} IS NULL"
-        f" AND NOT {gone['remove']}",
+        f" AND {quote(f'{events.number}_remove')} IS NULL",
         rank=f"ROW_NUMBER() OVER (PARTITION BY {keys} ORDER BY {', '.join(order)})",
-        dead=gone["mark"],
+        dead=f"({quote(f'{events.number}_mark')} IS NOT NULL)",
     )

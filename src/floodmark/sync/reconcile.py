@@ -15,8 +15,8 @@
 
 The manifest counts what it deletes and repairs, so that nothing counts twice. It starts and ends at
 the table's position, which does not move. Rows that change while this runs are not lost: what is
-beyond the position is left to the next sync, and a deleted key is applied only to the version that
-was seen, so a row that came back meanwhile survives.
+beyond the position is left to the next sync, and a deleted key applies only to rows of earlier
+manifests, so a row that comes back survives.
 """
 
 import time

@@ -72,7 +72,12 @@ def chunk_of(
     began: float,
 ) -> Chunk:
     """Return the chunk to commit; LeaseLost if the table has changed since it was compared."""
-    if (current.position, current.loaded_head) != (seen.position, seen.loaded_head):
+    # Deletes apply to the rows of all earlier manifests, which were read before the comparison.
+    if (current.position, current.head, current.loaded_head) != (
+        seen.position,
+        seen.head,
+        seen.loaded_head,
+    ):
         raise LeaseLost(
             f"{seen.table_name} was moved or loaded during this run", hint="run the command again"
         )

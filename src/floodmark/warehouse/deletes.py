@@ -5,11 +5,14 @@ They are part of the load's transaction, so the ledger records them with the row
 | step of the load's transaction | a crash right after it leaves |
 | --- | --- |
 | stage the deleted keys in a temporary table | nothing |
-| remove or mark the rows that are not newer than the version seen | nothing |
+| remove or mark the rows with these keys | nothing |
 | stage and merge the repaired rows | nothing |
 | ledger, with the number of deleted rows; COMMIT | all of it |
 
-A NULL version is older than any other.
+A key is deleted because the source had no row with it after all earlier manifests were read, so all
+their rows are dead whatever their version: the target's may be another than the lake's. Only if a
+later manifest is loaded already, a row may have come back since: then rows that are newer than the
+version seen are kept. A NULL version is older than any other.
 """
 
 from collections.abc import Sequence
@@ -60,7 +63,8 @@ class DeletingBackend(ConvertingBackend):
             return list(chunks)
         staged = self._stage_deletes(batch, deletes, found, DELETED)
         target, t = self._name(batch.table.name), quote(batch.table.name)
-        gone = self._is_deleted(staged, t, DELETED, staged.version)
+        version = staged.version if batch.keep_newer_target_rows else None
+        gone = self._is_deleted(staged, t, DELETED, version)
         marked = held_name(self._named(_marked(batch.table, deletes)).deleted_at, found)
         if deletes.deleted_at is None:
             rows = self._execute(f"DELETE FROM {target} USING {DELETED} WHERE {gone}")  # noqa: S608
@@ -84,18 +88,16 @@ class DeletingBackend(ConvertingBackend):
             for name, deletes in zip(names, batch.deleted_later, strict=True)
         ]
 
-    def _drop_deleted(self, table: TargetTable, later: Sequence[tuple[str, TargetTable]]) -> int:
+    def _drop_deleted(self, later: Sequence[tuple[str, TargetTable]]) -> int:
         """Remove staged rows that were deleted later, and return their number."""
         rows = 0
-        columns = {column.name for column in table.columns}
         for name, staged in later:
-            version = staged.version if staged.version in columns else None
-            gone = self._is_deleted(staged, STAGING, name, version)
+            gone = self._is_deleted(staged, STAGING, name, None)
             rows += self._execute(f"DELETE FROM {STAGING} USING {name} WHERE {gone}")  # noqa: S608
         return rows
 
     def _is_deleted(self, staged: TargetTable, rows: str, keys: str, version: str | None) -> str:
-        """Return the condition that a row has a staged key, and is not newer than it."""
+        """Return the condition that a row has a staged key, and no newer `version`."""
         same = self._same_key([staged.column(name) for name in staged.primary_key], rows, keys)
         if version is None:
             return same

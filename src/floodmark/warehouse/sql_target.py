@@ -236,7 +236,7 @@ class SqlTarget(LedgerTable, TableChanges, RowChecksums, DeletingBackend, Finger
         if inserted is None:
             batch = structs.replace(batch, table=self._fit_staging(table, found_columns))
             self._refuse_open_keys(batch.table)
-            rows -= self._drop_deleted(batch.table, later)
+            rows -= self._drop_deleted(later)
             self._insert_staged(batch, found_columns, rows)
         self._note_loaded(batch, chunks, again=again)
 
