@@ -41,7 +41,7 @@ def _intervals(
     loaded = verify._loaded_position(run.store, table, watermark)
     ranges = synced_ranges(chunks, position, loaded)
     return find_differences(
-        how.extraction, how.open_target, how.target_name, plan, ranges, **options
+        how.extraction, how.open_target, how.target_name, plan, ranges, loaded=loaded, **options
     )
 
 

@@ -1,5 +1,7 @@
 """`floodmark reconcile`: what a cursor does not see is found, and the target repaired."""
 
+import re
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -260,6 +262,79 @@ def test_more_rows_than_a_few_are_read_by_the_engine(pipeline: New) -> None:
     assert found(reconcile(it, engine=Counting)) == {"missing": 2_001, "repaired": 2_001}
     assert used == [3]
     check_equal(it)
+
+
+# Rows that no sync brings
+
+
+@pytest.fixture
+def started_late(pipeline: New) -> Pipeline:
+    """Rows are synced from 2025-06-01 00:00:05 on, and may lose their time."""
+    it = pipeline({"t": CURSOR}, settings="default_start: '2025-06-01 00:00:05'")
+    create(it, columns=ONE_KEY.replace("DATETIME NOT NULL", "DATETIME NULL"))
+    fill(it, 1, 30)
+    assert it.call("sync", "-p", "main").code == 0
+    return it
+
+
+def move_out(it: Pipeline) -> None:
+    """Move rows to where no sync reads them."""
+    ask_once(it, "UPDATE t SET v = -1, update_at = '2025-05-01' WHERE id = 20")
+    ask_once(it, "UPDATE t SET v = -2, update_at = NULL WHERE id = 21")
+    ask_once(it, f"UPDATE t SET v = -3, update_at = {LATER} WHERE id = 22")
+
+
+@pytest.mark.follows_hint("unless 'floodmark backfill")
+@pytest.mark.parametrize("verifies", [False, True])
+def test_rows_that_moved_out_of_the_synced_ranges_are_stale(
+    started_late: Pipeline, verifies: bool
+) -> None:
+    it = started_late
+    move_out(it)
+    moved = "SELECT id, v, update_at FROM t WHERE id IN (20, 21) ORDER BY id"
+    if verifies:
+        assert it.call("sync", "-p", "main", "--load-only", "--verify-data=all").code == 5
+        ended = it.call("sync", "-p", "main", "--load-only", "--verify-data=all", "--repair")
+        assert ended.code == 0, ended
+        assert in_target(it, moved) == ask_once(it, moved)
+        return
+    ended = reconcile(it)
+    assert (ended.code, found(ended)) == (0, {"stale": 2, "repaired": 2}), ended
+    assert in_target(it, moved) == ask_once(it, moved)
+    assert found(reconcile(it)) == {}
+    (warning,) = ended.table["warnings"]
+    assert warning.startswith("1 row moved in the source to times before 2025-06-01 00:00:05")
+    (command,) = re.findall("'floodmark (backfill [^']*)'", warning)
+    assert it.call(*shlex.split(command)).code == 0
+    ask_once(it, "UPDATE t SET v = -4, update_at = '2025-04-01' WHERE id = 20")
+    assert found(reconcile(it)) == {"stale": 1, "repaired": 1}
+    assert in_target(it, moved) == ask_once(it, moved)
+    assert it.call("sync", "-p", "main").code == 0
+    assert in_target(it, "SELECT v FROM t WHERE id = 22") == [(-3,)]
+
+
+def test_rows_that_moved_into_a_gap_are_stale(synced: Pipeline) -> None:
+    later = ("--timestamp", "2025-06-02 00:00:00", "--force")
+    assert synced.call("watermark", "set", "-t", str(synced.table()), *later).code == 0
+    ask_once(synced, "UPDATE t SET v = -1, update_at = '2025-06-01 12:00:00' WHERE id = 20")
+    assert found(reconcile(synced)) == {"stale": 1, "repaired": 1}
+    check_equal(synced)
+    ask_once(synced, "UPDATE t SET v = -2, update_at = '2025-06-01 13:00:00' WHERE id = 20")
+    assert found(reconcile(synced)) == {"stale": 1, "repaired": 1}
+    ask_once(synced, "DELETE FROM t WHERE id = 20")
+    assert found(reconcile(synced, "--deletes", "hard")) == {"deleted": 1, "removed": 1}
+    check_equal(synced)
+
+
+@pytest.mark.enough_on("mysql")
+def test_a_row_in_quarantine_that_moved_out_is_not_stale(pipeline: New) -> None:
+    policy = "extraction: {zero_dates: quarantine}\ndefault_start: '2025-06-01 00:00:05'"
+    it = pipeline({"t": CURSOR}, settings=policy)
+    create(it)
+    fill(it, 1, 30)
+    assert it.call("sync", "-p", "main").code == 0
+    ask_once(it, "UPDATE t SET v = -1, update_at = 0 WHERE id = 20", sql_mode="")
+    assert found(reconcile(it)) == {}
 
 
 # What happens to deleted rows

@@ -105,7 +105,8 @@ class IntervalDifferences(Struct, frozen=True, kw_only=True):
     duplicate   more than once in the target
 
     No key is in two of these. `through` is where the next interval begins; None after the last
-    one. `source_rows` and `target_rows` are the compared rows of each side, `quarantined` the rows
+    one. `moved_out` are those stale rows that no sync brings, with the source's versions.
+    `source_rows` and `target_rows` are the compared rows of each side, `quarantined` the rows
     of the source that are left out because the target cannot hold them.
     """
 
@@ -116,6 +117,7 @@ class IntervalDifferences(Struct, frozen=True, kw_only=True):
     missing: list[Key] = []
     stale: list[Key] = []
     duplicate: list[Key] = []
+    moved_out: list[FoundKey] = []
     quarantined: int = 0
 
     @property

@@ -31,7 +31,8 @@ Row = tuple[Any, ...]
 class SourceSide(Struct, frozen=True, kw_only=True):
     """The source's side of a comparison.
 
-    `counted` is the condition for rows within the synced ranges, `guard` that of the server.
+    `counted` is the condition for rows within the synced ranges, `later` for those that a sync will
+    bring, `guard` that of the server.
     """
 
     table: SourceTable
@@ -39,6 +40,7 @@ class SourceSide(Struct, frozen=True, kw_only=True):
     version: tuple[SourceColumn, NumberKind] | None
     hashing: Hashing
     counted: str
+    later: str
     guard: str
 
     @property
@@ -110,7 +112,7 @@ class SourceSide(Struct, frozen=True, kw_only=True):
         return text if count_lines(text) == rows else None
 
     def read(self, session: MysqlSession, part: Slice, *, index: str | None = None) -> list[Row]:
-        """Read key, version and whether the row counts, of all rows of a slice."""
+        """Read key, version, whether the row counts and is later, of all rows of a slice."""
         return query(session, self._select(self._row, self._within(part), index))
 
     def look_up(self, session: MysqlSession, keys: Sequence[Key]) -> list[Row]:
@@ -126,7 +128,7 @@ class SourceSide(Struct, frozen=True, kw_only=True):
         columns = zip(key_columns(self.table), self.key, strict=True)
         key = (_selected(column, kind) for column, kind in columns)
         version = self.numbers.version.value if self.numbers.version else "NULL"
-        return f"{', '.join(key)}, {version}, ({self.counted})"
+        return f"{', '.join(key)}, {version}, ({self.counted}), ({self.later})"
 
     def _within(self, part: Slice) -> list[str]:
         column, kind = key_columns(self.table)[0], self.key[0]

@@ -19,6 +19,7 @@ from floodmark.errors import AnotherServer, FloodmarkError
 from floodmark.model.extraction import Window
 from floodmark.model.load import TargetTable
 from floodmark.model.manifest import Column
+from floodmark.model.position import Position
 from floodmark.model.verification import Checksum, Comparison, SyncedRange, WindowPair
 from floodmark.mysql.predicates import keys_predicate, relation
 from floodmark.mysql.row_checksums import SourceChecksums
@@ -51,6 +52,7 @@ class WindowComparison:
         open_target: Callable[[], Target],
         columns: ComparedColumns,
         ranges: Sequence[SyncedRange],
+        loaded: Position,
         deleted_at: str | None = None,
     ) -> None:
         self._extraction = extraction
@@ -62,6 +64,7 @@ class WindowComparison:
         self._plan = plan
         self._columns = columns
         self._ranges = tuple(ranges)
+        self._loaded = loaded
         self._table = TargetTable(
             name=target_name,
             columns=tuple(Column(c.name, c.type, c.nullable, c.arrow) for c in plan.columns),
@@ -177,6 +180,7 @@ class WindowComparison:
             keys=partial(keys_predicate, source),
             open_target=self._open_target,
             synced=self._ranges,
+            loaded=self._loaded,
             version=version_column(source, self._plan.choice.cursor),
             most_shown=MOST_SHOWN,
         )

@@ -24,7 +24,7 @@ from floodmark.model.fingerprint import (
 )
 from floodmark.model.load import TargetTable
 from floodmark.model.manifest import Column
-from floodmark.model.position import START
+from floodmark.model.position import START, Position
 from floodmark.model.reconciliation import (
     ALL_ROWS,
     NO_VERSION,
@@ -123,6 +123,7 @@ class ComparedSides:
         *,
         target_name: str,
         ranges: Sequence[SyncedRange],
+        loaded: Position,
         all_shown: bool,
         hashing: Hashing,
         deleted_at: str | None,
@@ -143,6 +144,7 @@ class ComparedSides:
             version=shape.version,
             hashing=hashing,
             counted=" OR ".join(synced) or "FALSE",
+            later=cursor_predicate(table, cursor, loaded, START),
             guard=source.server.guard,
         )
         in_target = [SyncedRange(ranges[0].start, START)] if all_shown and ranges else ranges
@@ -255,7 +257,7 @@ class ComparedSides:
     def read_target(self, parts: Sequence[Slice]) -> list[KeyVersion]:
         """Read the rows of the target."""
         self._check()
-        rows = (row for part in parts for row in self.target.keys(self._compared, part))
+        rows = ((*row, 0) for part in parts for row in self.target.keys(self._compared, part))
         return list(self._rows(rows))
 
     def read_source(self, parts: Sequence[Slice]) -> list[KeyVersion]:
@@ -294,11 +296,11 @@ class ComparedSides:
     def _rows(self, rows: Iterable[tuple[Any, ...]]) -> Iterable[KeyVersion]:
         """Return rows with the same values for the same keys, whichever side they are from."""
         columns = key_columns(self._plan.source)
-        for *values, version, counts in rows:
+        for *values, version, counts, later in rows:
             if None not in values:  # a zero date: the target cannot hold such a key
                 parts = zip(columns, self.shape.key, values, strict=True)
                 key = tuple(key_value(*part) for part in parts)
-                yield KeyVersion(key, self._version(version), bool(counts))
+                yield KeyVersion(key, self._version(version), bool(counts), bool(later))
 
     def _version(self, number: Any) -> Version:
         if number is None or self.shape.version is None:

@@ -17,6 +17,7 @@ from msgspec import structs
 
 from floodmark.errors import UsageError
 from floodmark.model.fingerprint import Hashing
+from floodmark.model.position import Position
 from floodmark.model.reconciliation import (
     Grouping,
     IntervalDifferences,
@@ -62,6 +63,7 @@ def find_differences(
     plan: TablePlan,
     ranges: Sequence[SyncedRange],
     *,
+    loaded: Position,
     start: Place | None = None,
     limits: KeyLimits = NO_LIMITS,
     all_shown: bool = False,
@@ -71,8 +73,9 @@ def find_differences(
     """Compare keys and versions of a table, and yield what differs, interval by interval.
 
     `plan` is that of a verification: the columns are those that the target holds. `ranges` are the
-    synced ranges up to the loaded position; other rows of the source are never a difference. Rows
-    of the target are compared within these ranges. With `all_shown`, which says that the source
+    synced ranges up to the `loaded` position; other rows of the source are a difference only if the
+    target has another version of them there, and no sync will bring them. Rows of the target are
+    compared within these ranges. With `all_shown`, which says that the source
     shows everything that was ever committed, all of them are compared from the first range on, so
     that rows which somebody added with a later version, or without one, are found, too. The caller
     holds the table's lease, so that no load changes the target meanwhile; `check` is called before
@@ -97,6 +100,7 @@ def find_differences(
             shape,
             target_name=target_name,
             ranges=ranges,
+            loaded=loaded,
             all_shown=all_shown,
             hashing=Hashing.random(),
             deleted_at=deleted_at,
@@ -280,11 +284,18 @@ class _Finding:
             self._sides,
             [*found.missing, *found.stale, *found.duplicate, *again.stale, *again.duplicate],
         )
+        moved = [*found.moved_out, *again.moved_out]
+        rows |= unsupported_keys(
+            self._extraction, self._plan, self._sides, [one.key for one in moved], dated=False
+        )
+        moved = [one for one in moved if one.key not in rows]
+        stale = [*found.stale, *again.stale, *(one.key for one in moved)]
         return IntervalDifferences(
             through=None,
             deleted=again.gone,
             missing=[key for key in found.missing if key not in rows],
-            stale=[key for key in (*found.stale, *again.stale) if key not in rows],
+            stale=[key for key in stale if key not in rows],
+            moved_out=moved,
             duplicate=[key for key in (*found.duplicate, *again.duplicate) if key not in rows],
             quarantined=len(rows),
         )

@@ -69,8 +69,6 @@ def notices_of_verification(table_name: str, verified: VerificationResult) -> It
     if verified.moved:
         moved = f"{counted(verified.moved, 'row')} changed in the source since the load"
         then = "the next sync loads or quarantines them"
-        if any(left.kind == "no_cursor" for left in verified.not_compared):
-            then += ", unless they have no cursor value now: no sync reads such rows"
         yield Notice("info", f"{table_name}: {moved}; {then}", table=table_name)
 
 

@@ -21,6 +21,7 @@ manifests, so a row that comes back survives.
 
 import time
 from collections.abc import Callable, Iterable
+from datetime import datetime
 
 from msgspec import Struct, structs
 
@@ -28,6 +29,7 @@ from floodmark.config.models import TableSettings
 from floodmark.errors import ExitCode, FloodmarkError, UsageError
 from floodmark.model.extraction import ColumnPlan
 from floodmark.model.formatting import counted
+from floodmark.model.position import Position
 from floodmark.model.reconcile_policy import Policy
 from floodmark.model.reconcile_result import ReconcileResult, merged
 from floodmark.model.reconciled_state import (
@@ -40,6 +42,7 @@ from floodmark.model.reconciled_state import (
 )
 from floodmark.model.reconciliation import IntervalDifferences, Place
 from floodmark.model.table import TableName
+from floodmark.model.timestamps import plain
 from floodmark.model.verification import SyncedRange
 from floodmark.model.watermark import Watermark
 from floodmark.planning.reconcile_ranges import CursorRange, clipped
@@ -61,6 +64,7 @@ from floodmark.sync.reconcile_commit import chunk_of, write_files
 from floodmark.sync.reconcile_guard import Excess, excess_deletes, refusal
 from floodmark.sync.reconcile_plan import (
     comparable,
+    loaded_position,
     loaded_ranges,
     plan_reading,
     refuse_type_of_mark,
@@ -137,6 +141,24 @@ def _how_to_apply(table: TableName, found: ReconcileResult) -> str:
     )
 
 
+def _moved_before(
+    table: TableName, ranges: list[SyncedRange], found: list[IntervalDifferences]
+) -> list[str]:
+    """Remark on repaired rows that are before the synced ranges now, where nothing is compared."""
+    start = ranges[0].start
+    versions = [one.version for interval in found for one in interval.moved_out]
+    times = [v for v in versions if isinstance(v, datetime) and Position(v).compare(start) == -1]
+    if not times:
+        return []
+    first, last = plain(min(times)), plain(max(times))
+    remark = (
+        f"{counted(len(times), 'row')} moved in the source to times before {start.opening}, where"
+        " rows are not compared: the next change is not found, unless 'floodmark backfill -t"
+        f' {table} --from "{first}" --to "{last}"\' adds these times'
+    )
+    return [remark]
+
+
 class _Run:
     """One run over one table."""
 
@@ -182,7 +204,8 @@ class _Run:
                 return self._skipped("nothing is loaded yet")
             state = begun(watermark.reconciled_state, self._since, plan.source.primary_key)
             marked = watermark.mysql_state.deleted_at
-            found, place = self._find(lease, plan, ranges, state, marked)
+            reached = loaded_position(self._store, self._table, watermark)
+            found, place = self._find(lease, plan, ranges, reached, state, marked)
             if self._with.dry_run:
                 excess = self._excess(plan, state, found)
                 allowed = (
@@ -245,25 +268,26 @@ class _Run:
         lease: Lease,
         plan: TablePlan,
         ranges: list[SyncedRange],
+        loaded: Position,
         state: ReconciledState,
         marked: str | None,
     ) -> tuple[ReconcileResult, Place | None]:
         """Compare within the budget; return what differs, and the place where the rest begins."""
         found: list[IntervalDifferences] = []
-        for interval in self._intervals(lease, plan, ranges, state, marked):
+        for interval in self._intervals(lease, plan, ranges, loaded, state, marked):
             found.append(interval)
             if interval.through is not None and self._is_spent(found):
                 break
         place = found[-1].through if found else None
+        by_key = plan.choice.cursor.timestamp is None and self._with.known is None
+        keys_alone = (_KEYS_ALONE,) if by_key else ()
         result = structs.replace(
             merged(plan.source.primary_key, found),
             deletes=self._policy.deletes,
             dry_run=self._with.dry_run,
             complete=self._whole and place is None,
             pass_started=state.pass_started if self._whole else None,
-            remarks=(_KEYS_ALONE,)
-            if plan.choice.cursor.timestamp is None and self._with.known is None
-            else (),
+            remarks=(*keys_alone, *_moved_before(self._table, ranges, found)),
         )
         return result, place
 
@@ -272,6 +296,7 @@ class _Run:
         lease: Lease,
         plan: TablePlan,
         ranges: list[SyncedRange],
+        loaded: Position,
         state: ReconciledState,
         marked: str | None,
     ) -> Iterable[IntervalDifferences]:
@@ -284,6 +309,7 @@ class _Run:
             self._loading.target_name,
             plan,
             clipped(ranges, self._with.within, plan.choice.cursor),
+            loaded=loaded,
             start=state.place if self._whole else None,
             # A replica may lack rows that were read elsewhere, after the loaded position.
             all_shown=self._whole and self._extraction.source.activity().unseen is None,

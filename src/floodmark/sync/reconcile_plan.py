@@ -100,10 +100,11 @@ def loaded_ranges(
     chunks = loaded_chunks(store.log, table, watermark)
     names = plan.choice.cursor.columns
     read = [chunk for chunk in chunks if _same_cursor(chunk, names)]
-    return synced_ranges(read, START, _loaded_position(store, table, watermark))
+    return synced_ranges(read, START, loaded_position(store, table, watermark))
 
 
-def _loaded_position(store: WatermarkStore, table: TableName, watermark: Watermark) -> Position:
+def loaded_position(store: WatermarkStore, table: TableName, watermark: Watermark) -> Position:
+    """Return the position up to which rows are loaded."""
     loaded = watermark.loaded_head
     if loaded == watermark.head:
         return watermark.position.base

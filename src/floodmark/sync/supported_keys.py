@@ -18,9 +18,14 @@ _KEYS_AT_ONCE = 500
 
 
 def unsupported_keys(
-    extraction: Extraction, plan: TablePlan, sides: ComparedSides, keys: Sequence[Key]
+    extraction: Extraction,
+    plan: TablePlan,
+    sides: ComparedSides,
+    keys: Sequence[Key],
+    *,
+    dated: bool = True,
 ) -> set[Key]:
-    """Return the keys whose rows the target cannot hold, or has in no synced range.
+    """Return the keys whose rows the target cannot hold, or (if `dated`) has in no synced range.
 
     The rows are read in full, as an extraction would.
     """
@@ -42,7 +47,7 @@ def unsupported_keys(
         window = Window(part=0, start=START, end=START, predicate=predicate, streamed=True)
         for batch in read_batches(job, window):
             kept = supported.filter(loading.convert(batch))
-            if cursor.timestamp:  # in the target, a row without a time is in no range
+            if cursor.timestamp and dated:  # in the target, a row without a time is in no range
                 kept = kept.filter(kept.column(cursor.timestamp).is_valid())
             found |= _keys(sides, plan, reading.convert(batch)) - _keys(sides, plan, kept)
     return found

@@ -114,7 +114,8 @@ def verify_table(
         with extraction.source.session() as session:
             plan, compared, remarks = _plan(verification, session, table, settings, watermark)
             chunks = [chunk for chunk in chunks if _same_cursor(chunk, plan.choice.cursor)]
-            ranges = synced_ranges(chunks, position, _loaded_position(store, table, watermark))
+            loaded = _loaded_position(store, table, watermark)
+            ranges = synced_ranges(chunks, position, loaded)
             windows = WindowComparison(
                 extraction,
                 plan,
@@ -122,6 +123,7 @@ def verify_table(
                 verification.open_target,
                 compared,
                 ranges,
+                loaded,
                 watermark.mysql_state.deleted_at,
             )
             scope = Scope(

@@ -2,7 +2,7 @@
 
 Both sides are read once, and only hashes of the rows are kept. If their sums are equal, the sides
 are equal. If not, both are read once more, and the rows that differ are kept. Rows that only the
-target has are looked up in the source by key: one that is there, but outside of the synced ranges,
+target has are looked up in the source by key: one that is there, but after the loaded position,
 changed after it was loaded, and is not a difference. Nor is a row that the target cannot hold.
 """
 
@@ -20,7 +20,7 @@ from floodmark.errors import FloodmarkError, TooFarAhead
 from floodmark.model.extraction import Window
 from floodmark.model.load import TargetTable
 from floodmark.model.notice import Report
-from floodmark.model.position import START
+from floodmark.model.position import START, Position
 from floodmark.model.timestamps import plain
 from floodmark.model.verification import (
     Checksum,
@@ -70,7 +70,8 @@ class VerificationJob(Struct, frozen=True, kw_only=True):
 
     `table` has the columns to compare, in the order of `source`. `lookup` is the FROM clause for
     rows that are looked up, and `keys` makes the condition from their keys. `synced` are the ranges
-    whose rows must be the same in the target. `version` is the column that orders a row's versions.
+    whose rows must be the same in the target; a sync brings the rows after `loaded`. `version` is
+    the column that orders a row's versions.
     """
 
     source: ExtractionJob
@@ -80,6 +81,7 @@ class VerificationJob(Struct, frozen=True, kw_only=True):
     keys: Callable[[Sequence[tuple[int | str, ...]]], str]
     open_target: Callable[[], AbstractContextManager[Reader]]
     synced: tuple[SyncedRange, ...] = ()
+    loaded: Position = START
     version: str | None = None
     most_shown: int = 20
 
@@ -227,21 +229,24 @@ def _look_up(
     for at in range(0, len(keys), _KEYS_AT_ONCE):
         these = structs.replace(window, predicate=job.keys(keys[at : at + _KEYS_AT_ONCE]))
         for batch in read_batches(source, these):
-            due = supported.filter(_synced(loading.convert(batch), job))
+            due = supported.filter(_due(loading.convert(batch), job))
             prints.found_in_source(conversion.convert(batch), due)
 
 
-def _synced(batch: pa.RecordBatch, job: VerificationJob) -> pa.RecordBatch:
-    """Return the rows whose positions are known to be within the synced ranges."""
+def _due(batch: pa.RecordBatch, job: VerificationJob) -> pa.RecordBatch:
+    """Return the rows that are known to be in a synced range, or that no sync will bring."""
     cursor = job.source.cursor
-    inside = []
+    due = []
     for row in batch.select(cursor.columns).to_pylist():
-        known = None not in row.values()  # a zero date has no position
+        known = None not in row.values()  # NULL and a zero date have no position
         place = position_of(cursor, tuple(row.values())) if known else START
-        inside.append(
-            any(place.compare(r.start) == 1 and place.compare(r.end) in (-1, 0) for r in job.synced)
+        due.append(
+            (not job.loaded.is_start and place.compare(job.loaded) in (-1, 0))
+            or any(
+                place.compare(r.start) == 1 and place.compare(r.end) in (-1, 0) for r in job.synced
+            )
         )
-    return batch.filter(pa.array(inside, pa.bool_()))
+    return batch.filter(pa.array(due, pa.bool_()))
 
 
 Row = dict[str, Any]

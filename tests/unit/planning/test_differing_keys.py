@@ -4,8 +4,10 @@ from floodmark.model.reconciliation import FoundKey
 from floodmark.planning.differing_keys import DifferingKeys, KeyVersion, differing_keys
 
 
-def row(key: int, version: int | None = 1, *, counts: bool = True) -> KeyVersion:
-    return KeyVersion((key,), version, counts)
+def row(
+    key: int, version: int | None = 1, *, counts: bool = True, later: bool = False
+) -> KeyVersion:
+    return KeyVersion((key,), version, counts, later)
 
 
 def test_each_kind() -> None:
@@ -18,8 +20,16 @@ def test_each_kind() -> None:
 
 def test_rows_of_the_source_that_were_not_synced_do_not_differ() -> None:
     target = [row(1), row(2), row(2)]
-    source = [row(n, 9, counts=False) for n in (1, 2, 3)]
+    source = [row(n, 9, counts=False, later=True) for n in (1, 2, 3)]
     assert differing_keys(target, source) == DifferingKeys()
+
+
+def test_rows_of_the_source_that_no_sync_brings_differ_from_synced_ones() -> None:
+    target = [row(1), row(2), row(2), row(3, None), row(4, counts=False), row(5)]
+    source = [row(n, None if n in (3, 5) else 9, counts=False) for n in range(1, 7)]
+    assert differing_keys(target, source) == DifferingKeys(
+        moved_out=[FoundKey((1,), 9), FoundKey((2,), 9), FoundKey((5,), None)]
+    )
 
 
 def test_rows_of_the_target_from_elsewhere_are_left_alone() -> None:
