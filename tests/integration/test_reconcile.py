@@ -555,6 +555,40 @@ def test_deletes_count_over_a_whole_pass(pipeline: New, small_segments: None) ->
 
 
 @pytest.mark.enough_on("mysql")
+def test_a_range_without_rows_is_not_an_emptied_table(pipeline: New) -> None:
+    it = pipeline({"t": CURSOR})
+    create(it)
+    fill(it, 1, 600)
+    assert it.call("sync", "-p", "main").code == 0
+    ask_once(it, "DELETE FROM t WHERE id BETWEEN 100 AND 110")
+    first, last = "2025-06-01 00:00:34", "2025-06-01 00:00:35"  # 102 to 107
+    ended = reconcile(it, "--deletes", "hard", "--from", first, "--to", last)
+    assert (ended.code, found(ended)) == (0, {"deleted": 6, "removed": 6}), ended
+
+
+@pytest.mark.enough_on("mysql")
+def test_the_oldest_rows_are_deleted_within_a_budget(pipeline: New, small_segments: None) -> None:
+    """The first segment has no row left, and most of the marked rows count no more."""
+    policy = "{deletes: soft, budget: {segments: 1}}"
+    it = pipeline({"t": f"{{cursor: [update_at, id], reconcile: {policy}}}"})
+    create(it)
+    fill(it, 1, 600)
+    assert it.call("sync", "-p", "main").code == 0
+    ask_once(it, "DELETE FROM t WHERE id <= 200")
+    while not (ended := reconcile(it)).table["reconciliation"]["complete"]:
+        assert ended.code == 0, ended
+    assert in_target(it, "SELECT count(*) FROM t WHERE _deleted_at IS NULL") == [(400,)]
+    config = Path(it.config)
+    config.write_text(config.read_text().replace("soft,", "soft, max_deletes: 10%,"))
+    ask_once(it, "DELETE FROM t WHERE id <= 241")
+    while (ended := reconcile(it)).code == 0:
+        assert not ended.table["reconciliation"]["complete"]
+    assert "of 400 rows would be deleted, and 'max_deletes' allows 40" in ended.table["error"]
+    ask_once(it, "DELETE FROM t")
+    assert reconcile(it).code == 5
+
+
+@pytest.mark.enough_on("mysql")
 def test_a_source_that_cannot_show_everything_holds_the_table_back(
     synced: Pipeline, server: PrivateMariaDB
 ) -> None:

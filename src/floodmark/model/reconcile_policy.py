@@ -1,5 +1,6 @@
 """How a table is reconciled: when, what happens to deleted rows, and how many may be deleted."""
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Literal
 
@@ -27,16 +28,17 @@ class Policy(Struct, frozen=True, kw_only=True):
     seconds: float | None = None
     segments: int | None = None
 
-    def most_deletes(self, *, target_rows: int, source_rows: int) -> int:
+    def most_deletes(self, *, target_rows: int, has_source_rows: Callable[[], bool]) -> int:
         """Return how many rows a pass may delete from a target of this many rows.
 
-        By default none if the source has no rows left: it was emptied, or it is another server.
+        By default none if the source has no synced rows left: it was emptied, or it is another
+        server.
         """
         if isinstance(self.max_deletes, int):
             return self.max_deletes
         if self.max_deletes is not None:
             return int(target_rows * float(self.max_deletes.removesuffix("%")) / 100)
-        return max(LEAST_ROWS, target_rows * _SHARE // 100) if source_rows else 0
+        return max(LEAST_ROWS, target_rows * _SHARE // 100) if has_source_rows() else 0
 
     def is_due(self, state: ReconciledState, now: datetime) -> bool:
         """Return whether the schedule asks for a run now.

@@ -61,7 +61,7 @@ from floodmark.sync.reconcile_checks import (
     why_skipped,
 )
 from floodmark.sync.reconcile_commit import chunk_of, write_files
-from floodmark.sync.reconcile_guard import Excess, excess_deletes, refusal
+from floodmark.sync.reconcile_guard import Excess, excess_deletes, has_synced_rows, refusal
 from floodmark.sync.reconcile_plan import (
     comparable,
     loaded_position,
@@ -174,6 +174,9 @@ class _Run:
         self._whole = reconciliation.within.is_whole and reconciliation.known is None
         self._table = table
         self._settings = settings
+        self._ranges: list[SyncedRange]
+        self._loaded: Position
+        self._marked: str | None
         self._began = time.monotonic()
         self._since = self._store.now()
         self.loaded = LoadResult()
@@ -199,13 +202,13 @@ class _Run:
             plan = self._plan(watermark)
             if not isinstance(plan, TablePlan):
                 return plan
-            ranges = loaded_ranges(self._store, self._table, watermark, plan)
-            if not ranges:
+            self._ranges = loaded_ranges(self._store, self._table, watermark, plan)
+            if not self._ranges:
                 return self._skipped("nothing is loaded yet")
             state = begun(watermark.reconciled_state, self._since, plan.source.primary_key)
-            marked = watermark.mysql_state.deleted_at
-            reached = loaded_position(self._store, self._table, watermark)
-            found, place = self._find(lease, plan, ranges, reached, state, marked)
+            self._marked = watermark.mysql_state.deleted_at
+            self._loaded = loaded_position(self._store, self._table, watermark)
+            found, place = self._find(lease, plan, state)
             if self._with.dry_run:
                 excess = self._excess(plan, state, found)
                 allowed = (
@@ -264,17 +267,11 @@ class _Run:
         return held or comparable(plan, self._loading)
 
     def _find(
-        self,
-        lease: Lease,
-        plan: TablePlan,
-        ranges: list[SyncedRange],
-        loaded: Position,
-        state: ReconciledState,
-        marked: str | None,
+        self, lease: Lease, plan: TablePlan, state: ReconciledState
     ) -> tuple[ReconcileResult, Place | None]:
         """Compare within the budget; return what differs, and the place where the rest begins."""
         found: list[IntervalDifferences] = []
-        for interval in self._intervals(lease, plan, ranges, loaded, state, marked):
+        for interval in self._intervals(lease, plan, state):
             found.append(interval)
             if interval.through is not None and self._is_spent(found):
                 break
@@ -287,18 +284,12 @@ class _Run:
             dry_run=self._with.dry_run,
             complete=self._whole and place is None,
             pass_started=state.pass_started if self._whole else None,
-            remarks=(*keys_alone, *_moved_before(self._table, ranges, found)),
+            remarks=(*keys_alone, *_moved_before(self._table, self._ranges, found)),
         )
         return result, place
 
     def _intervals(
-        self,
-        lease: Lease,
-        plan: TablePlan,
-        ranges: list[SyncedRange],
-        loaded: Position,
-        state: ReconciledState,
-        marked: str | None,
+        self, lease: Lease, plan: TablePlan, state: ReconciledState
     ) -> Iterable[IntervalDifferences]:
         if self._with.known is not None:
             known = self._with.known(plan)
@@ -308,12 +299,12 @@ class _Run:
             self._loading.open_target,
             self._loading.target_name,
             plan,
-            clipped(ranges, self._with.within, plan.choice.cursor),
-            loaded=loaded,
+            clipped(self._ranges, self._with.within, plan.choice.cursor),
+            loaded=self._loaded,
             start=state.place if self._whole else None,
             # A replica may lack rows that were read elsewhere, after the loaded position.
             all_shown=self._whole and self._extraction.source.activity().unseen is None,
-            deleted_at=marked,
+            deleted_at=self._marked,
             check=lambda: self._check(lease),
         )
 
@@ -338,8 +329,16 @@ class _Run:
     def _excess(
         self, plan: TablePlan, state: ReconciledState, found: ReconcileResult
     ) -> Excess | None:
-        of_pass = state if self._whole else None
-        return excess_deletes(self._policy, self._with.allowed, self._loading, plan, of_pass, found)
+        return excess_deletes(
+            self._policy,
+            self._with.allowed,
+            self._loading,
+            plan,
+            state if self._whole else None,
+            found,
+            marked=self._marked,
+            has_source_rows=lambda: has_synced_rows(self._extraction.source, plan, self._ranges),
+        )
 
     def _commit(
         self, lease: Lease, plan: TablePlan, watermark: Watermark, found: ReconcileResult

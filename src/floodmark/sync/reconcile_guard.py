@@ -1,15 +1,21 @@
 """The guard: an emptied table or a wrong server must not empty the warehouse."""
 
-from msgspec import Struct
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct, structs
 
 from floodmark.errors import DifferenceFound
 from floodmark.model.reconcile_policy import Policy
 from floodmark.model.reconcile_result import ReconcileResult
 from floodmark.model.reconciled_state import ReconciledState
 from floodmark.model.table import TableName
+from floodmark.model.verification import SyncedRange
+from floodmark.mysql.connection import query
+from floodmark.mysql.predicates import cursor_predicate, relation
 from floodmark.sync.load import Loading
 from floodmark.sync.plan import TablePlan
 from floodmark.sync.reconcile_plan import target_table
+from floodmark.sync.source import Source
 
 _MOST_SHOWN = 10
 
@@ -35,21 +41,35 @@ def excess_deletes(
     plan: TablePlan,
     state: ReconciledState | None,
     found: ReconcileResult,
+    *,
+    marked: str | None,
+    has_source_rows: Callable[[], bool],
 ) -> Excess | None:
     """Return what is too much; None if all deletes are allowed, or none is applied.
 
-    `state` is that of the pass, all of whose deletes count; None for a run over a range alone.
+    `state` is that of the pass, all of whose deletes count; None for a run over a range alone. Rows
+    that are `marked` as deleted do not count. `has_source_rows` looks at all synced rows of the
+    source: this run may have compared only those that are gone.
     """
     if policy.deletes == "report" or not found.deleted:
         return None
-    before, compared = (state.deleted, state.rows) if state else (0, 0)
     rows = found.target_rows
     if not found.complete or (state and state.place):  # not the whole table was compared
+        table = structs.replace(target_table(plan, loading), deleted_at=marked)
         with loading.open_target() as target:
-            rows = target.count(target_table(plan, loading)) or 0
-    most = policy.most_deletes(target_rows=rows, source_rows=compared + found.source_rows)
-    total = before + len(found.deleted)
+            rows = target.count(table) or 0
+    most = policy.most_deletes(target_rows=rows, has_source_rows=has_source_rows)
+    total = (state.deleted if state else 0) + len(found.deleted)
     return Excess(total=total, target_rows=rows, most=most) if total > max(most, allowed) else None
+
+
+def has_synced_rows(source: Source, plan: TablePlan, ranges: Sequence[SyncedRange]) -> bool:
+    """Return whether the source has any row within the synced ranges."""
+    table, cursor = plan.source, plan.choice.cursor
+    counted = " OR ".join(f"({cursor_predicate(table, cursor, r.start, r.end)})" for r in ranges)
+    statement = f"SELECT 1 FROM {relation(table)} WHERE ({counted}) AND {source.server.guard}"  # noqa: S608
+    with source.session() as session:
+        return bool(query(session, f"{statement} LIMIT 1"))
 
 
 def refusal(

@@ -50,10 +50,12 @@ class SqlTarget(LedgerTable, TableChanges, RowChecksums, DeletingBackend, Finger
     @final
     def count(self, table: TargetTable) -> int | None:
         """Count a table's rows."""
-        name = self._named(table).name
-        if not self._columns_of(name):
+        named = self._named(table)
+        if not (found := self._columns_of(named.name)):
             return None
-        return int(self._query(f"SELECT COUNT(*) FROM {self._name(name)}")[0][0])  # noqa: S608
+        marked = held_name(named.deleted_at, found)
+        alive = f" WHERE {quote(marked)} IS NULL" if marked else ""
+        return int(self._query(f"SELECT COUNT(*) FROM {self._name(named.name)}{alive}")[0][0])  # noqa: S608
 
     @final
     def prepare(self, table: TargetTable, dropped: Dropped = no_columns) -> list[str]:

@@ -125,7 +125,7 @@ class Target(ABC):
 
     @abstractmethod
     def count(self, table: TargetTable) -> int | None:
-        """Count a table's rows; None if there is no such table."""
+        """Count a table's rows that are not marked as deleted; None if there is no such table."""
 
     @abstractmethod
     def compare(self, table: TargetTable, dropped: Dropped = no_columns) -> list[Mismatch]:

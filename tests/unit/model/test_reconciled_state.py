@@ -149,4 +149,4 @@ def test_how_many_rows_a_pass_may_delete(
     most: str | int | None, target: int, source: int, limit: int
 ) -> None:
     policy = Policy(max_deletes=most)
-    assert policy.most_deletes(target_rows=target, source_rows=source) == limit
+    assert policy.most_deletes(target_rows=target, has_source_rows=lambda: source > 0) == limit
