@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from pymysql.cursors import DictCursor
 
-from floodmark.config.models import MysqlConnection
+from floodmark.config.models import ExtractionSettings, MysqlConnection
 from floodmark.config.secret import Secret
 from floodmark.embedded.mariadb import PrivateMariaDB
 from floodmark.errors import UsageError
+from floodmark.model.bound import Bound
 from floodmark.model.cursor import CursorChoice
 from floodmark.model.extraction import ChunkPlan, Edge, Window
 from floodmark.model.position import START, Position
@@ -21,9 +22,17 @@ from floodmark.mysql.catalog import read_table
 from floodmark.mysql.connection import MysqlSession, connect
 from floodmark.mysql.predicates import relation, window_predicate
 from floodmark.mysql.row_estimates import count_unusable, estimate_rows
-from floodmark.mysql.window_edges import cursor_edges, key_edges, limited_bound, read_numbers
+from floodmark.mysql.window_edges import (
+    cursor_edges,
+    key_edges,
+    limited_bound,
+    read_ids,
+    read_numbers,
+)
+from floodmark.planning.access_path import choose_route
 from floodmark.planning.cursor import choose_cursor
 from floodmark.planning.windows import check_tiling, plan_chunks
+from floodmark.sync.plan import TablePlan, chunks_of
 from pipelines import numbers
 
 NOON = datetime(2025, 8, 4, 12, tzinfo=UTC)
@@ -384,3 +393,72 @@ def test_a_window_moves_on_from_a_cursor_that_is_no_moment(connection: MysqlSess
     table, choice = described(connection, ("update_at", "id"))
     edges = cursor_edges(connection, table, choice.cursor, START, BOUND, index="by_time", stride=1)
     assert [edge.rows for edge in edges] == [2] + 9 * [1]
+
+
+def test_dense_ids_are_divided_without_reading_them(connection: MysqlSession) -> None:
+    run(connection, f"CREATE TABLE t (id {ID})")
+    run(connection, f"INSERT INTO t SELECT seq, 'x' FROM {numbers(1, 10000)}")
+    run(connection, "DELETE FROM t WHERE id IN (1, 900, 1800) OR id BETWEEN 4000 AND 5000")
+    planned = id_plan(connection, Position(id=10000))
+    run(connection, "FLUSH STATUS")
+    chunks = id_chunks(connection, planned)
+    touched = run(connection, "SHOW STATUS LIKE 'Handler_read%'")
+    assert sum(int(count) for _, count in touched) <= 10, touched
+    windows = windows_of(chunks)
+    check_tiling(START, Position(id=10000), windows)
+    held = [n for window in windows for n in read(connection, planned.source, window, "id")]
+    assert sorted(held) == [row[0] for row in run(connection, "SELECT id FROM t ORDER BY id")]
+    assert len(windows) == 10
+    for window in windows:
+        sql = f"SELECT * FROM {relation(planned.source, 'PRIMARY')} WHERE {window.predicate}"
+        assert_range(connection, sql, "PRIMARY", rows=1000)
+
+
+def test_sparse_ids_and_limits_are_divided_by_rows(connection: MysqlSession) -> None:
+    run(connection, f"CREATE TABLE t (id {ID})")
+    run(connection, f"INSERT INTO t SELECT seq * 3, 'x' FROM {numbers(1, 3000)}")
+    sparse = id_plan(connection, Position(id=9000))
+    assert [chunk.rows for chunk in id_chunks(connection, sparse)] == [2000, 1000]
+    assert [chunk.rows for chunk in id_chunks(connection, sparse, limit=500)] == [500]
+    beyond = id_plan(connection, Position(id=20000), start=Position(id=9000))
+    assert not id_chunks(connection, beyond)
+
+
+def test_ids_end_at_the_last_row(connection: MysqlSession) -> None:
+    """The position is that of a row, even if the bound's row is gone."""
+    run(connection, f"CREATE TABLE t (id {ID})")
+    run(connection, f"INSERT INTO t SELECT seq, 'x' FROM {numbers(1, 100)}")
+    planned = id_plan(connection, Position(id=100), start=Position(id=10))
+    run(connection, "DELETE FROM t WHERE id > 97")
+    (chunk,) = id_chunks(connection, planned)
+    assert (chunk.start, chunk.end) == (Position(id=10), Position(id=97))
+    cursor = planned.choice.cursor
+    assert read_ids(connection, planned.source, cursor, START, Position(id=5)) == range(1, 6)
+    assert read_ids(connection, planned.source, cursor, Position(id=97), Position(id=100)) is None
+
+
+ID = "BIGINT UNSIGNED AUTO_INCREMENT PRIMARY KEY, pad CHAR(100)"
+
+
+def id_plan(connection: MysqlSession, bound: Position, start: Position = START) -> TablePlan:
+    table, choice = described(connection, ("id",))
+    assert choice.index is not None
+    return TablePlan(
+        source=table,
+        choice=choice,
+        columns=(),
+        route=choose_route(table, choice.cursor, start),
+        start=start,
+        bound=Bound(position=bound),
+        expected_rows=estimate_rows(
+            connection, table, choice.cursor, start, bound, index=choice.index
+        ),
+        warnings=(),
+    )
+
+
+def id_chunks(
+    connection: MysqlSession, planned: TablePlan, limit: int | None = None
+) -> list[ChunkPlan]:
+    settings = ExtractionSettings(window_rows=1000)
+    return list(chunks_of(connection, planned, settings, windows_per_chunk=2, limit=limit))

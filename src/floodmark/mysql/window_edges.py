@@ -5,7 +5,7 @@ the range once, in the index alone. Edges are positions of existing rows; if suc
 it is read, the position still divides all others.
 
 Along a clustered primary key that reads the table twice. If keys are integers with few gaps,
-`planning.windows` divides the table without reading any.
+`planning.windows` divides the table without reading any: from the first to the last one.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from floodmark.model.extraction import Edge
 from floodmark.model.position import Identity, KeyScan, Position
 from floodmark.model.schema import SourceTable
 from floodmark.mysql.connection import MysqlSession, query
-from floodmark.mysql.index_scan import Found, Scan, read_moment, strides
+from floodmark.mysql.index_scan import Found, Scan, find_row, read_moment, strides
 from floodmark.mysql.predicates import (
     cursor_columns,
     cursor_predicate,
@@ -105,6 +105,21 @@ def read_numbers(session: MysqlSession, table: SourceTable) -> range | None:
     found = query(session, f"SELECT MIN({name}), MAX({name}) FROM {rows}")  # noqa: S608
     first, last = found[0]
     return None if first is None else range(int(first), int(last) + 1)
+
+
+def read_ids(
+    session: MysqlSession, table: SourceTable, cursor: Cursor, start: Position, bound: Position
+) -> range | None:
+    """Return the range from the first to the last id in `(start, bound]`; None without rows."""
+    scan = Scan(
+        relation=relation(table, table.key_index),
+        columns=cursor_columns(table, cursor),
+        where=cursor_predicate(table, cursor, start, bound),
+        unique=True,
+    )
+    first = find_row(session, scan, ())
+    last = find_row(session, scan, (), last=True)
+    return range(int(first[0]), int(last[0]) + 1) if first and last else None
 
 
 def limited_bound(

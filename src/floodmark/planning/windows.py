@@ -6,7 +6,7 @@ from math import ceil
 
 from floodmark.errors import IllegalTransition
 from floodmark.model.extraction import ChunkPlan, Edge, Window
-from floodmark.model.position import KeyScan, Position
+from floodmark.model.position import Position
 
 Predicate = Callable[[Position, Position], str]
 
@@ -29,21 +29,24 @@ def is_dense(numbers: range, rows: int) -> bool:
 
 
 def even_edges(
-    numbers: range, rows: int, start: Position, bound: Position, *, stride: int
+    numbers: range,
+    rows: int,
+    position: Callable[[int], Position],
+    bound: Position,
+    *,
+    stride: int,
+    reached: int | None = None,
 ) -> Iterator[Edge]:
     """Split a scan along integer keys every `stride` numbers; it ends at its bound.
 
-    No queries are needed: a window has at most one row per number, and its share of the table's
-    `rows`. Resume where the key scan of `start` stopped.
+    `position` returns that of a number. No queries are needed: a window has at most one row per
+    number, and its share of the table's `rows`. Resume where an earlier scan `reached`.
     """
     share = min(1, rows / len(numbers))
-    reached = numbers[0] - 1
-    if start.walk:
-        assert isinstance(start.walk.key, int)
-        reached = max(reached, start.walk.key)  # the remaining keys may begin much later
+    first = numbers[0] - 1
+    reached = first if reached is None else max(first, reached)  # the rest may begin much later
     for key in range(reached + stride, numbers[-1], stride):
-        end = Position(start.timestamp, start.id, KeyScan(key, bound))
-        yield Edge(end, round(stride * share), counted=False, most=stride)
+        yield Edge(position(key), round(stride * share), counted=False, most=stride)
         reached = key
     left = max(0, numbers[-1] - reached)
     yield Edge(bound, round(left * share), counted=False, most=left)

@@ -11,11 +11,11 @@ from msgspec import Struct
 from floodmark.config.models import ExtractionSettings, TableSettings
 from floodmark.errors import FloodmarkError, UsageError
 from floodmark.model.bound import Bound
-from floodmark.model.cursor import Cursor, CursorChoice
+from floodmark.model.cursor import Cursor, CursorChoice, key_kind
 from floodmark.model.extraction import ChunkPlan, ColumnPlan, Edge, Route
 from floodmark.model.log_state import Clock
 from floodmark.model.manifest import Column
-from floodmark.model.position import START, Position
+from floodmark.model.position import START, KeyScan, Position
 from floodmark.model.schema import SourceTable
 from floodmark.model.table import TableName
 from floodmark.mysql.catalog import Definition, read_table
@@ -24,7 +24,13 @@ from floodmark.mysql.in_flight import read_next_id
 from floodmark.mysql.predicates import window_predicate
 from floodmark.mysql.row_estimates import count_unusable, count_waiting, estimate_rows, has_rows
 from floodmark.mysql.types import plan_columns
-from floodmark.mysql.window_edges import cursor_edges, key_edges, limited_bound, read_numbers
+from floodmark.mysql.window_edges import (
+    cursor_edges,
+    key_edges,
+    limited_bound,
+    read_ids,
+    read_numbers,
+)
 from floodmark.planning.access_path import choose_route
 from floodmark.planning.bounds import HELD_AFTER, settled_before
 from floodmark.planning.columns import check_choices, leave_out_new
@@ -85,6 +91,18 @@ class TablePlan(Struct, frozen=True, kw_only=True):
     def walked(self) -> bool:
         """Whether this is a first load along the primary key, which may take long."""
         return self.end is not None and self.route.by == "key" and self.route.chunked
+
+    @property
+    def follows_ids(self) -> bool:
+        """Whether the rows are read along an id cursor that is the primary key, an integer."""
+        key = self.choice.cursor.key
+        return (
+            self.choice.cursor.kind == "id"
+            and key == self.source.primary_key
+            and self.route.by == "cursor"
+            and self.route.index is not None
+            and key_kind(self.source.column(key[0])) == "integer"
+        )
 
 
 def plan_table(
@@ -283,9 +301,13 @@ def _edges(
     assert plan.end is not None
     cursor, bound = plan.choice.cursor, plan.end
     numbers = _numbers(session, plan, bound) if limit is None else None
-    if numbers and is_dense(numbers, plan.source.estimated_rows):
-        rows, stride = plan.expected_rows, share(len(numbers))
-        yield from even_edges(numbers, rows, plan.start, bound, stride=stride)
+    if numbers and plan.follows_ids:
+        if is_dense(numbers, plan.expected_rows):
+            rows, last = plan.expected_rows, Position(id=numbers[-1])
+            yield from even_edges(numbers, rows, _at_id, last, stride=share(len(numbers)))
+            return
+    elif numbers and is_dense(numbers, plan.source.estimated_rows):
+        yield from _even_key_edges(plan, bound, numbers, share(len(numbers)))
         return
     stride = share(ceil(plan.expected_rows * _MARGIN))
     if cursor.kind == "none":
@@ -312,11 +334,31 @@ def _edges(
     )
 
 
+def _at_id(number: int) -> Position:
+    return Position(id=number)
+
+
+def _even_key_edges(
+    plan: TablePlan, bound: Position, numbers: range, stride: int
+) -> Iterator[Edge]:
+    """Split a scan along the primary key, from where that of the plan's start stopped."""
+    start = plan.start
+    reached = start.walk.key if start.walk else None
+    assert reached is None or isinstance(reached, int)
+
+    def at(key: int) -> Position:
+        return Position(start.timestamp, start.id, KeyScan(key, bound))
+
+    return even_edges(numbers, plan.expected_rows, at, bound, stride=stride, reached=reached)
+
+
 def _numbers(session: MysqlSession, plan: TablePlan, bound: Position) -> range | None:
     """Return the range of integer keys to scan, if there is something to read."""
     source, start, choice = plan.source, plan.start, plan.choice
     if choice.cursor.kind == "none":
         return read_numbers(session, source)
+    if plan.follows_ids:
+        return read_ids(session, source, choice.cursor, start, bound)
     if not plan.walked or (start.walk and not isinstance(start.walk.key, int)):
         return None
     if start.walk or has_rows(session, source, choice.cursor, start, bound, index=choice.index):

@@ -211,20 +211,60 @@ def test_numbers_are_split_evenly(
     """Every number is in one window of one stride; only the last window may be smaller."""
     numbers = range(first, first + count)
     base = Position(NOON - timedelta(1), 5)
-    start = base
-    if read is not None:
-        start = structs.replace(base, walk=KeyScan(first + read - 1, BOUND))
+    reached = None if read is None else first + read - 1
     read = max(0, read or 0)  # a key scan may be before all remaining keys
-    edges = list(even_edges(numbers, round(count * share), start, BOUND, stride=stride))
+
+    def at(key: int) -> Position:
+        return structs.replace(base, walk=KeyScan(key, BOUND))
+
+    edges = list(
+        even_edges(numbers, round(count * share), at, BOUND, stride=stride, reached=reached)
+    )
     assert edges[-1].end == BOUND
     assert not any(edge.counted or edge.may_exceed(stride) for edge in edges)
     walked = [edge.end for edge in edges[:-1]]
     assert all(end.base == base and end.walk and end.walk.bound == BOUND for end in walked)
-    reached = [first + read - 1, *(end.walk.key for end in walked if end.walk)]
-    assert [int(b) - int(a) for a, b in pairwise(reached)] == [stride] * len(walked)  # type: ignore[arg-type]
-    left = max(0, numbers[-1] - int(reached[-1]))  # type: ignore[arg-type]
+    keys = [first + read - 1, *(end.walk.key for end in walked if end.walk)]
+    assert [int(b) - int(a) for a, b in pairwise(keys)] == [stride] * len(walked)  # type: ignore[arg-type]
+    left = max(0, numbers[-1] - int(keys[-1]))  # type: ignore[arg-type]
     assert edges[-1].most == left <= stride
     assert left or read >= count
+
+
+@given(
+    ids=st.lists(st.integers(1, 300), min_size=1, unique=True).map(sorted),
+    start=st.none() | st.integers(0, 300),
+    stride=st.integers(1, 50),
+    per_chunk=sizes,
+)
+def test_windows_along_ids_hold_every_row_once(
+    ids: list[int], start: int | None, stride: int, per_chunk: int
+) -> None:
+    """Ids have gaps, also at the edges; no window has more rows than numbers."""
+    new = [number for number in ids if number > (start or 0)]
+    if not new:
+        return
+    chunks = list(
+        plan_chunks(
+            Position(id=start),
+            even_edges(
+                range(new[0], new[-1] + 1),
+                len(new),
+                lambda number: Position(id=number),
+                Position(id=new[-1]),
+                stride=stride,
+            ),
+            windows_per_chunk=per_chunk,
+            most_rows=stride,
+            predicate=lambda begin, end: f"id > {begin.id or 0} AND id <= {end.id}",
+        )
+    )
+    windows = [window for chunk in chunks for window in chunk.windows]
+    check_tiling(Position(id=start), Position(id=new[-1]), windows)
+    held = [selected([(0, 0, n) for n in ids], window.predicate) for window in windows]
+    assert [row[2] for rows in held for row in rows] == new
+    assert max(map(len, held)) <= stride
+    assert not any(window.streamed for window in windows)
 
 
 def test_only_dense_numbers_are_split() -> None:
