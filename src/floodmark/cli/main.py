@@ -1,5 +1,6 @@
 """The `floodmark` command-line program."""
 
+import gc
 import os
 import re
 import signal
@@ -17,6 +18,9 @@ from floodmark.cli.signals import Terminated
 from floodmark.errors import ExitCode, FloodmarkError
 from floodmark.model.notice import Notice
 from floodmark.model.timestamps import utc_now
+
+# Imports create many objects that stay: Python's default of 700 looks through them again and again.
+_OBJECTS_BEFORE_COLLECTING = 50_000
 
 
 class Program(LazyGroup):
@@ -76,7 +80,10 @@ def cli() -> None:
 def main(arguments: list[str] | None = None) -> None:
     """Run the program and exit with its exit code."""
     os.umask(0o077)  # also for temporary files of DuckDB and Spark, which contain data
-    sys.exit(run(arguments))
+    gc.set_threshold(_OBJECTS_BEFORE_COLLECTING)
+    code = run(arguments)
+    gc.freeze()  # at exit, Python would look for garbage among all that was imported
+    sys.exit(code)
 
 
 def run(arguments: list[str] | None = None) -> int:
