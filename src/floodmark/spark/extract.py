@@ -9,8 +9,7 @@ from msgspec import structs
 from floodmark.errors import FloodmarkError
 from floodmark.model.extraction import Receipt, Window
 from floodmark.spark.runner import Attempt, Spark, run_tasks
-from floodmark.worker.extract_window import Outcome, run_window
-from floodmark.worker.job import ExtractionJob
+from floodmark.worker.job import ExtractionJob, Outcome
 
 
 def extract(
@@ -34,6 +33,8 @@ def extract(
 
 
 def _extract(job: ExtractionJob, windows: Sequence[Window], number: int, attempt: Attempt) -> bytes:
+    from floodmark.worker.extract_window import run_window  # the driver need not import Arrow
+
     outcome = run_window(job, windows[number], attempt_id=attempt.id, failures=attempt.failures)
     return msgspec.json.encode(outcome)
 

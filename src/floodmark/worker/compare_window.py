@@ -34,8 +34,8 @@ from floodmark.model.verification import (
     WindowPair,
 )
 from floodmark.worker.conversion import Conversion
-from floodmark.worker.extract_window import Refusal, is_final
-from floodmark.worker.job import ExtractionJob
+from floodmark.worker.extract_window import is_final
+from floodmark.worker.job import ExtractionJob, Refusal
 from floodmark.worker.mysql_reader import read_batches
 from floodmark.worker.position_range import key_part, position_of
 from floodmark.worker.row_hashes import Fingerprints

@@ -4,32 +4,17 @@ import resource
 import sys
 import time
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from floodmark.errors import ConfigError, FloodmarkError, NoLogin, TooFarAhead, UnfitValue
 from floodmark.model.extraction import Receipt, Window
 from floodmark.worker.conversion import Conversion
 from floodmark.worker.invalid_dates import Quarantine
-from floodmark.worker.job import ExtractionJob
+from floodmark.worker.job import ExtractionJob, Outcome, Refusal
 from floodmark.worker.lake_writer import open_files
 from floodmark.worker.mysql_reader import read_batches
 from floodmark.worker.parquet_writer import ParquetFiles, ParquetLayout
 from floodmark.worker.position_range import Span
-
-
-class Refusal(Struct, frozen=True):
-    """Why a task failed permanently."""
-
-    part: int
-    message: str
-    hint: str | None
-
-
-class Outcome(Struct, frozen=True):
-    """A task's answer: a receipt, or a refusal."""
-
-    receipt: Receipt | None = None
-    refusal: Refusal | None = None
 
 
 def run_window(job: ExtractionJob, window: Window, *, attempt_id: int, failures: int) -> Outcome:

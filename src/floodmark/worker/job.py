@@ -1,10 +1,10 @@
-"""The job description that all tasks of a chunk share."""
+"""The job description that all tasks of a chunk share, and the answer of each."""
 
 from msgspec import Struct
 
 from floodmark.config.models import LakeSettings, MysqlConnection
 from floodmark.model.cursor import Cursor
-from floodmark.model.extraction import ColumnPlan, ZeroDates
+from floodmark.model.extraction import ColumnPlan, Receipt, ZeroDates
 from floodmark.model.lake_layout import data_file_key, extracted_quarantine
 from floodmark.model.table import TableName
 
@@ -72,3 +72,18 @@ class ExtractionJob(Struct, frozen=True, kw_only=True):
     def quarantine_key(self, part: int, attempt: int, number: int) -> str:
         """Return the key of a file of rows that are set aside."""
         return extracted_quarantine(self.table, self.key(part, attempt, number))
+
+
+class Refusal(Struct, frozen=True):
+    """Why a task failed permanently."""
+
+    part: int
+    message: str
+    hint: str | None
+
+
+class Outcome(Struct, frozen=True):
+    """A task's answer: a receipt, or a refusal."""
+
+    receipt: Receipt | None = None
+    refusal: Refusal | None = None

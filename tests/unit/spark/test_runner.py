@@ -1,5 +1,8 @@
 """Errors of Spark tasks, and the number of tries."""
 
+import subprocess
+import sys
+
 import pytest
 
 from floodmark.spark.runner import task_error, tries_of
@@ -46,3 +49,12 @@ def test_other_failures_show_their_first_line() -> None:
 )
 def test_tries_come_from_spark(master: str | None, max_failures: str | None, tries: int) -> None:
     assert tries_of(master, max_failures) == tries
+
+
+def test_tasks_are_submitted_without_arrow() -> None:
+    """Workers need it; importing it would take longer than sending them a small window."""
+    script = (
+        "import sys, floodmark.spark.extract, floodmark.spark.background.client\n"
+        "assert not {'pyarrow', 'pyspark'} & sys.modules.keys()\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
