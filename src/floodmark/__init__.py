@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from floodmark.api.project import Project, open_project
     from floodmark.api.recovery import RecoveryResult, TableRecovery
     from floodmark.api.results import SyncResult, TableResult
-    from floodmark.api.runs import DayOfTable, RunOfTable, TableHistory
+    from floodmark.api.runs import DayOfTable, FoundInRun, RunOfTable, TableHistory
     from floodmark.api.status import TableStatus
     from floodmark.api.tracked_files import TrackedFile
     from floodmark.api.validation import TableValidation, ValidationResult
@@ -87,6 +87,7 @@ _LAZY = {
     "DifferingKey": "floodmark.model.verification",
     "DrillResult": "floodmark.api.drill",
     "Failure": "floodmark.model.failure",
+    "FoundInRun": "floodmark.api.runs",
     "Findings": "floodmark.state.lake_validation",
     "FoundKey": "floodmark.model.reconciliation",
     "KeyScan": "floodmark.model.position",
@@ -159,6 +160,7 @@ __all__ = [
     "Failure",
     "Findings",
     "FloodmarkError",
+    "FoundInRun",
     "FoundKey",
     "KeyScan",
     "Lake",

@@ -461,4 +461,4 @@ def id_chunks(
     connection: MysqlSession, planned: TablePlan, limit: int | None = None
 ) -> list[ChunkPlan]:
     settings = ExtractionSettings(window_rows=1000)
-    return list(chunks_of(connection, planned, settings, windows_per_chunk=2, limit=limit))
+    return list(chunks_of(connection, planned, settings, windows_per_chunk=repeat(2), limit=limit))

@@ -98,7 +98,9 @@ def test_a_long_history_is_read_from_its_compactions(
     monkeypatch.setattr(compaction, "SIZE", 10)
     table = busy.table(busy.samples[0])
     store = open_store(busy.objects)
-    store.log.compact(table, 1)
+    for head in list(store.log.heads(table)):
+        if head.sequence % 10 == 0:
+            store.log.compact(table, head)
     everything = history(busy.config)
     monkeypatch.setattr(LocalObjectStore, "get", counted)
     assert history(busy.config) == everything

@@ -254,7 +254,7 @@ def test_windows_along_ids_hold_every_row_once(
                 Position(id=new[-1]),
                 stride=stride,
             ),
-            windows_per_chunk=per_chunk,
+            windows_per_chunk=repeat(per_chunk),
             most_rows=stride,
             predicate=lambda begin, end: f"id > {begin.id or 0} AND id <= {end.id}",
         )
