@@ -586,6 +586,23 @@ def test_recovery_asks_and_needs_a_mirror(mirrored: Make) -> None:
     assert "there is no mirror" in one.pipeline.call("recover", "--from-mirror").err
 
 
+def test_status_needs_nothing_of_the_mirror(mirrored: Make) -> None:
+    """A table that was never synced: what its failure is, and not what the mirror lacks."""
+    one = mirrored()
+    ask_once(one.pipeline, "DROP TABLE t")
+    one.pipeline.write_config(one.settings)
+    assert one.pipeline.call("sync", "-p", "main").code != 0
+    one.pipeline.write_config(
+        "mirror: {url: s3://second/state, access_key_id: k, secret_access_key: '${MS}'}"
+    )
+    ended = one.pipeline.call("status")
+    assert "MS is not set" not in ended.out
+    assert "extract failed" in ended.out
+    _, status = served(one)
+    (table,) = status["tables"]
+    assert (table["state"], "MS is not set" in json.dumps(status)) == ("failing", False)
+
+
 def failing(one: Mirrored, settings: str) -> Ended:
     """Sync with another mirror, which does not work."""
     one.insert(21, 25)

@@ -434,7 +434,7 @@ class Project:
         """
         from floodmark.api.status import read_status
 
-        return read_status(self.new_run(), tables, pipelines)
+        return read_status(self.reading(), tables, pipelines)
 
     def runs(
         self, *, pipelines: Names = None, failed: bool = False, most: int | None = None
@@ -449,21 +449,21 @@ class Project:
 
         expect_flags(failed=failed)
         expect("most", most, int, optional=True)
-        return read_runs(self.new_run(), pipelines, failed=failed, most=most)
+        return read_runs(self.reading(), pipelines, failed=failed, most=most)
 
     def run(self, run_id: str) -> "RunRecord":
         """Return the record of a run, given its id or the beginning of it."""
         from floodmark.api.runs import read_run
 
         expect("run_id", run_id, str)
-        return read_run(self.new_run(), run_id)
+        return read_run(self.reading(), run_id)
 
     def history(self, table: Table, *, days: int = 30) -> "TableHistory":
         """Return what happened to a table: rows a day, commits, runs and recoveries."""
         from floodmark.api.runs import read_history
 
         expect("days", days, int)
-        run = self.new_run()
+        run = self.reading()
         return read_history(run, run.table(table), days=days)
 
     def doctor(self, tables: Names = None, *, start_spark: bool = False) -> "Iterator[Check]":
@@ -506,3 +506,7 @@ class Project:
     def new_run(self) -> RunContext:
         """Return a context with fresh state and its own session id."""
         return self._runner.new_run()
+
+    def reading(self) -> RunContext:
+        """Return such a context that only reads the lake, and does not need the mirror."""
+        return self._runner.reading()

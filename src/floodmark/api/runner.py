@@ -69,6 +69,10 @@ class Runner:
         """Return a context with fresh state and its own session id."""
         return RunContext(self.config, self._lake, self._listener, self.mirror)
 
+    def reading(self) -> RunContext:
+        """Return a context that only reads, and does not need the mirror."""
+        return RunContext(self.config, self.raw_lake, self._listener, self.mirror)
+
     @contextmanager
     def one_run(self) -> Iterator[RunContext]:
         """Yield the context of a run; BusyError if another one is running."""

@@ -54,7 +54,7 @@ class Reader:
 
     def overview(self, found: Sequence[TableStatus], *, everything: bool = True) -> Overview:
         """Return these tables and the last runs; if not `everything`, of runs only these tables."""
-        run = self._project.new_run()
+        run = self._project.reading()
         records = self._read_records()
         if not everything:
             names = {str(seen.table) for seen in found}
@@ -108,7 +108,7 @@ class Reader:
     def _read_records(self) -> dict[str, RunRecord]:
         records: dict[str, RunRecord] = {}
         results = 0
-        run, known = self._project.new_run(), self._records
+        run, known = self._project.reading(), self._records
         for record in read_runs(run, most=MOST_RUNS, known=known):
             results += len(record.tables) + len(record.unchanged)
             if results > MOST_RESULTS and records:
@@ -120,7 +120,7 @@ class Reader:
     def _history(self, status: TableStatus) -> TableHistory:
         """Return the history of a table; the known one if it has the same last manifest."""
         name, watermark = str(status.table), status.watermark
-        run = self._project.new_run()
+        run = self._project.reading()
         today = f"{run.run.clock():%Y-%m-%d}"
         state = (watermark.head, watermark.revision, today) if watermark else None
         known = self._histories.pop(name, None)
