@@ -64,12 +64,16 @@ def join(lake: ObjectStore, mirror: ObjectStore, clock: Callable[[], datetime]) 
     if theirs is not None and ours is not None:
         check_same(lake, mirror, ours, theirs)
         return None
-    folders = set(mirror.list_folders("")) & {"manifests", "watermarks", "incremental"}
+    folders = [
+        folder
+        for folder in ("incremental", "manifests", "watermarks")
+        if next(mirror.list_objects(f"{folder}/"), None) is not None
+    ]
     if folders and read_mirror_identity(mirror) is not None:
         return join(lake, mirror, clock)  # another run has just begun to mirror
     if folders:
         raise MirrorConflict(
-            f"{mirror} is not empty, and not a mirror: it has {min(folders)}/",
+            f"{mirror} is not empty, and not a mirror: it has {folders[0]}/",
             hint="set 'mirror:' to an empty place",
         )
     if ours is None:
@@ -136,6 +140,16 @@ def copy_table(
         if mirror.get(key).data == current.data:
             return copied
     raise StorageError(f"{mirror}/{key} keeps changing", hint="the next run copies it")
+
+
+def is_copied(lake: ObjectStore, mirror: ObjectStore, table: TableName) -> bool:
+    """Return whether the mirror has a table's watermark, and the lake no manifest after it."""
+    key = lake_layout.primary(table)
+    theirs, ours = get(mirror, key), get(lake, key)
+    if theirs is None or ours is None or theirs.data != ours.data:
+        return False
+    known = last_manifest(theirs, table)
+    return list(ManifestLog(lake).heads(table, since=known)) == ([known] if known else [])
 
 
 def last_common(

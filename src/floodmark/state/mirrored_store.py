@@ -40,7 +40,7 @@ class MirroredObjectStore(ObjectStore):
         if table is not None and self._seen.get(key) != found.etag:
             self._seen[key] = found.etag
             if self._is_written:
-                self.mirror.mark(table)
+                self.mirror.check(table)
         return found
 
     def put(self, key: str, data: bytes) -> str:
@@ -82,7 +82,7 @@ class MirroredObjectStore(ObjectStore):
         if not self._is_written and (_item(key) or _is_lease(key)):
             # Commands that only read copy nothing. What was read before the first write counts.
             self._is_written = True
-            self.mirror.mark(*filter(None, map(_table_of_primary, list(self._seen))))
+            self.mirror.check(*filter(None, map(_table_of_primary, list(self._seen))))
         if key.startswith(lake_layout.PRIMARIES):
             self._seen[key] = etag
         if (item := _item(key)) is not None:
@@ -129,6 +129,4 @@ def _item(key: str) -> TableName | str | None:
     if key.startswith(lake_layout.RECOVERIES):
         table = lake_layout.table_of_recovery(key)
         return lake_layout.recoveries(table) if table else None
-    if key.startswith(lake_layout.RUNS):
-        return lake_layout.RUNS
-    return key if key == lake_layout.SYSTEM else None
+    return key if key == lake_layout.SYSTEM or key.startswith(lake_layout.RUNS) else None

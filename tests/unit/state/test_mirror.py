@@ -1,9 +1,12 @@
 """The mirror has the lake's state, in an order that is never harmful, and says what it lacks."""
 
+import time
 from collections.abc import Callable
+from pathlib import Path
 from threading import Event
 from typing import Any
 
+import msgspec
 import pytest
 
 from floodmark.errors import (
@@ -17,16 +20,20 @@ from floodmark.errors import (
 from floodmark.model import lake_layout
 from floodmark.model.notice import Notice
 from floodmark.model.position import Position
+from floodmark.model.table import TableName
 from floodmark.model.timestamps import utc_now
 from floodmark.model.transitions import Authorship
 from floodmark.state import mirror, operator_changes
-from floodmark.state.mirror import Mirror, read_mirror_state
+from floodmark.state.conditional_writes import probe_conditional_writes
+from floodmark.state.mirror import Mirror, MirrorState, read_mirror_state
 from floodmark.state.mirror_copy import copy_table, join
 from floodmark.state.mirrored_store import MirroredObjectStore
 from floodmark.state.system_watermark import write_system_watermark
+from floodmark.state.watermark_store import WatermarkStore
+from floodmark.storage.local import LocalObjectStore
 from floodmark.storage.memory import MemoryObjectStore
 from floodmark.storage.objects import ObjectStore, StoredObject
-from scenarios import TABLE, land, open_store, snapshot
+from scenarios import TABLE, chunk_after, land, open_store, snapshot
 
 PRIMARY = lake_layout.primary(TABLE)
 
@@ -190,10 +197,10 @@ def test_the_next_round_tries_again_after_the_thread_has_ended(
     place.there.failure = StateError("two logs")
     land(open_store(place.objects), rows=5, name="b")
     place.drain()
-    thread = place.mirror._thread
-    if thread is not None:
-        thread.join(20)
-    assert place.mirror._thread is None
+    deadline = time.monotonic() + 20
+    while place.mirror._threads and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert place.mirror._threads == 0
     place.there.failure = None
     place.mirror.begin_round()
     place.drain()
@@ -300,6 +307,117 @@ def test_an_older_watermark_does_not_replace_a_newer_one(place: Place) -> None:
     assert state(place.there) == state(place.lake)
 
 
+class Slow(Faulty):
+    """A store with the latency of another region."""
+
+    def get(self, key: str) -> StoredObject:
+        time.sleep(0.05)
+        return super().get(key)
+
+    def list_objects(self, prefix: str, *, after: str = "") -> Any:
+        time.sleep(0.05)
+        return super().list_objects(prefix, after=after)
+
+    def _write(self, key: str, data: bytes) -> str:
+        time.sleep(0.05)
+        return super()._write(key, data)
+
+
+def many(count: int) -> list[TableName]:
+    return [TableName("US_PROD", "shop", f"t{number:03}") for number in range(count)]
+
+
+def land_in(store: WatermarkStore, table: TableName, name: str) -> None:
+    store.commit(table, lambda current: chunk_after(current, rows=1, name=name))
+
+
+def test_what_was_written_comes_before_what_was_only_read() -> None:
+    """A slow mirror has time for a few tables only; each run is a new process."""
+    place = Place(wait_seconds=0.8)
+    place.there = Slow()
+    tables = many(200)
+    for table in tables:
+        land_in(open_store(place.lake), table, "a")
+    join(place.lake, place.there, utc_now)
+    for key, data in state(place.lake).items():
+        place.there._objects[key] = (StoredObject(data, "1"), utc_now())
+    place.lake.put(
+        lake_layout.MIRRORED, msgspec.json.encode(MirrorState(mirror="there", at=utc_now()))
+    )
+    for run in range(3):
+        place.begin()
+        store = open_store(place.objects)
+        for table in tables:
+            store.get(table)
+        land_in(store, tables[-1], f"b{run}")
+        place.drain()
+    assert place.notices == []
+    there = [k for k in place.there._objects if k.startswith(lake_layout.manifests(tables[-1]))]
+    assert len(there) == 4
+    found = read_mirror_state(place.lake)
+    assert found is not None
+    assert (found.behind, 0 < found.unchecked < 199) == ({}, True)
+    assert "tables not checked" in str(found)
+
+
+def test_what_a_new_mirror_lacks_is_behind_until_it_is_copied() -> None:
+    place = Place(wait_seconds=0.2)
+    place.there = Slow()
+    tables = many(20)
+    for table in tables:
+        land_in(open_store(place.lake), table, "a")
+    runs = 0
+    while len(place.there.writes) < 41:
+        place.begin()
+        store = open_store(place.objects)
+        for table in tables:
+            store.get(table)
+        store.objects.put(lake_layout.SYSTEM, b"{}")
+        place.drain()
+        runs += 1
+        lacking = [t for t in tables if lake_layout.primary(t) not in place.there._objects]
+        found = read_mirror_state(place.lake)
+        assert found is not None
+        assert {*map(str, lacking)} <= found.behind.keys()
+    assert runs > 1
+
+
+def test_a_mirror_that_hangs_is_waited_for_once() -> None:
+    place = Place(wait_seconds=0.3)
+    land(open_store(place.lake), rows=5, name="first")
+    place.there.gate.clear()
+    land(open_store(place.objects), rows=5, name="a")
+    began = time.monotonic()
+    for _ in range(5):
+        place.drain()
+    assert time.monotonic() - began < 0.6
+    place.there.gate.set()
+    place.mirror.begin_round()
+    place.drain()
+    assert state(place.there) == state(place.lake)
+
+
+def test_the_last_version_of_a_run_record_is_copied(place: Place) -> None:
+    key = "watermarks/runs/20250801_000000_a.json"
+    for text in (b'{"running": 1}', b'{"success": 1}'):
+        place.objects.put(key, text)
+        place.drain()
+    assert place.there.get(key).data == b'{"success": 1}'
+
+
+def test_a_run_record_that_waits_is_copied_by_the_next_run(place: Place) -> None:
+    place.objects.put("watermarks/runs/20250801_000000_a.json", b"{}")
+    place.drain()
+    place.there.failure = StorageUnavailable("no response")
+    place.objects.put("watermarks/runs/20250802_000000_b.json", b"{}")
+    place.drain()
+    place.there.failure = None
+    place.begin()
+    land(open_store(place.objects), rows=5, name="a")
+    place.drain()
+    assert state(place.there) == state(place.lake)
+
+
 def test_damage_is_not_copied(place: Place) -> None:
     land(open_store(place.objects), rows=5, name="a")
     place.drain()
@@ -334,6 +452,14 @@ def test_a_place_that_is_not_empty_is_refused(place: Place) -> None:
     land(open_store(place.there), rows=3, name="z")
     with pytest.raises(MirrorConflict, match="not empty, and not a mirror"):
         join(place.lake, place.there, utc_now)
+
+
+def test_empty_folders_of_a_probe_do_not_matter(tmp_path: Path) -> None:
+    """`doctor` writes a probe before the first sync."""
+    lake, there = MemoryObjectStore(), LocalObjectStore(str(tmp_path / "mirror"))
+    probe_conditional_writes(there)
+    join(lake, there, utc_now)
+    assert there.get(lake_layout.MIRROR)
 
 
 def test_a_lake_without_its_marker_is_recognized_by_its_log(place: Place) -> None:
