@@ -1,7 +1,9 @@
 """Drills recover copies of the state from every damage, and never touch the state itself."""
 
 import signal
+import time
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,9 @@ import processes
 from floodmark.model import lake_layout
 from floodmark.model.log_state import ManifestId
 from floodmark.model.timestamps import utc_now
+from floodmark.state import drill_scratch
 from floodmark.state.drill_damage import DAMAGES
-from floodmark.state.drill_scratch import remove_old_scratch, scratch_space
+from floodmark.state.drill_scratch import OLD, remove_old_scratch, scratch_space
 from floodmark.state.last_drill import LastDrill, read_last_drill
 from floodmark.state.mirror_copy import copy_table
 from floodmark.state.watermark_reader import WatermarkReader
@@ -150,6 +153,62 @@ def test_scratch_of_a_drill_that_is_running_is_kept() -> None:
         scratch.put("state", b"1")
         remove_old_scratch(lake, utc_now())
         assert scratch.get("state").data == b"1"
+
+
+def test_the_marker_of_a_long_drill_is_renewed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A drill elsewhere goes by the marker's age: it cannot see this process."""
+    monkeypatch.setattr(drill_scratch, "RENEWAL", timedelta(seconds=0.01))
+    monkeypatch.setattr(drill_scratch, "is_dead", lambda _: False)
+    lake, began = MemoryObjectStore(), utc_now()
+    hours = iter(range(10_000))
+    with scratch_space(lake, "20250801_000000_a", lambda: began + next(hours) * OLD) as scratch:
+        scratch.put("state", b"1")
+        while next(hours) < 5:
+            time.sleep(0.02)
+        remove_old_scratch(lake, began + 4 * OLD)
+        assert scratch.get("state").data == b"1"
+    assert scratch_of(lake) == []
+
+
+def test_the_results_of_other_tables_are_kept(
+    pipeline: Callable[..., Pipeline], tmp_path: Path
+) -> None:
+    names = ("a", "b")
+    made = pipeline(dict.fromkeys(names, "{cursor: id}"), settings=f"mirror: {tmp_path / 'mirror'}")
+    for name in names:
+        ask_once(made, f"CREATE TABLE {name} (id BIGINT PRIMARY KEY)")
+    assert made.call("drill").code == 0
+    assert read_last_drill(made.lake.open()) is None  # nothing is synced: nothing was rehearsed
+    for name in names:
+        ask_once(made, f"INSERT INTO {name} VALUES (1)")
+    assert made.call("sync", "-p", "main").code == 0
+    manifest = lake_layout.manifest(made.table("a"), ManifestId(1, 1))
+    mirror = Lake(folder=str(tmp_path / "mirror")).open()
+    kept = mirror.get(manifest).data
+    mirror.delete(manifest)
+    assert made.call("drill", "-t", f"{made.schema}.a").code == 5
+    assert made.call("drill", "-t", f"{made.schema}.b").code == 0
+    last = read_last_drill(made.lake.open())
+    assert last is not None
+    assert (last.failed, len(last.results)) == (4, 2)
+    assert "drill: 4 of 28 rehearsals failed in 2 of 2 tables" in made.call("status").out
+    mirror.put(manifest, kept)
+    assert made.call("drill", "-t", f"{made.schema}.a").code == 0
+    assert "drill: 28 rehearsals recovered in 2 of 2 tables" in made.call("status").out
+
+
+def test_a_sample_with_deleted_rows_is_loaded(pipeline: Callable[..., Pipeline]) -> None:
+    made = pipeline({"t": "{cursor: [update_at, id]}"})
+    ask_once(made, "CREATE TABLE t (id BIGINT PRIMARY KEY, update_at DATETIME(6), KEY (update_at))")
+    ask_once(made, "INSERT INTO t VALUES (1, '2025-02-01'), (2, '2025-02-02'), (3, '2025-02-03')")
+    assert made.call("sync", "-p", "main").code == 0
+    ask_once(made, "DELETE FROM t WHERE id = 1")
+    with duckdb.connect(str(made.folder / "warehouse.duckdb")) as warehouse:
+        warehouse.execute("DELETE FROM t WHERE id = 2")
+    assert made.call("reconcile", "-p", "main", "--deletes", "soft").code == 0
+    ended = made.call("drill", "--target")
+    assert ended.code == 0, ended
+    assert "recovered: 1 row" in ended.out
 
 
 @pytest.mark.follows_hint("'floodmark watermark validate --lake-only' checks it")

@@ -503,7 +503,7 @@ def test_metrics_show_the_mirror_and_the_last_drill(mirrored: Make) -> None:
     assert "floodmark_drill_failed_rehearsals 0" in value_lines(file)
     said = one.pipeline.call("status").out.splitlines()
     assert f"mirror: {one.mirror.folder}, complete at " in said[-3]
-    assert re.search(r"^drill: \d+ rehearsals recovered, \d+ s ago$", said[-2])
+    assert re.search(r"^drill: \d+ rehearsals recovered in 1 of 1 table, \d+ s ago$", said[-2])
     only = one.pipeline.call("status", "-p", "main").out
     assert "drill" not in only
     assert "mirror" not in only
@@ -546,7 +546,7 @@ def test_what_serve_tells_is_enough_for_every_alert(mirrored: Make) -> None:
     assert value_of("floodmark_drill_failed_rehearsals", before) == 0
     assert value_of("floodmark_last_drill_timestamp_seconds", before) > 0
     assert status["mirror"].keys() == {"text"}
-    assert status["drill"]["text"].endswith("rehearsals recovered")
+    assert status["drill"]["text"].endswith("rehearsals recovered in 1 of 1 table")
     one.sync()
     after, _ = served(one)
     family = "floodmark_last_round_timestamp_seconds"

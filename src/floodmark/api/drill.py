@@ -4,21 +4,19 @@ import time
 from datetime import datetime
 from typing import Self
 
-import msgspec
 from msgspec import Struct, structs
 
 from floodmark.api.context import RunContext
 from floodmark.errors import DifferenceFound, FloodmarkError
-from floodmark.model import lake_layout
 from floodmark.model.table import TableName
 from floodmark.state.drill_scratch import scratch_space
-from floodmark.state.last_drill import LastDrill
+from floodmark.state.last_drill import DrilledTable, LastDrill, record_drill
 from floodmark.storage.objects import ObjectStore
 from floodmark.sync.drill import Rehearsal, TableDrill, drill_or_error
 
 __all__ = ["DrillResult", "LastDrill", "Rehearsal", "TableDrill", "run_drill"]
 
-_KEPT_FAILURES = 20
+_KEPT_FAILURES = 3
 
 
 class DrillResult(Struct, frozen=True, kw_only=True):
@@ -58,7 +56,10 @@ def run_drill(
         found = [_with_load(run, name, drill) for name, drill in zip(tables, found, strict=True)]
     seconds = round(time.monotonic() - began, 3)
     result = DrillResult(at=at, tables=tuple(found), seconds=seconds)
-    lake.put(lake_layout.LAST_DRILL, msgspec.json.encode(_summary(result, run.run.author)))
+    drilled = ((drill.table_name, _drilled(drill, at)) for drill in found)
+    if results := {name: one for name, one in drilled if one is not None}:
+        names = {str(table) for table in run.config.tables}
+        record_drill(lake, results, names, at=at, author=run.run.author, seconds=seconds)
     return result
 
 
@@ -82,16 +83,16 @@ def _with_load(run: RunContext, table: TableName, drill: TableDrill) -> TableDri
     return structs.replace(drill, rehearsals=(*drill.rehearsals, load))
 
 
-def _summary(result: DrillResult, author: str) -> LastDrill:
-    tried = [r for table in result.tables for r in table.rehearsals]
-    return LastDrill(
-        at=result.at,
-        author=author,
-        tables=len(result.tables),
-        rehearsals=sum(r.recovered is not None for r in tried),
-        skipped=sum(r.recovered is None for r in tried),
-        failed=len(result.failures),
-        seconds=result.seconds,
-        slowest_seconds=max((r.seconds for r in tried), default=0.0),
-        failures=result.failures[:_KEPT_FAILURES],
+def _drilled(drill: TableDrill, at: datetime) -> DrilledTable | None:
+    """Return the result of a table; None if nothing was tried."""
+    tried = [one for one in drill.rehearsals if one.recovered is not None]
+    if not tried and not drill.failures:
+        return None
+    return DrilledTable(
+        at=at,
+        rehearsals=len(tried),
+        skipped=len(drill.rehearsals) - len(tried),
+        failed=len(drill.failures),
+        slowest_seconds=max((one.seconds for one in tried), default=0.0),
+        failures=drill.failures[:_KEPT_FAILURES],
     )

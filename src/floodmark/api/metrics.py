@@ -24,7 +24,7 @@ def measure_safety(
         metrics.set("floodmark_mirror_behind_seconds", age(mirror.since, now))
         metrics.set("floodmark_mirror_behind_tables", len(mirror.tables))
     if drill is not None:
-        metrics.set("floodmark_last_drill_timestamp_seconds", drill.at.timestamp())
+        metrics.set("floodmark_last_drill_timestamp_seconds", drill.oldest.timestamp())
         metrics.set("floodmark_drill_failed_rehearsals", drill.failed)
 
 

@@ -32,7 +32,10 @@ FAMILIES = {
     "floodmark_failures_total": ("counter", "Rounds in which a table failed."),
     "floodmark_mirror_behind_seconds": ("gauge", "How long the mirror has lacked something."),
     "floodmark_mirror_behind_tables": ("gauge", "Tables that the mirror does not have completely."),
-    "floodmark_last_drill_timestamp_seconds": ("gauge", "Time of the last drill."),
+    "floodmark_last_drill_timestamp_seconds": (
+        "gauge",
+        "Time of the oldest last drill of a table.",
+    ),
     "floodmark_drill_failed_rehearsals": ("gauge", "Rehearsals of the last drill that failed."),
     "floodmark_rounds_total": ("counter", "Rounds, including failed ones."),
     "floodmark_last_round_timestamp_seconds": ("gauge", "End of the last round."),

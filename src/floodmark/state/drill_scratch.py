@@ -1,14 +1,15 @@
 """Scratch space for drills, apart from the state: a copy of a table's state, to be damaged.
 
-A drill writes a marker first, then its copies, and removes the marker last. So scratch without a
-marker, of a dead process, or older than an hour, was left by a drill that was killed; the next
-drill removes it.
+A drill writes a marker first, then its copies, and removes the marker last. A thread renews the
+marker. So scratch without a marker, of a dead process, or with a marker older than an hour, was
+left by a drill that was killed; the next drill removes it.
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from itertools import islice
+from threading import Event, Thread
 
 import msgspec
 from msgspec import Struct
@@ -25,6 +26,7 @@ from floodmark.storage.objects import ObjectStore
 from floodmark.storage.prefixed import PrefixedObjectStore
 
 OLD = timedelta(hours=1)
+RENEWAL = OLD / 6
 _MARKER = "drill.json"
 _SESSIONS = 2  # newest session copies that are rehearsed with
 
@@ -41,10 +43,24 @@ def scratch_space(
     """Provide an empty place in the lake, and remove it afterwards, with what dead drills left."""
     remove_old_scratch(lake, clock())
     place = PrefixedObjectStore(lake, f"{lake_layout.DRILLS}{session_id}/")
-    place.put(_MARKER, msgspec.json.encode(_Marker(process=this_process(), at=clock())))
+    ended = Event()
+
+    def mark() -> None:
+        place.put(_MARKER, msgspec.json.encode(_Marker(process=this_process(), at=clock())))
+
+    def renew() -> None:
+        while not ended.wait(RENEWAL.total_seconds()):
+            with suppress(StorageError):
+                mark()
+
+    mark()
+    renewing = Thread(target=renew, name="drill marker", daemon=True)
+    renewing.start()
     try:
         yield place
     finally:
+        ended.set()
+        renewing.join()
         with suppress(StorageError):  # the next drill removes it
             _remove(place)
 

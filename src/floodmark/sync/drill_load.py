@@ -26,7 +26,7 @@ from floodmark.model import lake_layout
 from floodmark.model.formatting import counted
 from floodmark.model.manifest import Manifest, chunks_in
 from floodmark.model.table import TableName
-from floodmark.planning.load_batches import batches_of, target_table
+from floodmark.planning.load_batches import batches_of, deletes_of, target_table
 from floodmark.state.drill_scratch import OLD
 from floodmark.state.manifest_log import ManifestLog
 from floodmark.storage.objects import ObjectStore
@@ -71,7 +71,10 @@ def rehearse_load(
 def _load(target: Target, sample: Manifest, name: str) -> str:
     (chunk,) = chunks_in([sample])
     table = target_table(name, chunk)
-    target.prepare(table)
+    deletes = deletes_of(sample)
+    target.prepare(
+        structs.replace(table, deleted_at=deletes.deleted_at) if deletes is not None else table
+    )
     (batch,) = batches_of(
         [sample],
         [],
@@ -91,11 +94,11 @@ def _load(target: Target, sample: Manifest, name: str) -> str:
 
 def _sample(objects: ObjectStore, table: TableName) -> Manifest | None:
     """Return the newest manifest of a chunk that is not large and has all its files."""
-    folder = lake_layout.data_files(table)
-    files = {info.key: info.size for info in objects.list_objects(folder)}
+    folders = (lake_layout.data_files(table), lake_layout.deletes_of(table))
+    files = {info.key: info.size for f in folders for info in objects.list_objects(f)}
     for manifest in ManifestLog(objects).manifests(table, newest_first=True):
         for chunk in chunks_in([manifest]):
-            there = all(files.get(file.path) == file.bytes for file in chunk.files)
+            there = all(files.get(file.path) == file.bytes for file in chunk.loaded_files)
             if chunk.rows and there and chunk.bytes <= _MOST_BYTES and not chunk.adopted:
                 return manifest
     return None
