@@ -37,6 +37,7 @@ FAMILIES = {
         "Time of the oldest last drill of a table.",
     ),
     "floodmark_drill_failed_rehearsals": ("gauge", "Rehearsals of the last drill that failed."),
+    "floodmark_unconfigured_tables": ("gauge", "Tables in the lake that are not configured."),
     "floodmark_rounds_total": ("counter", "Rounds, including failed ones."),
     "floodmark_last_round_timestamp_seconds": ("gauge", "End of the last round."),
 }

@@ -18,12 +18,17 @@ def measure_status(
     mirror: MirrorState | None = None,
     drill: LastDrill | None = None,
 ) -> Metrics:
-    """Return what the lake knows; counters of a running sync are not among it."""
+    """Return what the lake knows; counters of a running sync are not among it.
+
+    Tables that are no longer configured are only counted: no run can end their alerts.
+    """
     metrics = Metrics()
     measure_safety(metrics, mirror, drill, now)
-    statuses = list(statuses)
+    found = list(statuses)
+    statuses = [status for status in found if status.pipeline is not None]
+    metrics.set("floodmark_unconfigured_tables", len(found) - len(statuses))
     # Rounds that find nothing leave no record, but every table knows its last run.
-    ends = [status.last_run for status in statuses if status.pipeline and status.last_run]
+    ends = [status.last_run for status in statuses if status.last_run]
     if past := [moment for moment in ends if not in_future(moment, now)]:
         metrics.set("floodmark_last_round_timestamp_seconds", max(past).timestamp())
     for status in statuses:

@@ -228,8 +228,9 @@ def _grouped(found: list[tuple[str, str]]) -> list[str]:
 
 
 def _summary(found: list[TableStatus]) -> str:
-    counts = Counter(seen.state for seen in found)
-    parts = [f"{counts[state]:,} {state}" for state in STATES if counts[state]]
+    counts = Counter(seen.state if seen.pipeline else "not configured" for seen in found)
+    kinds = (*STATES, "not configured")
+    parts = [f"{counts[kind]:,} {kind}" for kind in kinds if counts[kind]]
     return f"{counted(len(found), 'table')}: {', '.join(parts)}"
 
 
