@@ -225,7 +225,7 @@ def _hint(seen: Overview, state: State) -> str | None:
 def _last_run(lease: LeaseDocument | None) -> datetime | None:
     if lease is None:
         return None
-    ends = (lease.succeeded_at, *(failure.at for failure in lease.failures))
+    ends = (lease.succeeded_at, lease.last_tried_at, *(failure.at for failure in lease.failures))
     return max(filter(None, ends), default=None)
 
 

@@ -42,6 +42,7 @@ from floodmark.state.process_identity import is_dead, this_process
 from floodmark.storage.objects import ObjectStore
 
 _TRIES = 5
+_TRIED_ANYWAY = timedelta(minutes=1)  # the same failure is written again only after this time
 
 
 class LeaseDocument(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -54,6 +55,7 @@ class LeaseDocument(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     loaded_fresh   the time up to which everything is also loaded
     held_by        what kept the last run from reading more, and `held_since` since when
     succeeded_at   when a stage last succeeded
+    last_tried_at  when a run last ended a stage, or could not begin with the table
     failures       the stages that fail, each until it succeeds
     warnings       what the last run found in the table's schema
     every_seconds  the interval of the rounds that sync the table, if `sync --every` does
@@ -72,6 +74,7 @@ class LeaseDocument(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     held_since: datetime | None = None
     loaded_fresh: datetime | None = None
     succeeded_at: datetime | None = None
+    last_tried_at: datetime | None = None
     failures: tuple[Failure, ...] = ()
     warnings: tuple[str, ...] = ()
     every_seconds: float | None = None
@@ -168,7 +171,9 @@ class Lease:
     def __enter__(self) -> "Lease":
         return self
 
-    def __exit__(self, kind: object, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None or issubclass(kind, Exception):  # else the run was interrupted
+            self._noted["last_tried_at"] = self._clock()
         if kind is None and self._stage is not None:  # the stage succeeded
             failures = without(self._document.failures, self._stage)
             self._noted |= {"failures": failures, "succeeded_at": self._clock()}
@@ -295,6 +300,7 @@ def record_unchanged(
         held_since=None,
         loaded_fresh=in_step_at if loaded else document.loaded_fresh,
         succeeded_at=now,
+        last_tried_at=now,
         warnings=warnings,
         every_seconds=every_seconds,
     )
@@ -347,9 +353,10 @@ def record_failure(
                 return
         known = current or _new(table, failure.session_id, owner, failure.at)
         failures = add_failure(known.failures, failure)
-        if failures == known.failures:
+        tried = known.last_tried_at
+        if failures == known.failures and tried and abs(failure.at - tried) < _TRIED_ANYWAY:
             return
-        data = seal(structs.replace(known, failures=failures))
+        data = seal(structs.replace(known, failures=failures, last_tried_at=failure.at))
         try:
             if etag is None:
                 objects.put_if_absent(lake_layout.lease(table), data)

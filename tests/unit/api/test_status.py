@@ -4,11 +4,14 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
 
+import msgspec
 import pytest
 from msgspec import structs
 
 import floodmark
 from floodmark.api.status import STATES, TableStatus
+from floodmark.api.status_metrics import measure_status
+from floodmark.cli.main import run
 from floodmark.errors import UsageError
 from floodmark.model import lake_layout
 from floodmark.model.checksummed_json import seal
@@ -21,12 +24,13 @@ from floodmark.model.table import TableName
 from floodmark.model.timestamps import utc_now
 from floodmark.model.transitions import extract_failed, extract_started
 from floodmark.model.verification_transitions import differs, verified
-from floodmark.state.lease import read_lease, record_failure
+from floodmark.state.lease import LeaseDocument, read_lease, record_failure
 from floodmark.state.watermark_store import WatermarkStore
 from scenarios import TABLE, Lake, chunk_after, open_store, snapshot, write_config
 
 OTHER = TableName("US_PROD", "shop", "payments")
 HOUR = timedelta(hours=1)
+NOW = utc_now()
 
 Step = Callable[[WatermarkStore], object]
 
@@ -262,3 +266,40 @@ def test_the_worst_comes_first_and_unconfigured_tables_last(table: Table) -> Non
             project.status(pipelines="nosuch")
     assert STATES[0] == "failing"
     assert STATES[-1] == "in step"
+
+
+def test_alerts_of_a_table_end_when_it_is_no_longer_configured(
+    table: Table, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gone = TableName("US_PROD", "shop", "gone")
+    table.extract()
+    table.load()
+    table.store.commit(gone, lambda now: chunk_after(now, 5, "file"))
+    table.store.update(gone, lambda w: differs(w, START, "", since=ManifestId(1, 0), now=NOW))
+    failure = Failure(stage="load", error="broken", since=NOW, at=NOW, session_id="s")
+    record_failure(table.lake.open(), gone, failure, owner="me@here", began=NOW)
+    with floodmark.open_project(table.config, environment={}) as project:
+        metrics = measure_status(project.status(), utc_now()).write(0.0)
+    assert f'floodmark_failing_seconds{{table="{TABLE}"}} 0.0' in metrics
+    assert str(gone) not in metrics
+    assert "floodmark_unconfigured_tables 1" in metrics
+    assert run(["status", "--config", table.config]) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == "3 tables: 1 never synced, 1 in step, 1 not configured"
+
+
+def test_a_table_that_fails_in_the_same_way_was_tried_now(table: Table) -> None:
+    """Else `FloodmarkRunOverdue` fires while the only table fails every hour."""
+    objects, clock = table.lake.open(), utc_now()
+    for hours in (5, 4, 3, 0):
+        now = clock - hours * HOUR
+        failure = Failure(stage="load", error="broken", since=now, at=now, session_id=f"s{hours}")
+        record_failure(objects, TABLE, failure, owner="me@here", began=now)
+    found = table.status()
+    (failure,) = found.failures
+    assert (failure.at, found.last_run) == (clock - 5 * HOUR, clock)
+    lease = read_lease(objects, TABLE)
+    assert lease is not None
+    older = msgspec.to_builtins(lease)
+    del older["last_tried_at"]
+    assert msgspec.convert(older, LeaseDocument) == structs.replace(lease, last_tried_at=None)

@@ -105,12 +105,14 @@ def test_success_of_a_stage_clears_its_failure_alone() -> None:
     assert known(objects).succeeded_at == NOON + timedelta(minutes=2)
 
 
-def test_the_same_failure_again_writes_nothing() -> None:
+def test_the_same_failure_again_writes_at_most_its_time() -> None:
     objects = MemoryObjectStore()
     blame(objects, failure())
     before = objects.get(lake_layout.lease(TABLE))
-    blame(objects, failure(minute=5, session="later"))
+    blame(objects, failure(session="later"))
     assert objects.get(lake_layout.lease(TABLE)) == before
+    assert blame(objects, failure(minute=5, session="later")) == (failure(),)
+    assert known(objects).last_tried_at == NOON + timedelta(minutes=5)
 
 
 def test_a_newer_success_of_another_run_stays() -> None:
