@@ -18,7 +18,7 @@ RULES: list[dict[str, Any]] = yaml.safe_load((EXAMPLES / "alerts.yml").read_text
     "rules"
 ]
 BAD, GOOD = {"table": "P:s.bad"}, {"table": "P:s.good"}
-STAGE = {"stage": "load"}
+STAGE, READ = {"stage": "load"}, {"stage": "extract"}
 
 Series = tuple[str, dict[str, str], str]
 
@@ -44,6 +44,16 @@ CASES: dict[str, tuple[list[Series], str, str, dict[str, str]]] = {
         "30m",
         "90m",
         BAD,
+    ),
+    "TableNeverLoaded": (
+        [
+            ("floodmark_fresh_timestamp_seconds", BAD | READ, "0+60x240"),
+            ("floodmark_fresh_timestamp_seconds", GOOD | READ, "0+60x240"),
+            ("floodmark_fresh_timestamp_seconds", GOOD | STAGE, "0+60x240"),
+        ],
+        "90m",
+        "150m",
+        BAD | READ,
     ),
     "TableHeldBack": (
         [
@@ -121,7 +131,18 @@ def test_every_alert_has_a_case_and_known_metrics() -> None:
     for file in ("alerts.yml", "dashboard.json"):
         named = set(re.findall(r"\bfloodmark_\w+", (EXAMPLES / file).read_text()))
         assert named <= FAMILIES.keys()
-    json.loads((EXAMPLES / "dashboard.json").read_text())
+
+
+def test_the_dashboard_shows_what_the_critical_alerts_of_tables_and_drills_fire_on() -> None:
+    dashboard = json.loads((EXAMPLES / "dashboard.json").read_text())
+    panels = dashboard["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    shown = [target["expr"] for panel in panels for target in panel["targets"]]
+    for rule in RULES:
+        name = rule["alert"].removeprefix("Floodmark")
+        if rule["labels"]["severity"] == "critical" and name.startswith(("Table", "Drill")):
+            fires_on = rule["expr"].removesuffix(" > 0")
+            assert any(fires_on in expression for expression in shown), name
 
 
 @pytest.mark.skipif(not PROMTOOL.exists(), reason="promtool is missing: run 'make promtool'")

@@ -288,6 +288,18 @@ def test_alerts_of_a_table_end_when_it_is_no_longer_configured(
     assert last == "3 tables: 1 never synced, 1 in step, 1 not configured"
 
 
+def test_a_table_that_was_never_loaded_has_no_time_of_its_load(table: Table) -> None:
+    """What `FloodmarkTableNeverLoaded` fires on."""
+    table.extract()
+    for stages in (["extract"], ["extract", "load"]):
+        with floodmark.open_project(table.config, environment={}) as project:
+            metrics = measure_status(project.status(), utc_now()).write(0.0)
+        family = "floodmark_fresh_timestamp_seconds{"
+        fresh = [line for line in metrics.splitlines() if line.startswith(family)]
+        assert [line.split('"')[3] for line in fresh] == stages
+        table.load()
+
+
 def test_a_table_that_fails_in_the_same_way_was_tried_now(table: Table) -> None:
     """Else `FloodmarkRunOverdue` fires while the only table fails every hour."""
     objects, clock = table.lake.open(), utc_now()
