@@ -2,15 +2,20 @@
 
 import json
 import re
+import shlex
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
 
+from floodmark.api.project import Project
+from floodmark.cli.main import run
+from floodmark.errors import StorageUnavailable
 from floodmark.model.failure import Failure
 from floodmark.model.timestamps import utc_now
 from floodmark.state.lease import record_failure
@@ -190,10 +195,69 @@ def test_watch_keeps_the_worst_in_sight(tmp_path: Path) -> None:
     code, shown = on_terminal(command, folder=tmp_path, answers=[("59 never synced", "\x03")])
     assert code == 0
     screen = click.unstyle(shown.split("\x1b[2J")[1]).splitlines()
-    assert screen[1].split()[:2] == ["shop.t37", "failing"]
+    assert screen[0].endswith(f"Z  {lake.lake.folder}")
+    assert screen[2].split()[:2] == ["shop.t37", "failing"]
     assert len(screen) <= 40
     (cut,) = [n for n, line in enumerate(screen) if re.fullmatch(r"… \d+ more lines", line)]
     assert screen[cut + 1] == "60 tables: 1 failing, 59 never synced"
+
+
+def test_watch_goes_on_when_the_lake_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lake = SampleLake(tmp_path, [Sample(name="shop.t")])
+    pauses: list[float] = []
+    clock = [0.0]
+    read = Project.status
+
+    def slow(project: Project, *chosen: Any) -> Any:
+        clock[0] += 5.0  # so many requests
+        if len(pauses) == 1:
+            raise StorageUnavailable("S3 answers 503", hint="wait")
+        return read(project, *chosen)
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Project, "status", slow)
+    monkeypatch.setattr("floodmark.cli.status.time.sleep", sleep)
+    monkeypatch.setattr("floodmark.cli.status.time.monotonic", lambda: clock[0])
+    assert run(["status", "--watch", "--config", str(lake.config)]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert pauses == [45.0, 2.0, 45.0]
+    heads = [line for line in shown if line.endswith(str(lake.lake.folder))]
+    assert len(heads) == 3  # the second is that of the reading before
+    assert next(line for line in shown if "cannot be read" in line).endswith(
+        "Z  the lake cannot be read: S3 answers 503; hint: wait"
+    )
+    assert shown.count("1 table: 1 never synced") == 3
+
+
+@pytest.mark.follows_hint("' reads it")
+@pytest.mark.follows_hint("' reads and loads what is new")
+def test_the_hints_of_tables_that_are_not_synced_yet(
+    pipeline: New, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it = filled(pipeline, "t", "u")
+
+    def follow(state: str) -> None:
+        (seen,) = it.call("status", "-t", f"{it.schema}.t", "--json").value
+        assert seen["state"] == state
+        program, *command = shlex.split(seen["hint"].split("'")[1])
+        assert program == "floodmark"
+        assert it.call(*command).code == 0
+        (seen,) = it.call("status", "-t", f"{it.schema}.t", "--json").value
+        assert (seen["state"], seen["hint"]) == ("in step", None)
+
+    follow("never synced")
+    ask_once(it, "INSERT INTO t (update_at) VALUES ('2025-06-02')")
+    assert it.call("sync", "-p", "main", "--backup-only").code == 0
+    monkeypatch.setattr("floodmark.cli.status.width", lambda: 80)
+    shown = " ".join(it.call("status").out.split())
+    assert f"{it.schema}.u, {it.schema}.t: behind hint: 'floodmark sync -t " in shown
+    follow("behind")
 
 
 def test_each_failure_is_in_the_log_for_programs(pipeline: New) -> None:

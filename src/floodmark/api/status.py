@@ -132,11 +132,12 @@ def _status(run: RunContext, seen: Overview, now: datetime) -> TableStatus:
     read_fresh, fresh = _freshness(watermark, lease)
     state, reason, since = _judge(seen, now, fresh, limit)
     running = lease.session_id if lease and lease.held(now) else None
+    syncs = entry is not None and running is None
     return TableStatus(
         table=seen.table,
         state=state,
         reason=reason,
-        hint=_hint(seen, state),
+        hint=_hint(seen, state) or (_hint_to_sync(seen, state, fresh, now) if syncs else None),
         since=since,
         fresh=fresh,
         read_fresh=read_fresh,
@@ -219,6 +220,17 @@ def _hint(seen: Overview, state: State) -> str | None:
         if watermark.verified_state.status == "failed":
             return f"'floodmark sync -t {seen.table} --verify-data --repair' loads them again"
         return f"'floodmark reconcile -t {seen.table} --deletes hard' removes them from the target"
+    return None
+
+
+def _hint_to_sync(
+    seen: Overview, state: State, fresh: datetime | None, now: datetime
+) -> str | None:
+    """Return the command that ends what only is not done yet; a wrong clock it cannot set."""
+    if state == "never synced":
+        return f"'floodmark sync -t {seen.table}' reads it"
+    if state == "behind" and not (fresh is not None and in_future(fresh, now)):
+        return f"'floodmark sync -t {seen.table}' reads and loads what is new"
     return None
 
 

@@ -3,6 +3,7 @@
 import shutil
 import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
@@ -24,10 +25,11 @@ from floodmark.cli.terminal import (
     without_name,
 )
 from floodmark.cli.terminal import table as table_of
-from floodmark.errors import ExitCode, UsageError
+from floodmark.errors import ExitCode, StorageError, UsageError
 from floodmark.model.durations import parse_duration
 from floodmark.model.formatting import brief, counted
 from floodmark.model.table import TableName
+from floodmark.model.timestamps import stamped
 
 WATCH_SECONDS = 2.0
 
@@ -74,7 +76,11 @@ _COLUMNS = [
     metavar="SPAN",
     help="Only tables whose data is older than 30m, 1h, 2d …; exit code 6 if there are any.",
 )
-@click.option("--watch", is_flag=True, help="Show it again every two seconds, until Ctrl-C.")
+@click.option(
+    "--watch",
+    is_flag=True,
+    help="Show it again every two seconds, or less often if the lake answers slowly, until Ctrl-C.",
+)
 @click.option("--html", "page", metavar="FILE", help="Write a page with these tables instead.")
 @command_options
 def status(
@@ -110,9 +116,7 @@ def status(
 
     if watch:
         with suppress(KeyboardInterrupt):
-            while True:
-                _redraw(show(*look()))
-                time.sleep(WATCH_SECONDS)
+            _watch(app, lambda: show(*look()))
         return ExitCode.DONE
     found, now = look()
     if page is not None:
@@ -198,12 +202,15 @@ def _problems(found: list[TableStatus], names: dict[TableName, str]) -> list[str
     """
     if not width():
         return []
-    shown = [seen for seen in found if seen.state in ("failing", "differs", "held back")]
+    ailing = ("failing", "differs", "held back")
+    shown = [seen for seen in found if seen.state in ailing or seen.hint]
+    # How long each table is behind is in the table.
+    texts = [_reason(seen) if seen.state in ailing else seen.state for seen in shown]
     hints: dict[str, str | None] = {}
-    for seen in shown:
-        hints.setdefault(_reason(seen), seen.hint)
+    for text, seen in zip(texts, shown, strict=True):
+        hints.setdefault(text, seen.hint)
     lines = []
-    reasons = _grouped([(_reason(seen), names[seen.table]) for seen in shown])
+    reasons = _grouped([(text, names[s.table]) for text, s in zip(texts, shown, strict=True)])
     for reason, hint in zip(reasons, hints.values(), strict=True):
         lines += [reason, f"hint: {hint}"] if hint else [reason]
     return lines
@@ -232,6 +239,29 @@ def _summary(found: list[TableStatus]) -> str:
     kinds = (*STATES, "not configured")
     parts = [f"{counts[kind]:,} {kind}" for kind in kinds if counts[kind]]
     return f"{counted(len(found), 'table')}: {', '.join(parts)}"
+
+
+def _watch(app: App, look: Callable[[], str]) -> None:
+    """Show the tables for ever; while the lake cannot be read, the error and the last ones."""
+    last = ""
+    while True:
+        began = time.monotonic()
+        as_of = _moment(app)
+        try:
+            last = f"{as_of}  {app.project.config.lake.url}\n{look()}"
+            text = last
+            # Like the page: at most a tenth of the time is spent on reading.
+            pause = max(WATCH_SECONDS, 9 * (time.monotonic() - began))
+        except StorageError as error:
+            hint = f"; hint: {error.hint}" if error.hint else ""
+            text = f"{_moment(app)}  the lake cannot be read: {error.message}{hint}\n{last}"
+            pause = WATCH_SECONDS  # what failed was tried several times already
+        _redraw(text)
+        time.sleep(pause)
+
+
+def _moment(app: App) -> str:
+    return stamped(app.now().replace(microsecond=0))
 
 
 def _redraw(text: str) -> None:
