@@ -3,7 +3,7 @@
 import base64
 from http import HTTPStatus
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 
 import pytest
 from msgspec import structs
@@ -180,6 +180,27 @@ def test_a_probe_does_not_wait_for_a_lake_that_does_not_answer() -> None:
     assert it.snapshots.get().overview is not None
     assert it.snapshots.problem(wait=0) == "it has not answered for 61 seconds"
     it.free.set()
+
+
+def test_a_scrape_of_a_slow_lake_gets_the_last_reading_in_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    it = Readings()
+    first = it.snapshots.get()
+    it.now += 5
+    it.free.clear()
+    waited: list[float | None] = []
+    join = Thread.join
+
+    def joined(thread: Thread, timeout: float | None = None) -> None:
+        waited.append(timeout)
+        join(thread, 0)
+
+    monkeypatch.setattr(Thread, "join", joined)
+    assert it.snapshots.get() is first
+    monkeypatch.undo()
+    it.free.set()
+    assert [seconds is not None and seconds <= 5 for seconds in waited] == [True]
 
 
 def test_an_unexpected_error_is_a_problem_too() -> None:

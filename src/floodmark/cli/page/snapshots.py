@@ -15,7 +15,7 @@ from floodmark.errors import FloodmarkError
 
 _SHORTEST_PAUSE = 5.0
 _PATIENCE = 60.0
-_PAGE_SECONDS = 10.0
+_PAGE_SECONDS = 3.0  # Prometheus gives up after 10
 _PROBE_SECONDS = 0.8
 
 
