@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -11,6 +12,7 @@ from typing import Any
 import duckdb
 import pytest
 
+import floodmark
 from floodmark.api.hooks import RunHooks
 from pipelines import Pipeline, ask_once
 
@@ -86,6 +88,11 @@ def test_one_message_for_a_failure_and_one_for_its_end(pipeline: New, receiver: 
     assert [table["status"] for table in message["run"]["tables"]] == ["failed", "failed"]
     assert slack == {"text": message["text"]}
     assert f"2 tables failed\n{it.table('a')}: " in message["text"]
+    lines = message["text"].splitlines()
+    assert {line.partition(": ")[0] for line in lines[3:-1]} == {"hint"}
+    program, *command = lines[-1].split()
+    assert (program, command[:2]) == ("floodmark", ["runs", "show"])
+    assert str(it.table("b")) in it.call(*command).out
     assert it.call("sync", "-p", "main").code == 2
     assert receiver.take() == []  # it was reported
 
@@ -129,6 +136,20 @@ def test_a_load_that_fails_has_not_recovered_with_an_extraction(
     warehouse.rmdir()
     assert it.call("sync", "-p", "main", "--redshift-only").code == 0
     assert [event for event, _ in receiver.take()] == ["recovery"]
+
+
+def test_a_round_that_is_reported_again_is_recorded(pipeline: New, receiver: Receiver) -> None:
+    """Its message names the record, which a round without news does not leave."""
+    it = hooked(pipeline, receiver)
+    ask_once(it, "RENAME TABLE a TO gone")
+    receiver.codes = [500] * 3
+    with floodmark.open_project(it.config) as project:
+        for _ in range(2):
+            project.sync(every=timedelta(minutes=1))
+        texts = [message["text"] for _, message in receiver.take()]
+        shown = {text.split()[-1] for text in texts}
+        assert len(shown) == 2
+        assert {run.run_id for run in project.runs()} == shown
 
 
 def test_what_is_not_delivered_is_sent_by_the_next_run(pipeline: New, receiver: Receiver) -> None:

@@ -7,7 +7,7 @@ If the lake cannot be read, what this process has reported counts.
 """
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -40,22 +40,29 @@ class RunHooks:
     def __init__(self) -> None:
         self._alerts = Alerts()
 
-    def after(self, run: RunContext, record: RunRecord) -> None:
-        """Call the hooks that a finished run calls for; never raise."""
+    def after(self, run: RunContext, record: RunRecord, save: Callable[[], None]) -> None:
+        """Call the hooks that a finished run calls for; never raise.
+
+        `save` saves the record, if it is not yet: a message of failures names it.
+        """
         hooks = run.config.settings.hooks
         try:
             if hooks.need_state:
-                self._report_failures(run, hooks, record)
+                self._report_failures(run, hooks, record, save)
             names = [table.table_name for table in record.tables if table.has_changed]
             if names:
                 self._send(run, hooks, "success", names, record)
         except Exception as error:  # noqa: BLE001 - a hook never fails a run
             _warn(run, f"hooks were not called: unexpected {type(error).__name__}")
 
-    def _report_failures(self, run: RunContext, hooks: Hooks, record: RunRecord) -> None:
+    def _report_failures(
+        self, run: RunContext, hooks: Hooks, record: RunRecord, save: Callable[[], None]
+    ) -> None:
         now, repeat = run.run.clock(), timedelta(hours=hooks.repeat_hours)
         known, etag = self._read(run)
         news = news_of(known, record, now, repeat, partial(_failing_stages, run))
+        if news.failing:
+            save()
         # What is not delivered is tried again by the next run.
         failed = self._send(run, hooks, "failure", _tables(news.failing), record)
         recovered = self._send(run, hooks, "recovery", _tables(news.recovered), record)
@@ -155,6 +162,11 @@ def text_of(event: Event, names: list[str], record: RunRecord) -> str:
         lines.append(f"{name}: {table.error}" if table and table.error else name)
     if event != "success" and len(tables) > _SHOWN:
         lines.append(f"and {len(tables) - _SHOWN:,} more")
+    if event == "failure":
+        known = [record.of(name) for name in tables[:_SHOWN]]
+        hints = [record.hint if RUN in names else None, *(t.hint for t in known if t)]
+        lines += [f"hint: {hint}" for hint in dict.fromkeys(filter(None, hints))]
+        lines.append(f"floodmark runs show {record.run_id}")
     return "\n".join(lines)
 
 

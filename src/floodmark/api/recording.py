@@ -157,7 +157,7 @@ class Recording:
             if self._is_news(record, now):
                 self._save(record)
         if status != "interrupted":
-            self._rounds.hooks.after(self._run, record)
+            self._rounds.hooks.after(self._run, record, lambda: self._save_once(record))
         if status == "success":  # so the clock is not wrong by days
             self._prune(now)
 
@@ -205,6 +205,11 @@ class Recording:
             self._written = True
         except FloodmarkError as error:
             self._report(f"the run is not recorded: {error.message}")
+
+    def _save_once(self, record: RunRecord) -> None:
+        """Save the record of a round that is no news by itself, unless it is saved."""
+        if not self._written:
+            self._save(record)
 
     def _keep_writing(self) -> None:
         while not self._stop.wait(BEAT.total_seconds()):
