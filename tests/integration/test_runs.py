@@ -1,5 +1,6 @@
 """What runs leave behind: their records, and the failures of tables, on a real server."""
 
+import itertools
 import os
 import signal
 from collections.abc import Callable, Sequence
@@ -12,7 +13,7 @@ import pytest
 
 import floodmark
 from floodmark.model.extraction import Receipt, Window
-from floodmark.model.run_record import RunRecord
+from floodmark.model.run_record import RunRecord, TableRun
 from floodmark.sync import spark_engine as engines
 from floodmark.worker.job import ExtractionJob
 from pipelines import DirectEngine, Pipeline, ask_once, numbers
@@ -171,6 +172,39 @@ def test_the_record_and_the_history_have_every_stage(pipeline: New) -> None:
         assert [run.run_id for run in history.runs] == [first.session_id, second.session_id]
         assert all(run.table.fresh for run in history.runs)
         assert [change.change.__class__.__name__ for change in history.changes] == ["Reset"]
+
+
+def test_when_stages_began_and_what_they_left_is_recorded(pipeline: New) -> None:
+    it = filled(pipeline, "t", "u")
+    with floodmark.open_project(it.config) as project:
+
+        def recorded(run_id: str) -> TableRun:
+            done = project.run(run_id).of(str(it.table()))
+            assert done is not None
+            return done
+
+        first = recorded(project.sync(verify="new", reconcile=True).session_id)
+        stages = ["extract", "load", "reconcile", "verify"]
+        assert list(first.began_at) == stages
+        moments = [*first.began_at.values(), first.ended_at]
+        assert all(one <= later for one, later in itertools.pairwise(moments) if one and later)
+        assert first.fresh == first.loaded_fresh is not None
+        idle = project.sync()
+        assert project.run(idle.session_id).unchanged_loaded
+        assert recorded(idle.session_id).loaded_fresh == recorded(idle.session_id).fresh
+        add(it, "t", 21, 30)
+        read = recorded(project.sync(stages="extract").session_id)
+        assert (list(read.began_at), read.loaded_fresh) == (["extract"], None)
+        only = recorded(project.sync(stages="load").session_id)
+        assert (list(only.began_at), only.fresh, only.loaded_fresh) == (["load"], None, read.fresh)
+        unread = project.sync(stages="extract")
+        assert recorded(unread.session_id).loaded_fresh is None
+        add(it, "t", 31, 40)
+        limited = recorded(project.sync(limit=3).session_id)
+        assert (limited.rows, limited.fresh) == (3, None)
+        assert limited.loaded_fresh == recorded(unread.session_id).fresh
+        status = {seen.table: seen for seen in project.status()}[it.table()]
+        assert status.fresh == limited.loaded_fresh
 
 
 def test_a_reconciliation_is_recorded(pipeline: New) -> None:

@@ -182,6 +182,7 @@ class Recording:
         user, _, host = run.author.partition("@")
         configured = self._run.config.tables
         results = self._results.values()
+        idle = [table for table in results if table.is_idle]
         return RunRecord(
             run_id=run.session_id,
             command=task.command,
@@ -196,7 +197,11 @@ class Recording:
             seen_at=run.clock(),
             table_count=len(task.tables),
             tables=tuple(table for table in results if not table.is_idle),
-            unchanged={table.table_name: table.fresh for table in results if table.is_idle},
+            unchanged={table.table_name: table.fresh for table in idle},
+            unchanged_loaded=bool(idle)
+            and all(
+                table.loaded_fresh and table.fresh in (None, table.loaded_fresh) for table in idle
+            ),
         )
 
     def _save(self, record: RunRecord) -> None:
@@ -297,6 +302,8 @@ def _table_run(result: TableResult, now: datetime) -> TableRun:
         reconcile_seconds=round(reconciled.seconds, 3) if reconciled else 0.0,
         ended_at=now,
         fresh=result.fresh,
+        loaded_fresh=result.loaded_fresh,
+        began_at=result.began_at,
         held_back=result.held_back,
         stage=result.stage,
         error=result.error,

@@ -52,10 +52,14 @@ class TableRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Duration of the comparison."""
     reconcile_seconds: float = 0.0
     """Duration of the reconciliation, with the loads that belong to it."""
+    began_at: dict[WorkStage, Moment] = {}
+    """When each stage began; `load` may begin while `extract` is running."""
     ended_at: Moment | None = None
     """When the run was done with the table."""
     fresh: Moment | None = None
     """The time up to which everything in the source was read."""
+    loaded_fresh: Moment | None = None
+    """The time up to which everything in the source was loaded, if the run knows it."""
     held_back: str | None = None
     """What kept newer rows from being read."""
     stage: WorkStage | None = None
@@ -135,6 +139,8 @@ class RunRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The tables with something to report, in the order in which they finished."""
     unchanged: dict[str, Moment | None] = {}
     """The tables that had nothing new, and the time up to which everything was read."""
+    unchanged_loaded: bool = False
+    """Whether everything was loaded up to these times, too."""
     notices: tuple[RunNotice, ...] = ()
     """Warnings and other notices, at most 200."""
 
@@ -171,5 +177,6 @@ class RunRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
         if table_name in self.unchanged:
             ended = self.ended_at or self.seen_at
             fresh = self.unchanged[table_name]
-            return TableRun(table_name=table_name, ended_at=ended, fresh=fresh)
+            loaded = fresh if self.unchanged_loaded else None
+            return TableRun(table_name=table_name, ended_at=ended, fresh=fresh, loaded_fresh=loaded)
         return None

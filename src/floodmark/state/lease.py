@@ -141,9 +141,10 @@ class Lease:
         since = self._document.held_since or self._clock()
         self._noted |= {"held_by": held_by, "held_since": since if held_by else None}
 
-    def note_loaded(self) -> None:
-        """Record that everything read so far is loaded; saved on release."""
+    def note_loaded(self) -> datetime | None:
+        """Record that everything read so far is loaded, and return its time; saved on release."""
         self._noted["loaded_fresh"] = self._document.in_step_at
+        return self._document.in_step_at
 
     def note_warnings(self, warnings: tuple[str, ...]) -> tuple[str, ...]:
         """Record what was found in the schema, and return what an earlier run recorded."""

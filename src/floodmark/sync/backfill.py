@@ -101,7 +101,7 @@ class _Run:
         self._session = session
         self._began = self._committed = time.monotonic()
         self._in_flight: ChunksInFlight
-        self._result = TableResult(table_name=str(table))
+        self._result = TableResult(table_name=str(table)).beginning("extract", self._store.now())
         self._watermark: Watermark
         self._plan: TablePlan
         self._range: SyncedRange

@@ -99,7 +99,8 @@ class _TableRun:
         self._policy: SchemaChanges | None = None
         self._fills: dict[str, str | None] = {}
         self._outside = Outside()
-        self._result = TableResult(table_name=str(table), status="success")
+        now = extraction.store.now()
+        self._result = self._nothing = TableResult(table_name=str(table)).beginning("extract", now)
 
     def read(self, session: MysqlSession, table_settings: TableSettings) -> TableResult:
         """Read everything new."""
@@ -117,7 +118,7 @@ class _TableRun:
     def so_far(self) -> TableResult:
         """What is committed, and nothing else."""
         if not self._result.chunks:
-            return TableResult(table_name=str(self._table))
+            return self._nothing
         return structs.replace(self._result, seconds=time.monotonic() - self._began)
 
     @property
@@ -249,7 +250,9 @@ class _TableRun:
         known = self._lease.note_warnings(plan.choice.warnings)
         self._result = structs.replace(self._result, known_warnings=known)
         self._result = structs.replace(
-            self._result, held_back=self._plan.held_by, fresh=self._plan.fresh
+            self._result,
+            held_back=self._plan.held_by,
+            fresh=self._plan.fresh if self._extraction.limit is None or held else None,
         )
         if held is None and self._is_unknown:
             self._watermark = store.commit(self._table, self._empty_chunk)

@@ -99,7 +99,10 @@ class Loading(Struct, frozen=True, kw_only=True):
 
 
 class LoadResult(Struct, frozen=True, kw_only=True):
-    """Result of loading one table; `left_out` counts what a manual watermark excluded."""
+    """Result of loading one table; `left_out` counts what a manual watermark excluded.
+
+    If it is `complete`, everything in the lake is loaded: all that was in the source at `fresh`.
+    """
 
     rows: int = 0
     quarantined_rows: int = 0
@@ -109,6 +112,9 @@ class LoadResult(Struct, frozen=True, kw_only=True):
     changes: tuple[str, ...] = ()
     left_out_manifests: int = 0
     left_out_rows: int = 0
+    began: datetime | None = None
+    complete: bool = False
+    fresh: datetime | None = None
 
     def plus(self, later: "LoadResult") -> "LoadResult":
         """Add the result of a later load in the same run."""
@@ -121,12 +127,18 @@ class LoadResult(Struct, frozen=True, kw_only=True):
             changes=(*self.changes, *later.changes),
             left_out_manifests=later.left_out_manifests,
             left_out_rows=later.left_out_rows,
+            began=self.began or later.began,
+            complete=later.complete,
+            fresh=later.fresh,
         )
 
     def added_to(self, result: TableResult) -> TableResult:
         """Add these figures to the result of a table."""
+        if self.began is not None and "load" not in result.began_at:
+            result = result.beginning("load", self.began)
         return structs.replace(
             result,
+            loaded_fresh=(result.fresh or self.fresh) if self.complete else result.loaded_fresh,
             loaded_rows=result.loaded_rows + self.rows,
             quarantined_rows=result.quarantined_rows + self.quarantined_rows,
             deleted_rows=result.deleted_rows + self.deleted_rows,
@@ -187,8 +199,7 @@ def load_table(loading: Loading, table: TableName, *, rows_before: int = 0) -> L
         try:
             behind = manifests_behind(store, table, watermark)
             if not behind and surely_loaded(loading, watermark):
-                lease.note_loaded()
-                return LoadResult()
+                return LoadResult(complete=True, fresh=lease.note_loaded())
             with loading.open_target() as target:
                 if loading.load_only:  # else the clock was compared with MySQL's
                     check_machine_clock("the target's", target.clock, store.now)
@@ -344,6 +355,9 @@ class _TableLoad:
         self._selection = _Selection(manifests=[], pending=[])
         self._changes: list[str] = []
         self._rows = self._manifests = 0
+        self._began_at = loading.store.now()
+        self._complete = False
+        self._fresh: datetime | None = None
 
     def run(self) -> LoadResult:
         """Load everything that is pending; an error has what was loaded before it."""
@@ -367,7 +381,7 @@ class _TableLoad:
         self._save_progress(None)
         self._manifests = len(self._selection.pending)
         if not self._selection.left_out and not self._goes_on:
-            self._lease.note_loaded()
+            self._complete, self._fresh = True, self._lease.note_loaded()
         return self._result()
 
     def _read_ledger(self) -> None:
@@ -561,4 +575,7 @@ class _TableLoad:
             changes=tuple(self._changes),
             left_out_manifests=len(left_out),
             left_out_rows=sum(chunk.rows for chunk in chunks_in(left_out)),
+            began=self._began_at,
+            complete=self._complete,
+            fresh=self._fresh,
         )

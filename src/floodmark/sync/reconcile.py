@@ -106,6 +106,7 @@ def reconcile_after(
 ) -> TableResult:
     """Reconcile a table after its load; a failure keeps the result so far."""
     run = _Run(reconciliation, table, settings)
+    synced = synced.beginning("reconcile", run.since)
     try:
         found = run.run()
     except Exception as error:
@@ -178,7 +179,7 @@ class _Run:
         self._loaded: Position
         self._marked: str | None
         self._began = time.monotonic()
-        self._since = self._store.now()
+        self.since = self._store.now()
         self.loaded = LoadResult()
 
     def run(self) -> ReconcileResult | HeldBack:
@@ -205,7 +206,7 @@ class _Run:
             self._ranges = loaded_ranges(self._store, self._table, watermark, plan)
             if not self._ranges:
                 return self._skipped("nothing is loaded yet")
-            state = begun(watermark.reconciled_state, self._since, plan.source.primary_key)
+            state = begun(watermark.reconciled_state, self.since, plan.source.primary_key)
             self._marked = watermark.mysql_state.deleted_at
             self._loaded = loaded_position(self._store, self._table, watermark)
             found, place = self._find(lease, plan, state)
@@ -238,7 +239,7 @@ class _Run:
             loaded = done_before(error, loaded)
             raise
         finally:
-            self.loaded = self.loaded.plus(structs.replace(loaded, seconds=0.0))
+            self.loaded = self.loaded.plus(structs.replace(loaded, seconds=0.0, began=None))
         return loaded
 
     def _skipped(self, reason: str) -> ReconcileResult:
@@ -356,7 +357,7 @@ class _Run:
         written = write_files(self._extraction, plan, self._table, watermark, found)
         self._check(lease)
         if self._whole:
-            self._update(lambda state: begun(state, self._since, plan.source.primary_key))
+            self._update(lambda state: begun(state, self.since, plan.source.primary_key))
         saved = self._store.commit(
             self._table,
             lambda current: chunk_of(
@@ -383,7 +384,7 @@ class _Run:
         rows, left, now = found.source_rows, found.left, self._store.now()
 
         def change(state: ReconciledState) -> ReconciledState:
-            state = begun(state, self._since, plan.source.primary_key)
+            state = begun(state, self.since, plan.source.primary_key)
             if place is None:
                 return finished(state, rows=rows, left=left, now=now)
             return advanced(state, place=place, rows=rows, left=left, now=now)

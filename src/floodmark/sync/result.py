@@ -45,7 +45,8 @@ class TableResult(Struct, frozen=True, kw_only=True):
     """Result of a run for one table, complete or failed.
 
     `stage` is the one that failed, or found a difference. `known_warnings` are those that an
-    earlier run reported.
+    earlier run reported. `fresh` and `loaded_fresh` are the times up to which everything in the
+    source is read, and loaded. `began_at` has the time at which each stage began.
     """
 
     table_name: str
@@ -80,6 +81,8 @@ class TableResult(Struct, frozen=True, kw_only=True):
     takeover: TakeoverResult | None = None
     held_back: str | None = None
     fresh: datetime | None = None
+    loaded_fresh: datetime | None = None
+    began_at: dict[WorkStage, datetime] = {}
     stage: WorkStage | None = None
     error: str | None = None
     hint: str | None = None
@@ -95,6 +98,10 @@ class TableResult(Struct, frozen=True, kw_only=True):
             hint=error.hint,
             exit_code=error.exit_code,
         )
+
+    def beginning(self, stage: WorkStage, now: datetime) -> Self:
+        """Return this result with the time at which a stage began."""
+        return structs.replace(self, began_at={**self.began_at, stage: now})
 
     @property
     def failed(self) -> bool:

@@ -85,7 +85,10 @@ def _find(
     if not recorded:
         return None
     return structs.replace(
-        found, known_warnings=look.lease.warnings, seconds=time.monotonic() - began
+        found,
+        known_warnings=look.lease.warnings,
+        seconds=time.monotonic() - began,
+        loaded_fresh=found.fresh if loading else None,
     )
 
 

@@ -77,6 +77,7 @@ def verify_after(
     settings: TableSettings,
 ) -> TableResult:
     """Compare a table after its load; a failure keeps the result so far."""
+    synced = synced.beginning("verify", verification.extraction.store.now())
     try:
         result = verify_table(verification, table, settings)
     except FloodmarkError as error:

@@ -110,4 +110,5 @@ def test_a_later_version_may_add_keys() -> None:
     unchanged = found.of("P:s.u")
     assert unchanged
     assert (unchanged.fresh, unchanged.status) == (NOW, "success")
+    assert unchanged.loaded_fresh is None  # an earlier version did not record it
     assert found.of("P:s.other") is None
