@@ -3,6 +3,7 @@
 import sys
 import tempfile
 from pathlib import Path
+from typing import Literal
 
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "tests"))
@@ -11,7 +12,12 @@ from browser import chromium  # noqa: E402
 from floodmark.cli.main import run  # noqa: E402
 from sample_lake import SampleLake  # noqa: E402
 
-PICTURES = {"status.png": ("", 690), "status-table.png": ("#table=PROD%3Ashop.orders", 1150)}
+ORDERS = "#table=PROD%3Ashop.orders"
+PICTURES: dict[str, tuple[str, int, int, Literal["light", "dark"]]] = {
+    "status.png": ("", 1280, 980, "light"),
+    "status-table.png": (ORDERS, 1280, 1130, "light"),
+    "status-phone.png": ("", 390, 844, "dark"),
+}
 
 
 def main() -> None:
@@ -24,10 +30,10 @@ def main() -> None:
             sys.exit(1)
         # The lake's place is of no interest.
         path.write_text(path.read_text().replace(str(lake.lake.folder), "s3://shop-lake/floodmark"))
-        for name, (place, height) in PICTURES.items():
-            page = browser.new_page(viewport={"width": 1280, "height": height})
+        for name, (place, width, height, theme) in PICTURES.items():
+            page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=theme)
             page.goto(f"{path.as_uri()}{place}")
-            page.wait_for_selector(".row, polyline.edge")
+            page.wait_for_selector(".row, rect.oldest")
             page.screenshot(path=ROOT / "docs" / "images" / name)
 
 

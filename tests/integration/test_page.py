@@ -3,6 +3,8 @@
 import json
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime, time, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -13,6 +15,7 @@ from msgspec import structs
 
 from browser import CHROMIUM, chromium, opened
 from floodmark.api.project import open_project
+from floodmark.api.status import STATES
 from floodmark.cli.http_access import Access
 from floodmark.cli.http_server import LOOPBACK, HttpServer
 from floodmark.cli.main import run
@@ -20,6 +23,7 @@ from floodmark.cli.page.render import render
 from floodmark.cli.page.site import Site
 from floodmark.model import lake_layout
 from floodmark.model.failure import Failure
+from floodmark.model.formatting import brief
 from floodmark.model.run_record import RunRecord
 from floodmark.model.timestamps import utc_now
 from floodmark.state.lease import record_failure
@@ -72,10 +76,16 @@ def names(page: "Page") -> list[str]:
     return page.locator(".row .name a").evaluate_all("all => all.map((one) => one.title)")  # type: ignore[no-any-return]
 
 
+def state_of(table: dict[str, Any]) -> str:
+    """A table that is no longer configured is counted as such alone."""
+    return str(table["state"]) if table["configured"] else "not configured"
+
+
 def test_tables_are_shown_as_the_lake_has_them(
     browser: "Browser", url: str, tables: list[dict[str, Any]]
 ) -> None:
     with opened(browser, url) as page:
+        page.set_viewport_size({"width": 1280, "height": 1200})
         assert names(page) == [table["table_name"] for table in tables]
         rows = page.locator(".row").all()
         for row, table in zip(rows, tables, strict=True):
@@ -83,23 +93,48 @@ def test_tables_are_shown_as_the_lake_has_them(
                 key: row.locator(f".{key}").inner_text()
                 for key in ("condition", "name", "fresh", "today", "why")
             }
-            assert shown["condition"] == table["state"]
+            assert shown["condition"] == state_of(table)
             assert shown["name"] == table["table_name"]
             assert (shown["fresh"] == "unknown") == (table["fresh"] is None)
             assert shown["today"] == f"{table['rows_today']:,}"
             assert shown["why"] == (table["reason"] or "")
         facts = page.locator(".fact").all_inner_texts()
         in_step = sum(table["state"] == "in step" for table in tables if table["configured"])
-        assert facts[0] == f"{in_step} of {len(tables) - 1}\ntables in step"
-        assert "1 of unknown age" in facts[2]
         assert (
-            facts[3]
+            page.locator("h1").inner_text() == f"{in_step} of {len(tables) - 1} tables are in step"
+        )
+        assert facts[1].endswith("oldest data; 1 unknown")
+        assert (
+            facts[2]
             == f"{sum(t['rows_today'] for t in tables if t['configured']):,}\nrows read today"
         )
         assert page.locator(".chip").all_inner_texts() == [
-            f"{state}{sum(table['state'] == state for table in tables)}"
-            for state in ("failing", "differs", "held back", "behind", "never synced", "in step")
+            f"{state}{sum(state_of(table) == state for table in tables)}"
+            for state in (*STATES, "not configured")
         ]
+        assert re.fullmatch(r"complete\nmirror", facts[4])
+        assert facts[5].endswith("last drill: 176 rehearsals recovered")
+
+
+def oldest_each_day(page: "Page", table: str) -> list[str]:
+    """The greatest age of the data on each day, from the runs in the page."""
+    values = page.evaluate("JSON.parse(document.getElementById('data').textContent)")
+    runs = values["table_details"][table]["runs"]
+    points = [(parsed(run["ended_at"]), parsed(run["table"]["fresh"])) for run in runs]
+    end = parsed(values["as_of"])
+    ages: dict[str, timedelta] = {}
+    for (begin, fresh), (until, _) in pairwise([*points, (end, end)]):
+        days = (begin.date() + timedelta(days=n) for n in range((until - begin).days + 2))
+        for day in days:
+            midnight = datetime.combine(day + timedelta(days=1), time(), UTC)
+            if midnight - timedelta(days=1) <= until:
+                age = min(until, midnight) - fresh
+                ages[str(day)] = max(age, ages.get(str(day), age))
+    return [f"{day}: at most {brief(age)} old" for day, age in ages.items()]
+
+
+def parsed(text: str) -> datetime:
+    return datetime.fromisoformat(text)
 
 
 def test_a_table_shows_its_stages_history_and_problems(
@@ -124,12 +159,21 @@ def test_a_table_shows_its_stages_history_and_problems(
         read_a_day = [re.search(r": ([\d,]+) rows", bar) for bar in bars]
         counts = [int(found[1].replace(",", "")) for found in read_a_day if found]
         assert (len(counts), f"{sum(counts):,}") == (30, rows)
-        assert page.locator("polyline.edge").count() == 1
+        assert page.locator(".limit-text").text_content() == "behind after 24 h"
+        ticks = page.locator(".chart").first.locator("text[text-anchor=end]").all_text_contents()
+        assert ticks == ["0", "6 h", "12 h", "18 h", "24 h"]
+        oldest = page.locator("rect.oldest title").all_text_contents()
+        assert oldest == oldest_each_day(page, "PROD:shop.orders")
         payments = read(page, "payments")
         assert "extract fails, since" in payments
         assert PASSWORD in payments
         assert "check 'user' and 'password' of the connection PROD" in payments
-        assert HELD in read(page, "stock_movements")
+        assert page.locator(".stages .state").all_inner_texts()[:2] == ["failed", "success"]
+        held = read(page, "stock_movements")
+        assert HELD in held
+        assert "Newer rows are read by the first run after this has ended." in held
+        assert page.locator(".stages .state").first.inner_text() == "held back"
+        assert "37 deleted, 2 stale" in read(page, "customers")
         deliveries = read(page, "deliveries")
         assert "rows in the lake are not loaded yet" in deliveries
         assert "watermarks/backups/" in deliveries
@@ -147,6 +191,12 @@ def test_runs_are_shown_with_their_stages(browser: "Browser", url: str) -> None:
         shown = page.locator("tbody tr td:first-child").all_inner_texts()
         assert shown == [run["started_at"][:19].replace("T", " ") for run in runs]
         assert page.locator(".strip a, .chart a").count() == len(runs)
+        assert page.locator(".spare:visible").count() > len(runs)
+        page.locator(".chip.failed").click()
+        assert page.locator("tbody tr").count() == sum(run["failed"] > 0 for run in runs) == 2
+        assert page.url.endswith("#runs=&failed=1")
+        page.reload()
+        page.wait_for_selector(".chip.failed[aria-pressed=true]")
         page.locator("tbody a").first.click()
         page.wait_for_selector(f"h1:has-text('{runs[0]['run_id']}')")
         text = page.locator("main").inner_text()
@@ -155,6 +205,10 @@ def test_runs_are_shown_with_their_stages(browser: "Browser", url: str) -> None:
         assert page.locator("svg.stagebar .seg.load").count() > 5
         page.keyboard.press("Escape")
         page.wait_for_selector("h1:text-is('Runs')")
+        page.set_viewport_size({"width": 390, "height": 800})
+        heads = page.locator("th:visible").all_inner_texts()
+        assert heads[:4] == ["Started (UTC)", "Status", "Lasted", "Failed"]
+        page.set_viewport_size({"width": 1280, "height": 800})
         page.keyboard.press("/")
         page.keyboard.type("prices")
         assert names(page) == ["PROD:shop.prices"]
@@ -177,8 +231,99 @@ def test_what_a_killed_run_read_is_unknown(browser: "Browser", sample: SampleLak
     assert cells[5:7] == ["unknown", "unknown"]
 
 
+def test_runs_of_a_pipeline(browser: "Browser", url: str, tmp_path: Path) -> None:
+    with opened(browser, url) as page:
+        values = page.evaluate("JSON.parse(document.getElementById('data').textContent)")
+    values["runs"][1]["pipelines"] = ["stock"]
+    path = tmp_path / "pipelines.html"
+    path.write_bytes(render(values, live=False))
+    with opened(browser, f"{path.as_uri()}#runs") as page:
+        page.locator("#pipeline").select_option("stock")
+        assert page.locator("tbody tr").count() == 1
+        assert page.locator("#pipeline").input_value() == "stock"
+        page.goto(f"{path.as_uri()}#runs&pipeline=none")
+        page.wait_for_selector("text=No run matches.")
+
+
+def test_the_same_cause_is_shown_once_and_filters(browser: "Browser", url: str) -> None:
+    with opened(browser, url) as page:
+        causes = page.locator(".cause")
+        first = causes.first.inner_text()
+        assert first.startswith("3 tables\nfailing")
+        assert f"extract failed: {PASSWORD}" in first
+        assert "hint: check 'user' and 'password' of the connection PROD" in first
+        assert causes.count() == 4  # two single tables, and the one with an attack
+        page.get_by_role("button", name="3 tables").click()
+        assert names(page) == [f"PROD:shop.{name}" for name in ("payments", "refunds", "vouchers")]
+        page.reload()
+        assert len(names(page)) == 3  # the address has it
+        page.keyboard.press("Escape")
+        assert len(names(page)) > 3
+        page.locator(".chip.not_configured").click()
+        assert names(page) == ["PROD:shop.old_carts"]
+
+
+def test_a_command_in_a_hint_can_be_copied(browser: "Browser", url: str) -> None:
+    command = "floodmark sync -t PROD:shop.orders --verify-data --repair"
+    read = "navigator.clipboard.readText()"
+    with opened(browser, url, permissions=["clipboard-read", "clipboard-write"]) as page:
+        assert page.locator(".command code").all_inner_texts() == [command]
+        page.locator(".copy").click()
+        page.wait_for_selector(".copy:has-text('Copied')")
+        assert page.evaluate(read) == command
+        page.evaluate("navigator.clipboard.writeText('')")
+        page.evaluate("navigator.clipboard.writeText = () => Promise.reject(); 0")  # without TLS
+        page.wait_for_selector(".copy:text-is('Copy')")
+        page.locator(".copy").click()
+        page.wait_for_selector(".copy:has-text('Copied')")
+        assert page.evaluate(read) == command
+
+
+def test_what_a_shell_would_change_is_not_offered_as_a_command(
+    browser: "Browser", url: str, tmp_path: Path
+) -> None:
+    with opened(browser, url) as page:
+        values = page.evaluate("JSON.parse(document.getElementById('data').textContent)")
+    arguments = ("-t A:x; reboot", "-t A:$(reboot)", "-t A:`x`", "-t 'A:x", "-t A:x|y", "-t …")
+    hints = [f"'floodmark sync {argument}' helps" for argument in arguments]
+    hints.append("'floodmark watermark set -t A:x --timestamp \"2025-01-01 00:00:00\"' helps")
+    table = values["tables"][0]
+    values["tables"] = [
+        {**table, "table_name": f"A:t{at}", "cause": str(at), "hint": hint}
+        for at, hint in enumerate(hints)
+    ]
+    path = tmp_path / "hints.html"
+    path.write_bytes(render(values, live=False))
+    with opened(browser, path.as_uri()) as page:
+        page.get_by_role("button", name="Show 3 more causes").click()
+        assert page.locator(".hint").all_inner_texts()[:6] == [
+            f"hint: {hint}" for hint in hints[:6]
+        ]
+        assert page.locator(".command code").all_inner_texts() == [hints[6].split("'")[1]]
+
+
+def test_focus_goes_to_the_heading_and_back_to_the_row(browser: "Browser", url: str) -> None:
+    focused = "document.activeElement.tagName + document.activeElement.textContent"
+    with opened(browser, url) as page:
+        assert page.evaluate("document.activeElement.tagName") == "BODY"
+        assert all(page.locator(".heads button").evaluate_all("all => all.map((one) => one.title)"))
+        page.locator(".row .name a").nth(5).click()
+        page.wait_for_selector("h1:has-text('PROD:')")
+        name = page.locator("h1").inner_text()
+        assert page.evaluate(focused) == f"H1{name}"
+        page.keyboard.press("Escape")
+        page.wait_for_selector(".row")
+        assert page.evaluate(focused) == f"A{name}"
+        page.keyboard.press("j")
+        assert page.evaluate("document.activeElement.title") == names(page)[6]
+        page.locator("#nav-runs").click()
+        page.wait_for_selector("h1:text-is('Runs')")
+        assert page.evaluate(focused) == "H1Runs"
+
+
 def test_filter_sort_and_keyboard(browser: "Browser", url: str) -> None:
     with opened(browser, url) as page:
+        page.set_viewport_size({"width": 1280, "height": 1200})
         page.keyboard.press("/")
         page.keyboard.type("ORDER step")
         assert names(page) == ["PROD:shop.order_items"]
@@ -191,7 +336,7 @@ def test_filter_sort_and_keyboard(browser: "Browser", url: str) -> None:
         page.keyboard.press("Escape")
         assert len(names(page)) == 16
         page.locator(".chip.behind").click()
-        assert names(page)[0] == "PROD:shop.deliveries"
+        assert names(page) == ["PROD:shop.deliveries"]
         assert page.url.endswith("#state=behind")
         page.locator(".chip.behind").click()
         page.get_by_role("button", name="Rows today").click()
@@ -207,7 +352,7 @@ def test_filter_sort_and_keyboard(browser: "Browser", url: str) -> None:
         focused = page.evaluate("document.activeElement.title")
         assert focused == names(page)[1]
         page.keyboard.press("Enter")
-        page.wait_for_selector("h1")
+        page.wait_for_selector(f"h1:has-text('{focused}')")
         assert page.title().startswith(focused)
         page.go_back()
         page.wait_for_selector("#filter")
@@ -288,13 +433,17 @@ def test_ten_thousand_tables_are_drawn_in_part(
         values = page.evaluate("JSON.parse(document.getElementById('data').textContent)")
     kinds = values["tables"]
     values["tables"] = [
-        {**kinds[at % len(kinds)], "table_name": f"PROD:shop.t{at:05}"} for at in range(10_000)
+        {**kinds[at % len(kinds)], "table_name": f"PROD:shop.t{at:05}", "cause": f"cause {at}"}
+        for at in range(10_000)
     ]
     values |= {"table_details": {}, "run_details": {}}
     path = tmp_path / "many.html"
     path.write_bytes(render(values, live=False))
     with opened(browser, path.as_uri()) as page:
-        assert 20 < page.locator(".row").count() < 60
+        assert 10 < page.locator(".row").count() < 60
+        page.get_by_role("button", name="more causes").click()
+        assert page.locator(".cause").count() == 50
+        assert page.evaluate("document.querySelectorAll('*').length") < 3000
         page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
         page.wait_for_selector("[title='PROD:shop.t09999']")
         assert page.locator(".row").count() < 60
@@ -315,7 +464,7 @@ def test_a_live_page_follows_the_lake(browser: "Browser", sample: SampleLake) ->
         with opened(browser, server.address) as page:
             assert page.locator("#asof").inner_text().startswith("live, as of ")
             page.goto(f"{server.address}#table={customers}")
-            page.wait_for_selector("polyline.edge")
+            page.wait_for_selector("rect.oldest")
             page.keyboard.press("Escape")
             page.locator("#filter").fill("customers")
             assert page.locator(".row .state").all_inner_texts() == ["in step"]
@@ -410,5 +559,5 @@ def test_a_browser_logs_in_with_the_token(browser: "Browser", sample: SampleLake
         with opened(
             browser, f"{server.address}#table=PROD%3Ashop.prices", http_credentials=login
         ) as page:
-            page.wait_for_selector("polyline.edge")  # which is fetched by itself
+            page.wait_for_selector("rect.oldest")  # which is fetched by itself
         server.stop()

@@ -101,6 +101,8 @@ def test_what_is_served_is_what_the_commands_print(
         seen, body = client.ask(f"/status.json?seen={status['as_of']}")
     expected = listed(sample.config, capsys)
     changing = {"age_seconds"}
+    causes = {table.pop("cause", None) for table in status["tables"]}
+    assert causes == {None, HELD, DIFFERENCE, f"extract failed: {PASSWORD}"}
     for shown, table in zip(status["tables"], expected, strict=True):
         known = {k: v for k, v in table.items() if v not in (None, []) and k not in changing}
         assert {k: v for k, v in shown.items() if k not in changing} == known
@@ -144,7 +146,7 @@ def test_stages_do_not_contradict_the_state(sample: SampleLake) -> None:
         assert stage("stock_movements", "extract") == ("held back", HELD)
         assert stage("deliveries", "load")[0] == "pending"
         assert stage("deliveries", "extract")[0] == "success"
-        assert stage("orders", "verify") == ("failed", DIFFERENCE)
+        assert stage("orders", "verify") == ("differs", DIFFERENCE)
         assert stage("prices", "extract") == ("success", None)
         assert client.json("/table.json?name=PROD:shop.gift_cards")["stages"] is None
         cards = sample.table(

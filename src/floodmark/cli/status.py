@@ -32,6 +32,8 @@ from floodmark.model.table import TableName
 from floodmark.model.timestamps import stamped
 
 WATCH_SECONDS = 2.0
+WITH_CAUSE = ("failing", "differs", "held back")
+"""States of which the same reason is shown once for all its tables."""
 
 _COLORS = {
     "failing": "red",
@@ -175,7 +177,7 @@ def _show(found: list[TableStatus], now: datetime, safety: list[str]) -> str:
             "?" if seen.rows_today is None else f"{seen.rows_today:,}",
             _age(seen.verified, now),
             _age(seen.reconciled, now),
-            _reason(seen),
+            cause_of(seen),
         ]
         for seen in found
     ]
@@ -202,10 +204,9 @@ def _problems(found: list[TableStatus], names: dict[TableName, str]) -> list[str
     """
     if not width():
         return []
-    ailing = ("failing", "differs", "held back")
-    shown = [seen for seen in found if seen.state in ailing or seen.hint]
+    shown = [seen for seen in found if seen.state in WITH_CAUSE or seen.hint]
     # How long each table is behind is in the table.
-    texts = [_reason(seen) if seen.state in ailing else seen.state for seen in shown]
+    texts = [cause_of(seen) if seen.state in WITH_CAUSE else seen.state for seen in shown]
     hints: dict[str, str | None] = {}
     for text, seen in zip(texts, shown, strict=True):
         hints.setdefault(text, seen.hint)
@@ -216,7 +217,7 @@ def _problems(found: list[TableStatus], names: dict[TableName, str]) -> list[str
     return lines
 
 
-def _reason(seen: TableStatus) -> str:
+def cause_of(seen: TableStatus) -> str:
     """Return why a table is in its state, so that the same reason of many tables is equal."""
     return without_name(seen.reason or "", str(seen.table))
 

@@ -16,7 +16,7 @@ from floodmark.api.project import Project
 from floodmark.api.runs import TableHistory, read_history, read_runs, runs_of
 from floodmark.api.status import STATES, TableStatus
 from floodmark.cli.runs import what
-from floodmark.cli.status import value_of
+from floodmark.cli.status import WITH_CAUSE, cause_of, value_of
 from floodmark.cli.watermark_text import show_change
 from floodmark.errors import FloodmarkError
 from floodmark.model.manifest import Chunk, Manifest
@@ -69,7 +69,8 @@ class Reader:
             "lake": str(run.store.objects),
             "states": STATES,
             "tables": [
-                _known(value_of(seen, now) | hints.get(str(seen.table), {})) for seen in found
+                _known(value_of(seen, now) | _cause(seen) | hints.get(str(seen.table), {}))
+                for seen in found
             ],
             "runs": [summary(record) for record in records.values()],
             "days": DAYS,
@@ -156,6 +157,7 @@ def summary(record: RunRecord) -> dict[str, Any]:
             "started_at": record.started_at,
             "ended_at": record.ended_at,
             "seen_at": record.seen_at,
+            "pipelines": record.pipelines,
             "who": f"{record.user}@{record.host}",
             "table_count": record.table_count,
             "unchanged": len(record.unchanged),
@@ -185,6 +187,10 @@ def stages(seen: TableStatus) -> dict[str, Any] | None:
     table is not in step, has that as its status.
     """
     found = _tracked(seen.watermark) if seen.watermark else {}
+    if seen.watermark and seen.watermark.verified_state.status == "failed":
+        found["verify"]["status"] = "differs"
+    if seen.watermark and seen.watermark.reconciled_state.left:
+        found["reconcile"]["status"] = "differs"
     for failure in seen.failures:
         found.setdefault(failure.stage, {}).update(status="failed", error=failure.error)
     done = all(found.get(stage, {}).get("status") == "success" for stage in ("extract", "load"))
@@ -204,6 +210,11 @@ def _tracked(watermark: Watermark) -> dict[str, Any]:
         "reconcile": _known(states.get("reconciled_state") or {}),
         "set_by_hand": watermark.metadata.manual_watermark,
     }
+
+
+def _cause(seen: TableStatus) -> dict[str, str]:
+    """Return the reason as it is for all tables that have it."""
+    return {"cause": cause_of(seen)} if seen.state in WITH_CAUSE else {}
 
 
 def _hints_of_held(

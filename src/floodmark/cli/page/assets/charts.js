@@ -18,7 +18,7 @@ const timeAxis = (from, to, x, y) => ticks(from, to, Math.max(2, (x(to) - x(from
   svg("text", { x: x(at), y: y + 16, "text-anchor": "middle" }, text),
 ]);
 
-const scale = (from, to, width) => (at) => LEFT + ((at - from) / Math.max(1, to - from)) * (width - LEFT - 8);
+const scale = (from, to, width, left = LEFT) => (at) => left + ((at - from) / Math.max(1, to - from)) * (width - left - 8);
 
 const drawChart = (chart) => {
   const width = Math.floor(chart.clientWidth);
@@ -35,50 +35,78 @@ const chart = (height, label, draw) => {
   return made;
 };
 
-// Everything in the source at `fresh` had been read when the run ended. Until the next recorded run
-// the data was at most as old as the line shows.
+// Round steps from 0 to at least `most`, two to five of them.
+const AGES = [1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 3 * 3600, 6 * 3600, 12 * 3600, 86400,
+  2 * 86400, 5 * 86400, 10 * 86400, 30 * 86400, 100 * 86400, 365 * 86400].map((seconds) => seconds * 1000);
+const ageTicks = (most) => {
+  const step = AGES.find((each) => most / each <= 4) || AGES[AGES.length - 1] * Math.ceil(most / AGES[AGES.length - 1] / 4);
+  return Array.from({ length: Math.ceil(most / step) + 1 }, (_, index) => index * step);
+};
+
+// Everything in the source at `fresh` had been read when the run ended; until the next recorded run
+// the data grew older. Return the greatest age in each bucket of time.
+const oldestBy = (points, from, to, bucket) => {
+  const found = [];
+  for (let start = Math.floor(from / bucket) * bucket; start < to; start += bucket) found.push({ start, age: 0 });
+  points.forEach((point, index) => {
+    const end = index + 1 < points.length ? points[index + 1].at : to;
+    const first = Math.floor((point.at - found[0].start) / bucket);
+    for (let at = first; at < found.length && found[at].start <= end; at += 1) {
+      const age = Math.min(end, found[at].start + bucket) - point.fresh;
+      found[at].age = Math.max(found[at].age, age);
+    }
+  });
+  return found;
+};
+
+const BUCKETS = [[60000, "minute"], [600000, "10 minutes"], [3600000, "hour"], [6 * 3600000, "6 hours"], [DAY, "day"], [7 * DAY, "week"]];
 const freshnessChart = (runs, limit) => {
   const points = runs
     .filter((run) => run.table.fresh && run.ended_at && !["failed", "busy"].includes(run.table.status))
-    .map((run) => ({ at: time(run.ended_at), fresh: time(run.table.fresh), every: run.every_seconds }));
+    .map((run) => ({ at: time(run.ended_at), fresh: time(run.table.fresh), every: run.every_seconds }))
+    .sort((a, b) => a.at - b.at);
   if (!points.length) {
     return el("p", { class: "quiet" }, "Unknown: no recorded run has read this table to its end.");
   }
   const from = points[0].at;
-  const to = Math.max(now(), from);
-  const line = [];
-  points.forEach((point, index) => {
-    if (index) line.push([point.at, point.at - points[index - 1].fresh]);
-    line.push([point.at, point.at - point.fresh]);
-  });
-  line.push([to, to - points[points.length - 1].fresh]);
-  const most = Math.max(...line.map(([, age]) => age), 1000) * 1.08;
+  const to = Math.max(now(), from + 1000);
+  // A bucket has at least two runs: a saw tooth for each run would hide how old the data becomes.
+  const gaps = points.slice(1).map((point, index) => point.at - points[index].at).sort((a, b) => a - b);
+  const usual = gaps[Math.floor(gaps.length / 2)] || 0;
+  const [bucket, unit] = BUCKETS.find(([length]) => (to - from) / length <= 48 && length >= 1.9 * usual) || BUCKETS[BUCKETS.length - 1];
+  const ages = oldestBy(points, from, to, bucket);
+  const scaled = ageTicks(Math.max(limit * 1000, ...ages.map(({ age }) => age)));
+  const most = scaled[scaled.length - 1];
   const height = 150;
-  const y = (age) => height - (Math.max(0, age) / most) * (height - 12);
-  const rounds = points.some((point) => point.every);
-  const current = `Age of the data in the lake, now ${brief(to - points[points.length - 1].fresh)}`;
-  const drawn = chart(height + 22, current, (width) => {
-    const x = scale(from, to, width);
-    const path = line.map(([at, age]) => `${x(at).toFixed(1)},${y(age).toFixed(1)}`);
+  const y = (age) => height - (Math.max(0, age) / most) * (height - 18);
+  const begin = ages[0].start;
+  const label = `Greatest age of the data in each ${unit}, now ${brief(to - points[points.length - 1].fresh)}; behind after ${brief(limit * 1000)}`;
+  const drawn = chart(height + 22, label, (width) => {
+    const x = scale(begin, begin + ages.length * bucket, width);
+    const gap = Math.min(3, (x(begin + bucket) - x(begin)) * .2);
     return [
-      svg("line", { class: "axis", x1: LEFT, x2: width - 8, y1: height, y2: height }),
-      svg("polygon", { class: "area", points: [`${x(from)},${height}`, ...path, `${x(to)},${height}`].join(" ") }),
-      rounds ? null : svg("polyline", { class: "edge", points: path.join(" ") }),
-      points.length > width / 5 ? null : points.map((point) => svg("circle",
-        { class: "dot", cx: x(point.at), cy: y(point.at - point.fresh), r: 2.2 },
-        svg("title", null, `${stamp(new Date(point.at).toISOString())}: ${brief(point.at - point.fresh)} old`))),
-      limit && limit * 1000 < most ? [
-        svg("line", { class: "limit", x1: LEFT, x2: width - 8, y1: y(limit * 1000), y2: y(limit * 1000) }),
-        svg("text", { x: width - 8, y: y(limit * 1000) - 4, "text-anchor": "end" }, `behind after ${brief(limit * 1000)}`),
-      ] : null,
-      [most / 2, most].map((age) => svg("text", { x: LEFT - 6, y: y(age) + 4, "text-anchor": "end" }, brief(age))),
-      timeAxis(from, to, x, height),
+      scaled.map((age) => [
+        svg("line", { class: "axis", x1: LEFT, x2: width - 8, y1: y(age), y2: y(age) }),
+        svg("text", { x: LEFT - 6, y: y(age) + 4, "text-anchor": "end" }, age ? brief(age) : "0")]),
+      ages.map(({ start, age }) => {
+        const tall = Math.max(1.5, height - y(age));
+        return svg("rect", { class: `oldest ${age > limit * 1000 ? "late" : ""}`, x: x(start) + gap / 2,
+          width: Math.max(1, x(start + bucket) - x(start) - gap), y: height - tall, height: tall },
+        svg("title", null, `${stamp(new Date(start).toISOString()).slice(0, bucket >= DAY ? 10 : 16)}: at most ${brief(age)} old`));
+      }),
+      svg("line", { class: "limit", x1: LEFT, x2: width - 8, y1: y(limit * 1000), y2: y(limit * 1000) }),
+      svg("text", { class: "limit-text", x: LEFT + 4, y: y(limit * 1000) - 5 }, `behind after ${brief(limit * 1000)}`),
+      timeAxis(begin, begin + ages.length * bucket, x, height),
     ];
   });
-  const explain = rounds
-    ? "At most this old: of rounds that find nothing new, one an hour is recorded."
-    : "Between two recorded runs the data grows older; each run that reads the table to its end brings it up to date.";
-  return [drawn, el("div", { class: "legend" }, explain)];
+  const rounds = points.some((point) => point.every) ? " Of rounds that find nothing new, one an hour is recorded." : "";
+  return [drawn, el("div", { class: "legend" }, `The oldest that the data became in each ${unit}, between recorded runs.${rounds}`)];
+};
+
+const rowTicks = (most) => {
+  const power = 10 ** Math.floor(Math.log10(Math.max(1, most / 4)));
+  const step = Math.max(1, [1, 2, 5, 10].map((each) => each * power).find((each) => most / each <= 4));
+  return Array.from({ length: Math.ceil(most / step) + 1 }, (_, index) => index * step);
 };
 
 const daysChart = (days, since) => {
@@ -86,8 +114,10 @@ const daysChart = (days, since) => {
   const today = Math.floor(now() / DAY) * DAY;
   const rows = new Map(days.map((day) => [day.day, day]));
   const count = Math.round((today - from) / DAY) + 1;
-  const most = Math.max(...days.map((day) => day.rows), 1);
+  const scaled = rowTicks(Math.max(...days.map((day) => day.rows), 1));
+  const most = scaled[scaled.length - 1];
   const height = 150;
+  const y = (value) => height - (value / most) * (height - 18);
   const total = days.reduce((sum, day) => sum + day.rows, 0);
   const cut = days.some((day) => day.partial);
   const bar = (index, step) => {
@@ -95,20 +125,21 @@ const daysChart = (days, since) => {
     const day = rows.get(name);
     const now = from + index * DAY === today;
     const part = now || (day && day.partial);
-    const tall = day ? Math.max(1.5, (day.rows / most) * (height - 12)) : 0;
+    const tall = day ? Math.max(1.5, height - y(day.rows)) : 0;
     const text = `${name}${now ? " (until now)" : ""}${day && day.partial ? ` (from ${stamp(since).slice(11)})` : ""}: ${number(day ? day.rows : 0)} rows`;
     return svg("rect", { class: part ? "column part" : "column", "data-day": name,
       x: LEFT + index * step + step * .12, width: step * .76, y: height - tall, height: tall },
       svg("title", null, day ? `${text}, ${size(day.bytes)}` : text));
   };
-  const label = `Rows read a day: ${number(total)} in ${count} days, at most ${number(days.length ? most : 0)}`;
+  const label = `Rows read a day: ${number(total)} in ${count} days, at most ${number(Math.max(0, ...days.map((day) => day.rows)))}`;
   return [
     chart(height + 22, label, (width) => {
       const step = (width - LEFT - 8) / count;
       const every = Math.ceil(60 / step);
       return [
-        svg("line", { class: "axis", x1: LEFT, x2: width - 8, y1: height, y2: height }),
-        days.length ? svg("text", { x: LEFT - 6, y: 16, "text-anchor": "end" }, short(most)) : null,
+        scaled.map((rows) => [
+          svg("line", { class: "axis", x1: LEFT, x2: width - 8, y1: y(rows), y2: y(rows) }),
+          svg("text", { x: LEFT - 6, y: y(rows) + 4, "text-anchor": "end" }, short(rows))]),
         Array.from({ length: count }, (_, index) => [bar(index, step), (count - 1 - index) % every === 0
           ? svg("text", { x: LEFT + (index + .5) * step, y: height + 16, "text-anchor": "middle" },
             new Date(from + index * DAY).toISOString().slice(5, 10)) : null]),
@@ -148,8 +179,8 @@ const runStrip = (runs, link) => {
         svg("title", null, `${stamp(run.started_at)}: ${run.status.replaceAll("_", " ")}`)));
   };
   return chart(46, `${runs.length} runs over time`, (width) => {
-    const x = scale(from, to, width);
-    return [svg("rect", { class: "lane", x: LEFT, width: width - LEFT - 8, y: 2, height: 22 }),
+    const x = scale(from, to, width, 4);
+    return [svg("rect", { class: "lane", x: 0, rx: 2, width, y: 2, height: 22 }),
       runs.map((run) => span(run, x)), timeAxis(from, to, x, 26)];
   });
 };

@@ -3,7 +3,7 @@
 const SIGNS = {
   "failing": "✕", "differs": "≠", "held back": "‖", "behind": "…", "never synced": "○", "in step": "✓",
   "failed": "✕", "partial": "✕", "did not finish": "✕", "busy": "‖", "interrupted": "‖", "held_back": "‖",
-  "success": "✓", "running": "▸", "in_progress": "▸", "pending": "○",
+  "not configured": "–", "success": "✓", "running": "▸", "in_progress": "▸", "pending": "○",
 };
 const STAGES = [["extract", "seconds"], ["load", "load_seconds"], ["verify", "verify_seconds"]];
 const NUMBER = new Intl.NumberFormat("en-US");
@@ -64,6 +64,16 @@ const short = (value) => {
 
 // All times are UTC, as in the commands' output.
 const stamp = (text) => (text ? new Date(text).toISOString().slice(0, 19).replace("T", " ") : "unknown");
+// A position of time and id takes two lines.
+const positionOf = (text) => {
+  if (!text) return text;
+  const [moment, ...id] = text.split(/, (?=id )/);
+  const parts = moment.replace(/(\.\d*?)0+$/, "$1").replace(/\.$/, "").split(" ");
+  return el("span", { class: "position", title: text }, parts.map((part) => [el("span", null, part), " "]),
+    id.length ? [el("br"), id.join(", ")] : null);
+};
+// A phone has no room for seconds.
+const started = (text) => [stamp(text).slice(0, 16), el("span", { class: "spare" }, stamp(text).slice(16))];
 const clock = (moment) => new Date(moment).toISOString().slice(11, 19);
 const when = (text) => {
   if (!text) return "never";
@@ -74,6 +84,25 @@ const kind = (state) => state.replaceAll(" ", "_");
 const stateOf = (state, more) =>
   el("span", { class: `state ${kind(state)}`, "data-sign": SIGNS[state] || "•" },
     state.replaceAll("_", " "), more || null);
+
+// A quoted command in a hint can be copied, if a shell takes each of its characters as it is.
+const COMMAND = /^floodmark(?: (?:[\w.:,=@%+/-]+|"[\w :.+-]+"))+$/;
+const copy = async (event) => {
+  const button = event.currentTarget;
+  try {
+    await navigator.clipboard.writeText(button.previousSibling.textContent);
+  } catch { // a page without TLS may not
+    getSelection().selectAllChildren(button.previousSibling);
+    document.execCommand("copy");
+  }
+  button.textContent = "Copied";
+  setTimeout(() => { button.textContent = "Copy"; }, 1500);
+};
+const hintOf = (text) => (text ? el("p", { class: "hint" }, "hint: ", text.split(/'([^']*)'/).map((part, index) => {
+  if (index % 2 === 0) return part;
+  return !COMMAND.test(part) ? `'${part}'`
+    : el("span", { class: "command" }, el("code", null, part), el("button", { type: "button", class: "copy", onclick: copy }, "Copy"));
+})) : null);
 
 const nameOf = (table) => {
   const at = table.indexOf(":");
@@ -94,12 +123,12 @@ const definitions = (pairs) => el("dl", null, pairs
   .filter(([, value]) => value !== undefined && value !== null && value !== "")
   .map(([name, value]) => [el("dt", null, name), el("dd", null, value)]));
 const section = (style) => (title, ...children) =>
-  el("section", { class: style, "data-key": title }, el("h2", null, title), children);
+  el("section", { class: style, "data-key": title.replace(/[\d,]+/g, "") }, el("h2", null, title), children);
 const card = section("card");
 const wide = section("card wide");
 // What has a column of its own on a wide screen; on a narrow one it stands below the row's first cell.
 const remark = (...children) => el("div", { class: "remark" }, children);
 const tableOf = (heads, rows) => el("div", { class: "scroll" }, el("table", null,
-  el("thead", null, el("tr", null, heads.map((head) =>
-    el("th", { class: head.startsWith(">") ? "right" : null, scope: "col" }, head.replace(">", ""))))),
+  el("thead", null, el("tr", null, heads.map((head) => (typeof head === "string" ? [head] : head)).map(([head, style]) =>
+    el("th", { class: [head.startsWith(">") ? "right" : "", style || ""].join(" ").trim() || null, scope: "col" }, head.replace(">", ""))))),
   el("tbody", null, rows)));

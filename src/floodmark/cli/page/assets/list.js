@@ -1,23 +1,29 @@
 // All tables. Only the rows in view exist, so that ten thousand are as quick as ten.
 
 const COLUMNS = [
-  ["condition", "State", (t) => RANK.get(t.state)],
-  ["name", "Table", (t) => t.table_name],
-  ["pipe", "Pipeline", (t) => t.pipeline || "￿"],
-  ["fresh", ">Fresh", (t) => (t.fresh ? -time(t.fresh) : Infinity)],
-  ["since", ">Since", (t) => (t.since ? -time(t.since) : -Infinity)],
-  ["today", ">Rows today", (t) => (t.rows_today === undefined ? -2 : -t.rows_today)],
-  ["verified", ">Verified", (t) => (t.verified ? -time(t.verified) : Infinity)],
-  ["reconciled", ">Reconciled", (t) => (t.reconciled ? -time(t.reconciled) : Infinity)],
-  ["why", "Why", (t) => t.reason || "￿"],
+  ["condition", "State", (t) => RANK.get(stateIn(t)), "How the table is doing; the worst that applies"],
+  ["name", "Table", (t) => t.table_name, "Source and name of the table"],
+  ["pipe", "Pipeline", (t) => t.pipeline || "￿", "Pipeline that syncs the table"],
+  ["fresh", ">Data age", (t) => (t.fresh ? -time(t.fresh) : Infinity), "Everything that was in the source this long ago is in the warehouse"],
+  ["since", ">Since", (t) => (t.since ? -time(t.since) : -Infinity), "For how long the table has been in this state"],
+  ["today", ">Rows today", (t) => (t.rows_today === undefined ? -2 : -t.rows_today), "Rows read since midnight UTC"],
+  ["verified", ">Verified", (t) => (t.verified ? -time(t.verified) : Infinity), "How long ago rows of source and warehouse were last compared"],
+  ["reconciled", ">Reconciled", (t) => (t.reconciled ? -time(t.reconciled) : Infinity), "How long ago deleted and differing rows were last looked for"],
+  ["why", "Why", (t) => t.reason || "￿", "Why the table is in this state"],
 ];
+// A table that is no longer configured is not expected to be in any other state.
+const OTHER = "not configured";
+const stateIn = (table) => (table.pipeline ? table.state : OTHER);
+const MOST_CAUSES = 4;
+const MOST_MORE_CAUSES = 50;
 const MOST_PRINTED = 1000;
-const list = { printed: false, query: "", state: "", sort: "", down: false, shown: [], at: 0, scroll: 0, rows: null };
+const list = { printed: false, left: "", query: "", state: "", cause: "", sort: "", down: false, shown: [], at: 0, scroll: 0, rows: null };
 
 const chosenTables = () => {
   const words = list.query.toLowerCase().split(/\s+/).filter(Boolean);
   let found = data.tables;
-  if (list.state) found = found.filter((table) => table.state === list.state);
+  if (list.state) found = found.filter((table) => stateIn(table) === list.state);
+  if (list.cause) found = found.filter((table) => table.pipeline && table.cause === list.cause);
   if (words.length) {
     found = found.filter((table) => words.every((word) => textOf(table).includes(word)));
   }
@@ -32,7 +38,7 @@ const chosenTables = () => {
 };
 const textOf = (table) => {
   texts.has(table) || texts.set(table,
-    `${table.table_name} ${table.pipeline || ""} ${table.state} ${table.reason || ""}`.toLowerCase());
+    `${table.table_name} ${table.pipeline || ""} ${stateIn(table)} ${table.reason || ""}`.toLowerCase());
   return texts.get(table);
 };
 
@@ -40,13 +46,13 @@ const rowHeight = () => (matchMedia("(max-width: 720px)").matches ? 62 : 34);
 const ageOf = (text) => (text ? brief(now() - time(text)) : "–");
 
 const rowOf = (table, index) => {
-  const late = ["behind", "failing", "held back"].includes(table.state) ? `late ${kind(table.state)}` : "";
+  const late = ["behind", "failing", "held back"].includes(stateIn(table)) ? `late ${kind(table.state)}` : "";
   const cell = (key, more, ...children) => el("div", { role: "cell", class: `${key} ${more}` }, children);
   const row = el("div", { role: "row", class: "row cols", "aria-rowindex": index + 2, "data-key": index + 1 },
-    cell("condition", "", stateOf(table.state, table.running ? ", running" : null)),
+    cell("condition", "", stateOf(stateIn(table), table.running ? ", running" : null)),
     cell("name", "", el("a", { href: linkTo("table", table.table_name), title: table.table_name,
       tabindex: index === list.at ? 0 : -1, "data-at": index }, shortenedName(table.table_name))),
-    cell("pipe", "", table.pipeline || "not configured"),
+    cell("pipe", "", table.pipeline || "–"),
     cell("fresh", `right ${late}`, table.fresh ? ageOf(table.fresh) : "unknown"),
     cell("since", "right", ageOf(table.since)),
     cell("today", "right", number(table.rows_today)),
@@ -98,8 +104,11 @@ const updateList = () => {
   document.getElementById("empty").hidden = list.shown.length > 0;
   document.getElementById("shown").textContent =
     list.shown.length === data.tables.length ? "" : `${number(list.shown.length)} of ${number(data.tables.length)}`;
-  for (const chip of document.querySelectorAll(".chip")) {
-    chip.setAttribute("aria-pressed", chip.dataset.state === list.state);
+  for (const button of document.querySelectorAll("[data-state]")) {
+    button.setAttribute("aria-pressed", button.dataset.state === list.state);
+  }
+  for (const button of document.querySelectorAll("[data-cause]")) {
+    button.setAttribute("aria-pressed", button.dataset.cause === list.cause);
   }
   for (const head of document.querySelectorAll(".heads > *")) {
     const sorted = head.dataset.key === list.sort;
@@ -130,6 +139,10 @@ const safety = () => {
   ];
 };
 
+const heading = (well, all) => el("h1", { tabindex: -1 }, !all ? "No tables" : well === all
+  ? (all === 1 ? "The table is in step" : `All ${number(all)} tables are in step`)
+  : `${number(well)} of ${number(all)} tables ${well === 1 ? "is" : "are"} in step`);
+
 const overview = (tables) => {
   const configured = tables.filter((table) => table.pipeline);
   const ages = configured.filter((table) => table.fresh).map((table) => now() - time(table.fresh)).sort((a, b) => a - b);
@@ -140,34 +153,56 @@ const overview = (tables) => {
   const uncounted = configured.length - today.length;
   const last = data.runs[0];
   const { mirror } = data;
-  return [el("div", { class: "facts" },
-    fact(`${number(well)} of ${number(configured.length)}`, configured.length === 1 ? "table in step" : "tables in step"),
-    fact(ages.length ? brief(ages[Math.floor(ages.length / 2)]) : "unknown", "median age of the data"),
+  return [el("div", { class: "title" }, heading(well, configured.length)), el("div", { class: "facts" },
+    fact(ages.length ? brief(ages[Math.floor(ages.length / 2)]) : "unknown", "median data age"),
     fact(ages.length ? brief(ages[ages.length - 1]) : "unknown",
-      unknown ? `oldest; ${number(unknown)} of unknown age` : "oldest"),
+      unknown ? `oldest data; ${number(unknown)} unknown` : "oldest data"),
     fact(today.length || !configured.length ? number(rows) : "unknown",
       uncounted && today.length ? `rows read today, ${number(uncounted)} tables not counted` : "rows read today"),
     fact(last ? `${brief(now() - time(last.ended_at || last.seen_at))} ago` : "none",
-      last ? ["last run: ", el("a", { href: linkTo("run", last.run_id) }, last.status)] : "no run recorded"),
+      last ? ["last run: ", el("a", { href: linkTo("run", last.run_id), class: `outcome ${kind(last.status)}` }, last.status)] : "no run recorded"),
     safety()),
     mirror && mirror.behind_since ? el("div", { class: "note behind" }, el("p", null, `mirror: ${mirror.text}`)) : null];
 };
 
+const choose = (key, value) => () => {
+  list[key] = list[key] === value ? "" : value;
+  list.at = 0;
+  keepFilter();
+  updateList();
+};
+
+// The same cause of many tables is shown once, the worst and most frequent first.
+const causes = (tables) => {
+  const groups = new Map();
+  for (const table of tables) {
+    if (!table.cause || !table.pipeline) continue;
+    const group = groups.get(table.cause) || groups.set(table.cause, { table, count: 0, hint: null }).get(table.cause);
+    group.count += 1;
+    group.hint = group.hint || table.hint;
+  }
+  const sorted = [...groups].sort(([, a], [, b]) => RANK.get(a.table.state) - RANK.get(b.table.state) || b.count - a.count);
+  if (!sorted.length) return null;
+  const most = unfolded.has("causes") ? MOST_MORE_CAUSES : MOST_CAUSES;
+  const rest = sorted.length - most;
+  return el("section", { class: "causes", "aria-label": "Causes" }, sorted.slice(0, most).map(([cause, { table, count, hint }]) =>
+    el("div", { class: `cause ${kind(table.state)}`, "data-key": cause },
+      el("button", { type: "button", "data-cause": cause, "aria-pressed": "false", title: "Show only these tables", onclick: choose("cause", cause) },
+        el("b", null, count === 1 ? shortenedName(table.table_name) : `${number(count)} tables`), stateOf(table.state)),
+      el("div", null, el("p", null, cause), hintOf(hint)))),
+    rest <= 0 ? null : unfolded.has("causes") ? el("p", { class: "quiet" }, `and ${number(rest)} other causes`)
+      : el("button", { type: "button", class: "more", onclick: () => { unfolded.add("causes"); route(); } }, `Show ${number(rest)} more causes`));
+};
+
 const chips = (tables) => {
-  const counts = new Map(data.states.map((state) => [state, 0]));
-  tables.forEach((table) => counts.set(table.state, counts.get(table.state) + 1));
+  const counts = new Map([...RANK.keys()].map((state) => [state, 0]));
+  tables.forEach((table) => counts.set(stateIn(table), counts.get(stateIn(table)) + 1));
   const used = [...counts].filter(([, count]) => count);
   const share = el("div", { class: "share", "aria-hidden": "true" },
     used.map(([state]) => el("div", { class: kind(state) })));
   used.forEach(([, count], index) => { share.children[index].style.flex = `${count} 1 0`; });
-  const choose = (state) => () => {
-    list.state = list.state === state ? "" : state;
-    list.at = 0;
-    keepFilter();
-    updateList();
-  };
   return [share, used.map(([state, count]) => el("button",
-    { type: "button", class: `chip ${kind(state)}`, "data-state": state, "data-key": state, "aria-pressed": "false", onclick: choose(state) },
+    { type: "button", class: `chip ${kind(state)}`, "data-state": state, "data-key": state, "aria-pressed": "false", onclick: choose("state", state) },
     stateOf(state), el("b", null, number(count))))];
 };
 
@@ -189,19 +224,21 @@ const showList = () => {
     el("option", { value: "" }, "worst first"),
     COLUMNS.map(([key, text]) => el("option", { value: key }, text.replace(">", ""))));
   // Columns that nothing is known about take no room.
-  const unused = [["pipe", new Set(data.tables.map((table) => table.pipeline)).size < 2],
+  const unused = [["pipe", new Set(data.tables.map((table) => table.pipeline).filter(Boolean)).size < 2],
     ...["since", "verified", "reconciled"].map((key) => [key, !data.tables.some((table) => table[key])])];
-  const opened = show(overview(data.tables), share,
+  const opened = show(overview(data.tables), causes(data.tables), share,
     el("div", { class: "tools" }, buttons, el("span", { class: "quiet", id: "shown", role: "status" }), sorts, input),
     el("div", { class: ["grid", ...unused.filter(([, none]) => none).map(([key]) => `no-${key}`)].join(" "), role: "table", "aria-label": "Tables" },
-      el("div", { class: "heads cols", role: "row" }, COLUMNS.map(([key, text]) =>
+      el("div", { class: "heads cols", role: "row" }, COLUMNS.map(([key, text, , title]) =>
         el("div", { role: "columnheader", class: `${key} ${text.startsWith(">") ? "right" : ""}`, "data-key": key },
-          el("button", { type: "button", onclick: () => sortBy(key) }, text.replace(">", ""))))),
+          el("button", { type: "button", title, onclick: () => sortBy(key) }, text.replace(">", ""))))),
       el("div", { class: "rows", role: "rowgroup", "data-own": true }),
       el("div", { class: "none", id: "empty", hidden: true }, data.tables.length ? "No table matches." : "No tables.")));
   list.rows = view.querySelector(".rows");
   updateList();
   if (!opened) return;
   scrollTo(0, list.scroll);
-  drawRows();
+  const back = list.shown.findIndex((table) => table.table_name === list.left);
+  if (back >= 0) list.at = back;
+  drawRows(back >= 0);
 };

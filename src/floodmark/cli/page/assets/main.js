@@ -7,7 +7,7 @@ let offset = null; // of the server's clock
 let texts = new WeakMap();
 let lost = null;
 const kept = new Map();
-const RANK = new Map(data.states.map((state, index) => [state, index]));
+const RANK = new Map([...data.states, OTHER].map((state, index) => [state, index]));
 
 // A file shows how things were when it was written; a live page goes on.
 function now() {
@@ -19,7 +19,7 @@ const address = () => new URLSearchParams(location.hash.slice(1));
 
 const keepFilter = () => {
   const parts = new URLSearchParams();
-  for (const [key, value] of [["q", list.query], ["state", list.state], ["sort", list.sort], ["down", list.down ? "1" : ""]]) {
+  for (const [key, value] of [["q", list.query], ["state", list.state], ["cause", list.cause], ["sort", list.sort], ["down", list.down ? "1" : ""]]) {
     if (value) parts.set(key, value);
   }
   listHash = `#${parts}`;
@@ -45,7 +45,7 @@ const detailsOf = async (what, name) => {
 const STALE = Symbol("another view was opened meanwhile");
 const loaded = async (what, name, top) => {
   const asked = place;
-  if (view.dataset.shown !== place) show(top, el("p", { class: "quiet" }, "Loading…"));
+  if (view.dataset.shown !== place) show(top(), el("p", { class: "quiet" }, "Loading…"));
   const details = await detailsOf(what, name);
   return asked === place ? details : STALE;
 };
@@ -58,12 +58,14 @@ const route = () => {
     if (current) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
+  list.left = parts.has("table") ? parts.get("table") : onList() ? "" : list.left;
   place = ["table", "run"].map((what) => (parts.has(what) ? `${what} ${parts.get(what)}` : "")).join("") || (runs ? "runs" : "list");
   if (parts.has("table")) return showTable(parts.get("table"));
   if (parts.has("run")) return showRun(parts.get("run"));
   if (parts.has("runs")) return showRuns();
   list.query = parts.get("q") || "";
   list.state = parts.get("state") || "";
+  list.cause = parts.get("cause") || "";
   list.sort = parts.get("sort") || "";
   list.down = parts.has("down");
   listHash = location.hash;
@@ -144,7 +146,7 @@ document.addEventListener("keydown", (event) => {
   if (event.key === "Escape") {
     if (!onList()) location.hash = address().has("run") ? "#runs" : "#";
     else if (typing && !list.query) event.target.blur();
-    else { [list.query, list.state, list.at] = ["", "", 0]; keepFilter(); route(); }
+    else { [list.query, list.state, list.cause, list.at] = ["", "", "", 0]; keepFilter(); route(); }
   } else if (event.key === "/" && !typing) {
     if (!onList()) {
       history.pushState(null, "", listHash || "#");

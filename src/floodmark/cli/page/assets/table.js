@@ -5,13 +5,13 @@ const problems = (table) => {
   for (const failure of table.failures || []) {
     notes.push(el("div", { class: "note failing" },
       el("p", null, el("strong", null, `${failure.stage} fails`), ", since ", when(failure.since), ": ", failure.error),
-      failure.hint ? el("p", { class: "quiet" }, `hint: ${failure.hint}`) : null));
+      hintOf(failure.hint)));
   }
   if (table.reason && !(table.state === "failing" && notes.length)) {
     const since = table.since ? [", since ", when(table.since)] : [];
     notes.push(el("div", { class: `note ${kind(table.state)}` },
       el("p", null, el("strong", null, table.state), since, ": ", table.reason),
-      table.hint ? el("p", { class: "quiet" }, `hint: ${table.hint}`) : null,
+      hintOf(table.hint),
       table.state === "held back" ? el("p", { class: "quiet" }, "Newer rows are read by the first run after this has ended.") : null));
   }
   for (const warning of table.warnings || []) {
@@ -37,24 +37,24 @@ const stageColumns = (stages, table) => {
   const columns = [
     stageColumn("extract", "Extracted", extract, extract && [
       ["rows", number(extract.total_rows)], ["quarantined", counted(extract.quarantined_rows)],
-      ["position", extract.position], ["manifest", extract.manifest],
+      ["position", positionOf(extract.position)], ["manifest", extract.manifest],
       ["files", `${number(extract.s3_file_count)} ${size(extract.s3_bytes) ? `(${size(extract.s3_bytes)})` : ""}`],
       ["last chunk", when(extract.last_extraction_time)], ["set by hand", stages.set_by_hand ? "yes" : ""],
       ["not read", extract.before_start ? `${extract.before_start.exact ? "" : "at least "}${number(extract.before_start.rows)} older rows` : ""],
     ]),
     stageColumn("load", "Loaded", load, load && [
       ["rows", number(load.total_rows)], ["quarantined", counted(load.quarantined_rows)],
-      ["deleted", counted(load.deleted_rows)], ["through manifest", load.manifest],
+      ["deleted", counted(load.deleted_rows)], ["manifest", load.manifest],
       ["target", load.target], ["last load", when(load.last_load_time)],
     ]),
     stageColumn("verify", "Verified", verify, verify && [
-      ["equal up to", equalUpTo(verify)],
-      ["through manifest", verify.verified_sequence ? `${verify.verified_epoch}-${verify.verified_sequence}` : "none"],
+      ["equal up to", positionOf(equalUpTo(verify))],
+      ["manifest", verify.verified_sequence ? `${verify.verified_epoch}-${verify.verified_sequence}` : "none"],
       ["compared", when(table.verified)],
     ]),
   ];
   if (reconcile && reconcile.status) {
-    columns.push(stageColumn("reconcile", "Reconciled", reconcile, [
+    columns.push(stageColumn("reconcile", "Reconciled", reconcile, !reconcile.last_run_time ? [["finished", "never"]] : [
       ["finished", when(reconcile.last_finished)], ["rows compared", number(reconcile.rows)],
       ["deleted", number(reconcile.deleted)], ["missing", number(reconcile.missing)],
       ["stale", number(reconcile.stale)], ["duplicate", number(reconcile.duplicate)],
@@ -69,7 +69,7 @@ const differences = (table, details) => {
   const runs = (details.runs || []).filter((run) => run.table.status === "differs");
   const state = details.stages && details.stages.verify;
   const lines = [];
-  if (state && state.status === "failed") lines.push(el("p", null, state.error || "The last comparison found a difference."));
+  if (state && state.status === "differs") lines.push(el("p", null, state.error || "The last comparison found a difference."));
   else if (!table.verified && !table.reconciled) lines.push(el("p", { class: "quiet" }, "Unknown: source and target were never compared."));
   else if (!runs.length && !found.length) {
     lines.push(el("p", null, "None. ", el("span", { class: "quiet" }, "Last compared ", when(table.reconciled || table.verified), ".")));
@@ -92,19 +92,20 @@ const tableRuns = (runs) => {
   if (!runs.length) return wide("Runs", el("p", { class: "quiet" }, `No recorded run has worked on this table.`));
   const newest = [...runs].reverse();
   const most = Math.max(...newest.map((run) => allSeconds(run.table)));
+  const explained = newest.some((run) => why(run.table));
   const rows = newest.map((run) => el("tr", null,
-    el("td", null, runLink(run.run_id, stamp(run.started_at)), why(run.table) ? remark(why(run.table)) : null),
+    el("td", null, runLink(run.run_id, started(run.started_at)), why(run.table) ? remark(why(run.table)) : null),
     el("td", null, run.command),
     el("td", null, stateOf(run.table.status || "success")),
     el("td", { class: "right" }, number(run.table.rows || 0)),
     el("td", { class: "right" }, number(run.table.loaded_rows || 0)),
     el("td", { class: "bar" }, stageBar(run.table, most)),
     el("td", { class: "right" }, took(allSeconds(run.table))),
-    el("td", { class: "text" }, why(run.table))));
+    explained ? el("td", { class: "text" }, why(run.table)) : null));
   const [shown, more] = folded("runs", rows, 10);
   return wide(`Runs: the last ${number(newest.length)}`,
     runStrip(runs.map((run) => ({ ...run, status: run.table.status || "success" })), (run) => linkTo("run", run.run_id)),
-    tableOf(["Started (UTC)", "Command", "Result", ">Read", ">Loaded", "Stages", ">Took", ""], shown), more, stageLegend());
+    tableOf(["Started (UTC)", "Command", "Result", ">Read", ">Loaded", "Stages", ">Took", ...(explained ? ["Why"] : [])], shown), more, stageLegend());
 };
 
 const watermarkHistory = (details) => {
@@ -118,7 +119,7 @@ const watermarkHistory = (details) => {
     el("td", { class: "mono" }, manifest.id),
     el("td", null, stamp(manifest.at)),
     el("td", { class: "name" }, manifest.what),
-    el("td", { class: "name" }, manifest.position, was(manifest, all[index + 1])),
+    el("td", { class: "place" }, positionOf(manifest.position), was(manifest, all[index + 1])),
     el("td", null, manifest.author),
     el("td", { class: "mono" }, runLink(manifest.run_id))));
   const hand = all.findLastIndex((manifest) => !manifest.data);
@@ -157,15 +158,15 @@ const tableBody = (table, details) => {
 const showTable = async (name) => {
   const table = data.tables.find((each) => each.table_name === name);
   document.title = `${name} – Floodmark`;
-  const head = el("div", { class: "crumb" }, el("a", { href: "#" }, "← Tables"));
+  const head = () => el("div", { class: "crumb" }, el("a", { href: "#" }, "← Tables"));
   if (!table) {
-    show(head, el("h1", null, name), el("p", null, "There is no such table here."));
+    show(head(), el("h1", { tabindex: -1 }, name), el("p", null, "There is no such table here."));
     return;
   }
-  const top = [head,
-    el("div", { class: "title" }, el("h1", null, nameOf(name)),
-      stateOf(table.state, table.running ? ", running" : null),
-      el("span", { class: "quiet" }, table.pipeline ? `pipeline ${table.pipeline}` : "not configured")),
+  const top = () => [head(),
+    el("div", { class: "title" }, el("h1", { tabindex: -1 }, nameOf(name)),
+      stateOf(stateIn(table), table.running ? ", running" : null),
+      el("span", { class: "quiet" }, table.pipeline ? `pipeline ${table.pipeline}` : "It is in the lake, but in no pipeline.")),
     problems(table),
     el("div", { class: "facts" },
       fact(table.fresh ? brief(now() - time(table.fresh)) : "unknown", "age of the data in the warehouse"),
@@ -175,7 +176,7 @@ const showTable = async (name) => {
       table.running ? fact(runLink(table.running, "running"), "now") : null)];
   const details = await loaded("table", name, top);
   if (details === STALE) return;
-  show(top, details ? tableBody(table, details)
+  show(top(), details ? tableBody(table, details)
     : el("p", { class: "quiet" }, `This file has the details of ${number(Object.keys(data.table_details || {}).length)} tables, the worst first.`,
       " For this one: ", el("code", null, `floodmark status -t ${name} --html FILE`), ", or ", el("code", null, "floodmark serve"), "."));
 };

@@ -52,8 +52,10 @@ const show = (...children) => {
   const made = document.createDocumentFragment();
   made.append(...children.flat(3).filter((child) => child !== null && child !== ""));
   if (view.dataset.shown !== place) {
+    const first = view.dataset.shown === undefined;
     view.dataset.shown = place;
     view.replaceChildren(made);
+    if (!first) view.querySelector("h1").focus({ preventScroll: true });
     return true;
   }
   const active = document.activeElement;
