@@ -68,6 +68,7 @@ class Reader:
             "program": __version__,
             "lake": str(run.store.objects),
             "states": STATES,
+            "with_cause": WITH_CAUSE,
             "tables": [
                 _known(value_of(seen, now) | _cause(seen) | hints.get(str(seen.table), {}))
                 for seen in found
@@ -213,8 +214,9 @@ def _tracked(watermark: Watermark) -> dict[str, Any]:
 
 
 def _cause(seen: TableStatus) -> dict[str, str]:
-    """Return the reason as it is for all tables that have it."""
-    return {"cause": cause_of(seen)} if seen.state in WITH_CAUSE else {}
+    """Return the reason as it is for all tables that have it, if it names this one."""
+    cause = cause_of(seen)
+    return {"cause": cause} if seen.state in WITH_CAUSE and cause != seen.reason else {}
 
 
 def _hints_of_held(

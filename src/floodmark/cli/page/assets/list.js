@@ -14,6 +14,7 @@ const COLUMNS = [
 // A table that is no longer configured is not expected to be in any other state.
 const OTHER = "not configured";
 const stateIn = (table) => (table.pipeline ? table.state : OTHER);
+const causeOf = (table) => (data.with_cause.includes(stateIn(table)) ? table.cause || table.reason : null);
 const MOST_CAUSES = 4;
 const MOST_MORE_CAUSES = 50;
 const MOST_PRINTED = 1000;
@@ -23,7 +24,7 @@ const chosenTables = () => {
   const words = list.query.toLowerCase().split(/\s+/).filter(Boolean);
   let found = data.tables;
   if (list.state) found = found.filter((table) => stateIn(table) === list.state);
-  if (list.cause) found = found.filter((table) => table.pipeline && table.cause === list.cause);
+  if (list.cause) found = found.filter((table) => causeOf(table) === list.cause);
   if (words.length) {
     found = found.filter((table) => words.every((word) => textOf(table).includes(word)));
   }
@@ -176,8 +177,9 @@ const choose = (key, value) => () => {
 const causes = (tables) => {
   const groups = new Map();
   for (const table of tables) {
-    if (!table.cause || !table.pipeline) continue;
-    const group = groups.get(table.cause) || groups.set(table.cause, { table, count: 0, hint: null }).get(table.cause);
+    const cause = causeOf(table);
+    if (!cause) continue;
+    const group = groups.get(cause) || groups.set(cause, { table, count: 0, hint: null }).get(cause);
     group.count += 1;
     group.hint = group.hint || table.hint;
   }
