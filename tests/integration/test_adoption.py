@@ -179,7 +179,7 @@ def test_without_a_manual_watermark_files_around_the_last_extraction_are_adopted
     assert it.watermark() == before
     ended = it.call(*LOAD, "--json")
     assert ended.code == 0, ended
-    assert "Using session-based incremental Redshift loading: files from" in ended.err
+    assert "Using session-based incremental DuckDB loading: files from" in ended.err
     assert (ended.table["adopted_rows"], ended.table["left_out_files"]) == (4, 2)
     notes = [found[2] for found in loaded(duckdb(it))]
     assert notes == ["newer", "note 2", "note 3"], "what is newer stays"
@@ -354,6 +354,7 @@ def adopt(
 ) -> AdoptionResult:
     adoption = Adoption(
         store=open_store(objects or lake.open()),
+        warehouse_of=lambda _: "DuckDB",
         hours=10,
         most_bytes=1,  # a manifest for every file
         most_file_bytes=1 << 30,

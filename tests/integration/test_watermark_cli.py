@@ -138,10 +138,47 @@ AS_IN_SEED_001 = """\
 """
 
 
-def test_get_shows_both_stages_as_in_seed_001(floodmark: Floodmark) -> None:
+IN_A_FOLDER = AS_IN_SEED_001.replace("S3 Files", "Files").replace("S3", "Lake")
+
+
+def test_get_shows_both_stages_as_in_seed_001(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    use_test_keys(monkeypatch)
+    floodmark = Floodmark(tmp_path, new_lake("ministack", request, tmp_path), capsys)
+    redshift = "{type: redshift, host: r, database: d, user: u, password: p, iam_role: default}"
+    text = Path(floodmark.config).read_text()
+    Path(floodmark.config).write_text(
+        text.replace("{type: duckdb, path: ./warehouse.duckdb}", redshift)
+    )
     land_payments(floodmark.objects)
     assert floodmark.call("get", "-t", "shop.payments") == (AS_IN_SEED_001, "")
-    assert floodmark.call("get", "-t", "US_PROD:shop.payments") == (AS_IN_SEED_001, "")
+    assert (
+        "   📁 S3 Files (250):" in floodmark.call("get", "-t", "shop.payments", "--show-files")[0]
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "title"),
+    [
+        ("{type: duckdb, path: w}", "DuckDB"),
+        ("{type: postgres, database: w, user: u}", "PostgreSQL"),
+    ],
+)
+def test_get_names_the_lake_and_the_warehouse(floodmark: Floodmark, kind: str, title: str) -> None:
+    text = Path(floodmark.config).read_text()
+    Path(floodmark.config).write_text(
+        text.replace("{type: duckdb, path: ./warehouse.duckdb}", kind)
+    )
+    land_payments(floodmark.objects)
+    expected = IN_A_FOLDER.replace("Redshift", title)
+    assert floodmark.call("get", "-t", "shop.payments") == (expected, "")
+    assert floodmark.call("get", "-t", "US_PROD:shop.payments") == (expected, "")
+    said, _ = floodmark.call("get", "-t", "shop.payments", "--show-files")
+    assert "   📁 Files in Lake (250):" in said
 
 
 def test_get_as_json_carries_what_the_specification_lists(floodmark: Floodmark) -> None:
@@ -687,7 +724,9 @@ def test_a_scoped_table_that_only_the_lake_knows_can_be_seen(floodmark: Floodmar
     Path(floodmark.config).write_text(
         text.replace("      shop.payments: {cursor: [update_at, id]}\n", "")
     )
-    assert floodmark.call("get", "-t", "US_PROD:shop.payments")[0] == AS_IN_SEED_001
+    assert floodmark.call("get", "-t", "US_PROD:shop.payments")[0] == IN_A_FOLDER.replace(
+        "Redshift", "Warehouse"
+    )
     floodmark.call("get", "-t", "shop.payments", code=2)
 
 

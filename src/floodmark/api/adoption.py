@@ -19,6 +19,7 @@ def adoption_of(run: RunContext, folder: str | None) -> Adoption:
     settings = run.config.settings
     return Adoption(
         store=run.store,
+        warehouse_of=run.config.warehouse_title,
         hours=settings.loading.adopt_hours,
         most_bytes=settings.loading.batch_mb * MEBIBYTE,
         most_file_bytes=settings.loading.adopt_mb * MEBIBYTE,

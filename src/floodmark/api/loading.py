@@ -57,6 +57,7 @@ def loading_of(
         store=run.store,
         open_target=opened,
         target_name=target_name,
+        warehouse=run.config.warehouse_title(table),
         place=run.config.place_of(table),
         session_id=run.run.session_id,
         batch_bytes=loading.batch_mb * MEBIBYTE,

@@ -88,7 +88,7 @@ def get(app: App, names: tuple[str, ...], *, show_files: bool) -> None:
         if app.config.mirror is not None:
             text += f"\n\n   🪞 Mirror: {_mirror_as_text(app, table)}"
         if show_files:
-            text += "\n\n" + _files_as_text(marks.files(table))
+            text += "\n\n" + _files_as_text(marks.files(table), app.config.lake_title())
             if files := marks.quarantine(table):
                 text += "\n\n" + "\n".join([f"   🚧 Quarantine ({len(files):,}):", *files])
         texts.append(text)
@@ -282,7 +282,16 @@ def _as_text(app: App, table: TableName, watermark: Watermark | None) -> str:
         start = f"{shown} ({by})"
     now = app.now() if width() else None
     how = marks.how_to_read_rest(table)
-    return show_watermark(table, watermark, start, now, marks.lease(table), how)
+    return show_watermark(
+        table,
+        watermark,
+        start,
+        now,
+        marks.lease(table),
+        how,
+        lake=app.config.lake_title(),
+        warehouse=app.config.warehouse_title(table),
+    )
 
 
 def _as_json(app: App, table: TableName, watermark: Watermark | None) -> dict[str, object]:
@@ -299,10 +308,10 @@ def _as_json(app: App, table: TableName, watermark: Watermark | None) -> dict[st
     }
 
 
-def _files_as_text(files: Sequence[TrackedFile]) -> str:
+def _files_as_text(files: Sequence[TrackedFile], lake: str) -> str:
     rows = [
         [file.path, f"{file.rows:,}", f"{file.bytes:,}", "loaded" if file.loaded else "pending"]
         for file in files
     ]
-    title = f"   📁 S3 Files ({len(files):,}):"
+    title = f"   📁 {'S3 Files' if lake == 'S3' else 'Files in Lake'} ({len(files):,}):"
     return f"{title}\n{table_of(_FILES, rows)}" if rows else title

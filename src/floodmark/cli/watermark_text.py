@@ -30,11 +30,14 @@ def show_watermark(
     now: datetime | None = None,
     lease: LeaseDocument | None = None,
     how: str = "",
+    *,
+    lake: str,
+    warehouse: str,
 ) -> str:
     """Describe both stages, the verified position, and where the next run starts.
 
     With `now`, also the lag, and how long ago each time was. `how` is the way to read the rows
-    that were left out.
+    that were left out. `lake` and `warehouse` are what they are called.
     """
     extract, load = watermark.mysql_state, watermark.redshift_state
     compared = watermark.verified_state
@@ -43,11 +46,11 @@ def show_watermark(
     lines = [
         f"📅 Current Watermark for {table}:",
         "",
-        "   🔄 MySQL → S3 Backup Stage:",
+        f"   🔄 MySQL → {lake} Backup Stage:",
         f"      Status: {show_status(extract.status)}{state}",
         f"      Rows Extracted: {extract.total_rows:,}",
         *_quarantined(extract.quarantined_rows),
-        f"      S3 Files Created: {extract.s3_file_count:,}",
+        f"      {'S3 ' if lake == 'S3' else ''}Files Created: {extract.s3_file_count:,}",
         f"      Last Data Timestamp: {_moment(extract.last_timestamp)}{manual}",
     ]
     if extract.last_id is not None:
@@ -69,7 +72,7 @@ def show_watermark(
         )
     lines += [
         "",
-        "   📊 S3 → Redshift Loading Stage:",
+        f"   📊 {lake} → {warehouse} Loading Stage:",
         f"      Status: {show_status(load.status)}",
         f"      Rows Loaded: {load.total_rows:,}",
         *_quarantined(load.quarantined_rows),

@@ -21,6 +21,7 @@ from floodmark.config.models import (
     MirrorSettings,
     MysqlConnection,
     Pipeline,
+    PostgresConnection,
     RedshiftConnection,
     SparkSettings,
     TableSettings,
@@ -42,6 +43,11 @@ _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _OURS = "floodmark_"
 _MIRROR_SECRETS = ("access_key_id", "secret_access_key", "session_token")
 LONGEST_KEEP_SECONDS = 86_400.0
+_TITLES: dict[type, str] = {
+    DuckdbConnection: "DuckDB",
+    PostgresConnection: "PostgreSQL",
+    RedshiftConnection: "Redshift",
+}
 _LOCAL = {"localhost", "127.0.0.1", "::1"}
 
 
@@ -86,6 +92,15 @@ class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def pipeline_of(self, table: TableName) -> Pipeline:
         """Return the pipeline of a table."""
         return self.settings.pipelines[self.tables[table][0]]
+
+    def lake_title(self) -> str:
+        """Return what messages call the lake."""
+        return "S3" if self.lake.is_s3 else "Lake"
+
+    def warehouse_title(self, table: TableName) -> str:
+        """Return what messages call a table's warehouse, also if it cannot be used here."""
+        target = self.pipeline_of(table).target if table in self.tables else None
+        return _TITLES.get(type(self.settings.connections.get(target or "")), "Warehouse")
 
     def reconcile_policy(self, table: TableName) -> Policy:
         """Return how a table is reconciled with its source."""

@@ -27,14 +27,15 @@ class AdoptionWindow(Struct, frozen=True, kw_only=True):
         """Return whether a file is in the window."""
         return self.after < file.modified and (self.until is None or file.modified <= self.until)
 
-    def __str__(self) -> str:
+    def describe(self, warehouse: str) -> str:
+        """Describe what is selected for a warehouse."""
         if self.until is None:
             return (
-                "Using manual watermark-based incremental Redshift loading:"
+                f"Using manual watermark-based incremental {warehouse} loading:"
                 f" files after {plain(self.after)}"
             )
         return (
-            "Using session-based incremental Redshift loading:"
+            f"Using session-based incremental {warehouse} loading:"
             f" files from {plain(self.after)} to {plain(self.until)}"
         )
 

@@ -7,7 +7,7 @@ no manifest lists; after it, the next run finds the rest. No file is adopted twi
 lists it, and of two runs only one can take the next number. After a reset it is adopted again.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from hashlib import sha256
 
 from msgspec import Struct
@@ -38,10 +38,12 @@ MISMATCHES_SHOWN = 5
 class Adoption(Struct, frozen=True, kw_only=True):
     """How to adopt files of older systems in this run.
 
-    They are searched in `folder`, or else wherever older systems kept a table's files.
+    They are searched in `folder`, or else wherever older systems kept a table's files. Messages
+    name the warehouse of a table as `warehouse_of` does.
     """
 
     store: WatermarkStore
+    warehouse_of: Callable[[TableName], str]
     hours: float
     most_bytes: int
     most_file_bytes: int
@@ -117,7 +119,7 @@ def find_files(adoption: Adoption, table: TableName, watermark: Watermark | None
             hint=f"set that time: floodmark watermark set -t {table} --timestamp …",
         )
     files = sort_files(found, _known_files(adoption.store, table, watermark), window)
-    adoption.report(Notice("info", f"{table}: {window}"))
+    adoption.report(Notice("info", f"{table}: {window.describe(adoption.warehouse_of(table))}"))
     if files.left_out and not any(map(window.contains, (*files.chosen, *files.known))):
         newest = files.left_out[-1].modified
         raise FloodmarkError(

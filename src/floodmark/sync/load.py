@@ -82,7 +82,8 @@ class Loading(Struct, frozen=True, kw_only=True):
     With `load_only`, a manual watermark limits the files to load, and the ledger is read even if
     nothing seems new. `place` identifies the target table: if the watermark has another one, the
     ledger is read as well. `target_missing` returns whether the target is gone, if that can be
-    known without opening it. `check` raises once the run was stopped.
+    known without opening it. `check` raises once the run was stopped. Messages call the target
+    `warehouse`.
     """
 
     store: WatermarkStore
@@ -90,6 +91,7 @@ class Loading(Struct, frozen=True, kw_only=True):
     target_name: str
     session_id: str
     batch_bytes: int
+    warehouse: str = "warehouse"
     place: str | None = None
     load_only: bool = False
     target_missing: Callable[[], bool] = lambda: False
@@ -434,7 +436,7 @@ class _TableLoad:
         loading.report(
             Notice(
                 "info",
-                f"{table}: Using manual watermark-based incremental Redshift loading:"
+                f"{table}: Using manual watermark-based incremental {loading.warehouse} loading:"
                 f" files after {plain(after)}",
             )
         )
