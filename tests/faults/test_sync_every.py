@@ -346,7 +346,11 @@ def test_two_at_once(pipeline: New) -> None:
     for ended in ends:
         check_left_in_order(it, ended)
     problems = [t for run in (one, other) for done in run.rounds for t in done["tables"]]
-    assert {table["exit_code"] for table in problems} <= {0, 4}
+    # Which of them is first is up to the scheduler; the other one is refused, and reads nothing.
+    for table in problems:
+        refused = "is held by session" in (table["error"] or "")
+        assert (table["exit_code"], refused) in ((0, False), (4, True)), table
+    assert sum(table["rows"] for table in problems) == 300
     check_complete(it, 300)
 
 

@@ -23,10 +23,14 @@ import processes
 from floodmark.api import runner
 from floodmark.config.models import LakeSettings, RetrySettings
 from floodmark.embedded.mariadb import PrivateMariaDB
+from floodmark.errors import StorageError
 from floodmark.model import lake_layout
-from floodmark.state.lease import read_lease
+from floodmark.model.timestamps import utc_now
+from floodmark.spark.rdd_runner import ClassicSpark
+from floodmark.state.lease import Lease, read_lease
 from floodmark.storage.objects import ObjectStore
 from floodmark.storage.opening import open_lake
+from floodmark.sync.spark_engine import SparkEngine
 from pipelines import (
     DirectEngine,
     Ended,
@@ -131,14 +135,26 @@ def read_and_stop(pipeline: Pipeline) -> None:
     sys.exit(pipeline.sync(engine=StoppingEngine).code)
 
 
-def stopping_sync(pipeline: Pipeline, key: str) -> None:
-    """A sync that stops itself right before it puts an object."""
+def stopping_sync(pipeline: Pipeline, key: str, lease: str = "") -> None:
+    """A sync that stops itself right before it puts an object.
+
+    When it continues, its lease is "renewed" or "expired" before anything else happens; else it may
+    be either.
+    """
 
     class Stopping(DoomedObjectStore):
         def put_if_absent(self, name: str, data: bytes) -> str:
             if key in name:
+                if lease == "expired":
+                    patch.object(Lease, "_write", side_effect=StorageError("no answer")).start()
                 stop_here()
+                if lease == "renewed":
+                    wait_until(self.is_renewed)
             return self._store.put_if_absent(name, data)
+
+        def is_renewed(self) -> bool:
+            found = read_lease(self._store, pipeline.table())
+            return found is not None and found.held(utc_now())
 
     def stopping_lake(lake: LakeSettings, retries: RetrySettings) -> ObjectStore:
         return Stopping(open_lake(lake, retries), processes.Doom(0, ""))
@@ -200,17 +216,20 @@ def test_a_run_paused_while_it_reads_and_overtaken(pipeline: New) -> None:
 
 
 @pytest.mark.enough_on("mysql")
-def test_a_paused_run_that_nobody_overtook_goes_on(pipeline: New) -> None:
+@pytest.mark.parametrize(("lease", "code", "rows"), [("renewed", 0, 45), ("expired", 4, 40)])
+def test_a_paused_run_that_nobody_overtook_goes_on(
+    pipeline: New, lease: str, code: int, rows: int
+) -> None:
+    """What it was about to commit is safe in any case; then it needs its lease."""
     it = pipeline({"t": "{cursor: [update_at, id]}"}, settings=f"{SMALL}lease_seconds: 1\n")
     create(it, rows=45)
-    with paused(it, stopping_sync, "/00000002.json") as run:
+    with paused(it, stopping_sync, "/00000002.json", lease) as run:
         assert run.pid
         os.kill(run.pid, signal.SIGCONT)
         run.join(60)
-        # Whether its lease is renewed before it is checked is up to the scheduler.
-        assert run.exitcode in (0, 4)
-    if run.exitcode == 4:
-        assert it.sync().code == 0
+        assert run.exitcode == code
+    assert it.watermark().mysql_state.total_rows == rows
+    it.synced()
     check_complete(it, 45)
 
 
@@ -513,32 +532,54 @@ def test_what_an_error_says(pipeline: New) -> None:
     assert it.watermark().mysql_state.error
 
 
+def sync_that_kills_java(pipeline: Pipeline, when: str) -> None:
+    """Kill Java by a task of the third chunk, or before that chunk begins."""
+    run_tasks, is_alive = ClassicSpark.run, ClassicSpark.is_alive
+    jobs, looks = count(1), count(1)
+
+    def run(spark: ClassicSpark, title: str, task: Any, tasks: int, *rest: Any) -> list[str]:
+        if when == "during" and next(jobs) == 3:
+            java = _java()
+            task = lambda _: os.kill(java, signal.SIGKILL)  # noqa: E731
+        return run_tasks(spark, title, task, tasks, *rest)
+
+    def look(spark: ClassicSpark) -> bool:
+        if when == "before" and next(looks) == 3:
+            os.kill(_java(), signal.SIGKILL)
+        return is_alive(spark)
+
+    with patch.object(ClassicSpark, "run", run), patch.object(ClassicSpark, "is_alive", look):
+        # One chunk at a time.
+        sys.exit(pipeline.sync("--strategy", "sequential", engine=SparkEngine).code)
+
+
+def _java() -> int:
+    (java,) = (
+        int(child)
+        for task in Path("/proc/self/task").iterdir()
+        for child in (task / "children").read_text().split()
+        if Path(f"/proc/{child}/comm").read_text().strip() == "java"
+    )
+    return java
+
+
 @pytest.mark.enough_on("mysql")
-def test_java_is_killed(pipeline: New) -> None:
+@pytest.mark.parametrize(("when", "code"), [("during", 1), ("before", 0)])
+def test_java_is_killed(pipeline: New, when: str, code: int) -> None:
+    """A chunk at hand fails; between two chunks, the run goes on with another Java."""
     it = pipeline(
         {"t": "{cursor: [update_at, id]}"},
         settings="extraction: {window_rows: 1000, windows_per_chunk: 2}",
     )
-    create(it, rows=60_000)
-    process = it.start("sync", "-p", "main", "--backup-only")
-    wait_until(lambda: len(it.chunks()) >= 2, seconds=60)
-    children = Path(f"/proc/{process.pid}/task")
-    java = [
-        int(child)
-        for task in children.iterdir()
-        for child in (task / "children").read_text().split()
-        if Path(f"/proc/{child}/comm").read_text().strip() == "java"
-    ]
-    os.kill(java[0], signal.SIGKILL)
-    ended = finish(process, seconds=120)
-    # The chunk at hand fails; between two chunks, the run goes on with another Java.
-    assert ended.code in (0, 1), ended
-    assert ("✗" in ended.out) == (ended.code == 1)
-    assert it.watermark().mysql_state.status == ("failed" if ended.code else "success")
+    create(it, rows=12_000)
+    run = processes.start(sync_that_kills_java, it, when)
+    run.join(120)
+    assert run.exitcode == code
+    assert it.watermark().mysql_state.status == ("failed" if code else "success")
     it.check_tracking()
     it.write_config("extraction: {window_rows: 100000}")
     it.synced()
-    check_complete(it, 60_000)
+    check_complete(it, 12_000)
 
 
 @pytest.mark.enough_on("mysql")
