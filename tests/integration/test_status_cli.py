@@ -170,7 +170,8 @@ def test_the_same_error_of_many_tables_is_one_line_in_status(
     assert it.call("sync", "-p", "main").code == 3
     piped = it.call("status").out.splitlines()
     assert all(
-        line.endswith("extract failed: does not exist, or may not be read") for line in piped[1:3]
+        line.endswith("extract failed: does not exist, or the user may not read it")
+        for line in piped[1:3]
     )
     monkeypatch.setattr("floodmark.cli.status.width", lambda: 80)
     ask_once(it, "DELETE FROM v WHERE id = 1")
@@ -181,7 +182,8 @@ def test_the_same_error_of_many_tables_is_one_line_in_status(
     assert f"hint: {repair}" in shown
     assert it.call("status", "--state", "differs", "--json").value[0]["hint"] == repair
     assert (
-        f"{it.schema}.t, {it.schema}.u: extract failed: does not exist, or may not be read" in shown
+        f"{it.schema}.t, {it.schema}.u: extract failed: does not exist, or the user may not read it"
+        in shown
     )
 
 

@@ -1,4 +1,4 @@
-"""The Sparks in the background that `spark: {keep_warm: …}` started."""
+"""The background Spark sessions that `spark: {keep_warm: …}` started."""
 
 import os
 

@@ -155,7 +155,7 @@ class Project:
                             as `reconcile: {deletes: …}` says
         reconcile           reconcile all tables afterwards, and not only those that are due
         adopt, adopt_from   load Parquet files of older systems, from a folder in the lake
-        every               the interval, if you call this again and again: a table counts as behind
+        every               the interval, if you call this repeatedly: a table counts as behind
                             after three of them, and only rounds in which something happens leave a
                             record
 
@@ -428,7 +428,7 @@ class Project:
         return Lake(self._run_of_call)
 
     def status(self, tables: Names = None, pipelines: Names = None) -> "tuple[TableStatus, ...]":
-        """Return how each table is doing, the worst first, from the lake alone.
+        """Return the state of each table, the worst first, from the lake alone.
 
         By default all tables of the configuration, and those in the lake that are no longer in it.
         """

@@ -102,7 +102,7 @@ def _chosen(
         return sorted(known)
     given = [TableName.parse(n) if ":" in n else run.table(n) for n in as_list("tables", tables)]
     if unknown := [str(table) for table in given if table not in known]:
-        raise UsageError(f"the mirror has nothing of {', '.join(unknown)}")
+        raise UsageError(f"the mirror has no state of {', '.join(unknown)}")
     listed = run.selected(None, pipelines) if pipelines is not None else []
     return sorted({*given, *listed} & known)
 

@@ -1,4 +1,4 @@
-"""How each table is doing, from the lake alone: no source, no warehouse, no Spark.
+"""The state of each table, from the lake alone: no source, no warehouse, no Spark.
 
 | state | meaning |
 | --- | --- |
@@ -41,7 +41,7 @@ DEFAULT_BEHIND = timedelta(hours=24)
 
 
 class TableStatus(Struct, frozen=True, kw_only=True):
-    """How a table is doing.
+    """The state of a table.
 
     state         see the module
     reason        why, in one line; None if it is in step

@@ -123,7 +123,7 @@ def _check_host(
 
 def _check_number(seen: int, known: int | None) -> Check:
     if known is None:
-        finding = f"{counted(seen, 'executor')} answered; Spark Connect does not tell of how many"
+        finding = f"{counted(seen, 'executor')} answered; Spark Connect reports no total"
         return Check(subject="Spark", finding=finding)
     if seen >= known:
         return Check(subject="Spark", finding=f"all of {counted(seen, 'executor')} answered")

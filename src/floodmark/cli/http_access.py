@@ -94,7 +94,7 @@ def find_token(
     if len(token) < SHORTEST or not token.isascii() or not token.isprintable():
         raise UsageError(
             f"{source}: a token has at least {SHORTEST} printable ASCII characters",
-            hint="'openssl rand -hex 24' prints a good one",
+            hint="generate one with 'openssl rand -hex 24'",
         )
     return token
 

@@ -43,8 +43,8 @@ MOST_SHOWN = 20
     "--budget",
     "budget_text",
     metavar="LIMIT",
-    help="Most to spend on a table: a time (30s, 5m) or a number of segments (100). The next run"
-    " continues there.",
+    help="Limit per table: a time (30s, 5m) or a number of segments (100). The next run continues"
+    " where this one stopped.",
 )
 @click.option(
     "--strategy",

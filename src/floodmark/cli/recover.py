@@ -1,4 +1,4 @@
-"""`floodmark recover`: bring the state of a lost lake back."""
+"""`floodmark recover`: restore the state of a lost lake."""
 
 import click
 import msgspec
@@ -11,7 +11,7 @@ from floodmark.model.formatting import counted
 
 
 @click.command()
-@click.option("--from-mirror", is_flag=True, help="Take what is lost from the mirror.")
+@click.option("--from-mirror", is_flag=True, help="Restore lost state from the mirror.")
 @table_option(required=False)
 @click.option(
     "-p",

@@ -48,7 +48,7 @@ def serve(app: App, host: str, port: int, token_path: str | None) -> int:
             try:
                 app.report(Notice("info", f"serving {server.address}", "serving"))
                 if not is_loopback(address):
-                    app.warn("the page and its token are not encrypted; put a TLS proxy before it")
+                    app.warn("the page and its token are not encrypted; run it behind a TLS proxy")
                 Event().wait()
             finally:
                 server.stop()

@@ -21,18 +21,18 @@ _NONE = "no Spark runs in the background"
 @click.group(
     cls=LazyGroup,
     lazy={
-        "status": ("floodmark.cli.spark:status", "Show the Sparks in the background."),
-        "stop": ("floodmark.cli.spark:stop", "Stop the Sparks in the background."),
+        "status": ("floodmark.cli.spark:status", "Show background Spark sessions."),
+        "stop": ("floodmark.cli.spark:stop", "Stop background Spark sessions."),
     },
 )
 def spark() -> None:
-    """Inspect and stop the Spark that 'spark: {keep_warm: …}' keeps in the background."""
+    """Inspect and stop Spark sessions that 'spark: {keep_warm: …}' keeps in the background."""
 
 
 @click.command()
 @shared_options
 def status(log: Log, *, as_json: bool, **_: Any) -> None:  # noqa: ARG001
-    """Show the Sparks of this user that run in the background, of all configurations."""
+    """Show this user's background Spark sessions, of all configurations."""
     from floodmark.api.background_spark import running_servers
 
     found = running_servers()
@@ -43,7 +43,7 @@ def status(log: Log, *, as_json: bool, **_: Any) -> None:  # noqa: ARG001
 @click.option("--now", is_flag=True, help="Do not wait for commands that use it: they fail.")
 @shared_options
 def stop(log: Log, *, now: bool, as_json: bool, **_: Any) -> None:  # noqa: ARG001
-    """Stop the Sparks of this user that run in the background.
+    """Stop this user's background Spark sessions.
 
     Each ends when the commands that use it have ended. New commands start another one.
     """

@@ -1,4 +1,4 @@
-"""`floodmark status`: how every table is doing, from the lake alone."""
+"""`floodmark status`: the state of every table, from the lake alone."""
 
 import shutil
 import time
@@ -95,7 +95,7 @@ def status(
     *,
     watch: bool,
 ) -> int:
-    """Show how every table is doing, worst first, from the lake alone.
+    """Show the state of every table, worst first, from the lake alone.
 
     FRESH is the age of the data in the warehouse: everything that was in the source at that time
     is there. SINCE is how long a table has been in its state. A table is behind if rows in the lake

@@ -14,7 +14,7 @@ from msgspec import Struct
 from floodmark.model.formatting import counted
 
 _MARKS = {"ok": ("✓", "+", "green"), "note": ("•", "-", "yellow"), "failed": ("✗", "x", "red")}
-_STEERING = re.compile(r"\x1b(?!\[[\d;]*m)|[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9f]")
+_CONTROL = re.compile(r"\x1b(?!\[[\d;]*m)|[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9f]")
 _GAP = 2
 _LEAST_TEXT = 30
 _AFTER_SHORTENING = 2
@@ -36,8 +36,8 @@ class Column(Struct, frozen=True, kw_only=True):
 
 
 def harmless(text: str) -> str:
-    """Replace what would steer the terminal, except colors: errors may quote anybody's data."""
-    return _STEERING.sub("\N{REPLACEMENT CHARACTER}", text)
+    """Replace control characters, except colors: errors may quote untrusted data."""
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def print_text(text: str, *, exact: bool = False) -> None:

@@ -5,7 +5,7 @@ import click
 from floodmark.cli.lazy import LazyGroup
 
 _INSPECT = "floodmark.cli.watermark_inspect"
-_STEER = "floodmark.cli.watermark_steer"
+_CHANGE = "floodmark.cli.watermark_change"
 _MAINTAIN = "floodmark.cli.watermark_maintain"
 _MOVE = "floodmark.cli.watermark_move"
 
@@ -17,9 +17,9 @@ _MOVE = "floodmark.cli.watermark_move"
         "list": (f"{_INSPECT}:list_all", "List all tables, one per line."),
         "history": (f"{_INSPECT}:history", "Show a table's earlier states."),
         "backups": (f"{_INSPECT}:backups", "Show backup copies and past recoveries."),
-        "set": (f"{_STEER}:set_position", "Set a table's position, or the system watermark."),
-        "reset": (f"{_STEER}:reset", "Reset a table to the start, or the system watermark."),
-        "restore": (f"{_STEER}:restore", "Restore an earlier state of a table."),
+        "set": (f"{_CHANGE}:set_position", "Set a table's position, or the system watermark."),
+        "reset": (f"{_CHANGE}:reset", "Reset a table to the start, or the system watermark."),
+        "restore": (f"{_CHANGE}:restore", "Restore an earlier state of a table."),
         "move": (f"{_MOVE}:move", "Rename a table or a source."),
         "prune": (f"{_MAINTAIN}:prune", "Remove old backup copies."),
         "validate": (

@@ -64,7 +64,7 @@ class ReconcileResult(Struct, frozen=True, kw_only=True):
             for keys, what in (
                 (self.deleted, "deleted in the source"),
                 (self.missing, "missing in the target"),
-                (self.stale, "of another version in the target"),
+                (self.stale, "outdated in the target"),
                 (self.duplicate, "duplicated in the target"),
             )
             if keys

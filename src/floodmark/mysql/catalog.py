@@ -221,7 +221,7 @@ def _find(session: MysqlSession, name: TableName) -> dict[str, Any]:
         hint = f"did you mean {' or '.join(nearest)}?"
     else:
         hint = "check name and privileges"
-    raise UsageError(f"{name} does not exist, or may not be read", hint=hint)
+    raise UsageError(f"{name} does not exist, or the user may not read it", hint=hint)
 
 
 def _inactive_roles(session: MysqlSession) -> list[str]:

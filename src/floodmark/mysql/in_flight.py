@@ -353,7 +353,7 @@ def _describe(session: MysqlSession, found: _InFlight, prepared: list[str] | Non
     end = f"KILL {found.thread} ends it"
     if prepared and not found.user:  # on MariaDB it is listed with its session, and outlives it
         end += f"; if it is a prepared XA transaction, {_ends_prepared(prepared)}"
-    return f"{what}{owner}, thread {found.thread}, begun {began} ({end})"
+    return f"{what}{owner}, thread {found.thread}, running since {began} ({end})"
 
 
 def _utc(value: Any) -> datetime:

@@ -43,7 +43,7 @@ def why_not_loaded(place: str | None, state: RedshiftState, ledger: LedgerTotals
     """Say why rows that the watermark calls loaded are not in the target; None if they are."""
     tracked = state.total_rows + state.quarantined_rows + state.deleted_rows
     if state.target not in (None, place) and tracked:
-        return f"the target is now {place} instead of {state.target}; loading what it lacks"
+        return f"the target is now {place} instead of {state.target}; loading missing rows"
     if ledger.all_rows < tracked:
         return "the target has lost loaded rows; loading them again"
     return None

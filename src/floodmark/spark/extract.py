@@ -1,4 +1,4 @@
-"""The driver side of an extraction: one Spark task a window."""
+"""The driver side of an extraction: one Spark task per window."""
 
 from collections.abc import Callable, Sequence
 from functools import partial

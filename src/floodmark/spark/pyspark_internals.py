@@ -87,7 +87,7 @@ def submitted_settings() -> dict[str, str]:
 
 
 def executors_of(context: "SparkContext") -> int | None:
-    """Return how many executors have joined; None if this PySpark does not tell."""
+    """Return how many executors have joined; None if this PySpark does not report it."""
     try:
         # The driver is one of them.
         return int(context._jsc.sc().getExecutorMemoryStatus().size()) - 1  # noqa: SLF001

@@ -139,7 +139,7 @@ class ClassicSpark:
         group: str | None = None,
         pool: str | None = None,
     ) -> list[str]:
-        """Run tasks, one a partition. `group` cancels them; a `pool` gets its share of slots."""
+        """Run tasks, one per partition. `group` cancels them; a `pool` gets its share of slots."""
         context = self._context
         group = group or f"{title} {token_hex(4)}"
         self._groups.add(group)
@@ -193,7 +193,7 @@ class ClassicSpark:
     def executors(self) -> tuple[int, int] | None:
         """Return how many executors have joined, and how many tasks they run at once.
 
-        None if Spark does not tell.
+        None if Spark does not report it.
         """
         known = executors_of(self._context)
         return None if known is None else (known, self.slots())

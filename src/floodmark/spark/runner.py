@@ -67,7 +67,7 @@ class Spark(Protocol):
     def executors(self) -> tuple[int, int] | None:
         """Return how many executors there are now, and how many tasks they run at once.
 
-        None if Spark does not tell.
+        None if Spark does not report it.
         """
 
     def slots(self) -> int:

@@ -256,7 +256,7 @@ def take_lease(
         except WriteConflict:
             continue  # another run took it, or recorded a failure
         return Lease(objects, table, document, etag, seconds, clock, report, stage)
-    raise LeaseHeld(f"other runs take the lease on {table} again and again")
+    raise LeaseHeld(f"other runs repeatedly take the lease on {table}")
 
 
 def read_free_lease(

@@ -410,7 +410,7 @@ class _TableLoad:
         totals = self._totals
         reason = why_not_loaded(loading.place, self._watermark.redshift_state, totals)
         if reason is None and not totals.entries and not self._behind and self._has_chunks():
-            reason = "the target has lost its ledger, or is another one; loading what it lacks"
+            reason = "the target has lost its ledger, or is a different one; loading missing rows"
         if reason is None:
             return
         loading.report(Notice("warning", f"{table}: {reason}"))

@@ -1,6 +1,6 @@
 """Load a table's committed chunks while later ones are still read.
 
-    commit → commit → … → reading ends → load_table: what is left, as ever
+    commit → commit → … → reading ends → load_table: what is left, as usual
         └► load ───► load ─┘ (waited for)
 
 Reading uses the source and Spark, loading the warehouse: neither has to wait for the other. The

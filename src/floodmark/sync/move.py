@@ -41,7 +41,7 @@ def check_move(store: WatermarkStore, old: TableName, new: TableName) -> bool:
         raise UsageError(f"{old} has that name already")
     before, there = store.saved(old), store.saved(new)
     if store.log.is_empty(old):
-        raise UsageError(f"nothing is known of {old}", hint="see 'floodmark watermark list'")
+        raise UsageError(f"{old} has no state in the lake", hint="see 'floodmark watermark list'")
     if before is not None and before.moved_to not in (None, str(new)):
         raise UsageError(f"{old} was moved to {before.moved_to}")
     if there is not None and there.moving_from not in (None, str(old)):
@@ -52,7 +52,7 @@ def check_move(store: WatermarkStore, old: TableName, new: TableName) -> bool:
         if before is not None and before.moved_to == str(new):
             return False
         raise UsageError(
-            f"{new} has manifests of its own: two logs cannot become one",
+            f"{new} has manifests of its own: two logs cannot be merged",
             hint=f"keep {old} under a name that was never synced",
         )
     return True

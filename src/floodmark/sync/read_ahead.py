@@ -1,4 +1,4 @@
-"""Work on several items at once, and hand over what was made of them in their order."""
+"""Process several items concurrently, and yield their results in order."""
 
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor

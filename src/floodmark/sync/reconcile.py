@@ -78,8 +78,8 @@ _KEYS_ALONE = (
     " are found, changed ones are not"
 )
 _KEPT = (
-    "stayed in the target: a trigger or rule there keeps rows, or they came back meanwhile; the"
-    " next reconciliation looks again"
+    "stayed in the target: a trigger or rule there keeps rows, or they were inserted again; the"
+    " next reconciliation checks again"
 )
 
 

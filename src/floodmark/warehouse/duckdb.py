@@ -168,7 +168,7 @@ class DuckdbTarget(SqlTarget):
         return rows
 
     def _keep_newest(self, table: TargetTable, rows: int) -> None:
-        """Delete all rows of a key but the newest, if any key is there twice."""
+        """Delete all rows of a key but the newest, if any key is duplicated."""
         target = self._name(table.name)
         key = [table.column(name) for name in table.primary_key]
         counted = ", ".join(part for column in key for part in self._counted_parts(column))

@@ -28,7 +28,7 @@ Files, in a folder that only the user can open (`place.py`), with mode 0600:
 | it starts the server, which inherits the lock | a server that starts, is not used, and ends |
 | the server starts Spark | a free lock; Java ends, since its stdin is closed |
 | the server writes `KEY.secret`, listens at `KEY.sock` | files that the next server replaces |
-| a command attaches, and is told that it may use the server | nothing, see below |
+| a command attaches, and is admitted by the server | nothing, see below |
 | a command sends a job, the server runs it | see below |
 | the server removes its files but the log | free names: the next command starts another |
 | the server stops Spark, and ends | nothing |

@@ -1,4 +1,4 @@
-"""Inspect and stop the background Sparks of this user."""
+"""Inspect and stop this user's background Spark sessions."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -32,7 +32,7 @@ class Server(Struct, frozen=True, kw_only=True):
 
 
 def servers(environment: Mapping[str, str]) -> list[Server]:
-    """Return all background Sparks of this user on this machine."""
+    """Return all background Spark sessions of this user on this machine."""
     return list(_each(environment, Ask()))
 
 

@@ -1,4 +1,4 @@
-"""The private folder of a user's background Sparks."""
+"""The private folder of a user's background Spark sessions."""
 
 import fcntl
 import os

@@ -332,7 +332,7 @@ def _keep_log(path: str) -> None:
 
 
 def _tell(starter: BinaryIO, started: Started) -> None:
-    with suppress(OSError, ValueError), starter:  # it is gone, or was told already
+    with suppress(OSError, ValueError), starter:  # it is gone, or has its answer already
         starter.write(msgspec.msgpack.encode(started))
 
 
