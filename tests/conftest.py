@@ -1,4 +1,4 @@
-"""Servers that tests share: each starts when first asked for and ends with the session."""
+"""Servers that tests share: each starts on first use and ends with the session."""
 
 import os
 import shutil

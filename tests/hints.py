@@ -1,4 +1,4 @@
-"""Every hint of the program that leads somewhere, as its source has it."""
+"""All hints of the source code that name something to do."""
 
 import ast
 import re

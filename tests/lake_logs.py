@@ -61,7 +61,7 @@ class RandomLog:
         actions: list[Callable[[], object]] = [self.extract] * 5
         if not self.keyless:
             actions += [self.reconcile] * 3 + [self.adopt, self.change_schema, self.change_schema]
-            actions += [self.steer, self.reload]
+            actions += [self.change_position, self.reload]
         for _ in range(steps):
             self.random.choice(actions)()
 
@@ -172,7 +172,7 @@ class RandomLog:
         fill = self.random.choice([None, FILLS[self.extra]]) if new and self.extra else None
         self.extract({"extra": fill} if new and self.random.random() < 0.6 else NOTHING)
 
-    def steer(self) -> None:
+    def change_position(self) -> None:
         """Move the position, or go back to an earlier state."""
         heads = list(self.store.log.heads(self.table))
         match self.random.randrange(5):

@@ -343,7 +343,7 @@ def cold_environment() -> dict[str, str]:
 
 
 def wait_until(condition: Callable[[], Any], seconds: float = 30) -> Any:
-    """Look again and again until something is true, and return it."""
+    """Poll until something is true, and return it."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < deadline, "it did not come true"

@@ -1,4 +1,4 @@
-"""What every object store promises, and what only S3 has to say about itself."""
+"""The contract of all object stores, and what is special about S3."""
 
 import os
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What every target must keep, whatever happens to a load."""
+"""The contract of all targets: exactly-once loads under any failure."""
 # ruff: noqa: DTZ001 - a DATETIME has no zone
 
 import threading
@@ -93,7 +93,7 @@ def test_a_manifest_is_loaded_once(orders: Loads, events: Loads) -> None:
     assert ledger(orders) == {ManifestId(1, 1): 2}
 
 
-def test_of_several_manifests_only_those_are_loaded_that_the_ledger_lacks(events: Loads) -> None:
+def test_only_manifests_missing_from_the_ledger_are_loaded(events: Loads) -> None:
     first, second, third = (events.chunk([event(name)] * 3) for name in "abc")
     assert events.load(second) == 3
     assert events.load(first, second, third) == 6
@@ -268,7 +268,7 @@ def test_the_ledgers_of_tables_are_apart(warehouse: Warehouse) -> None:
     assert (ledger(one), ledger(two)) == ({ManifestId(1, 1): 1}, {ManifestId(1, 1): 2})
 
 
-def test_a_new_load_epoch_loads_all_again_into_one_row_a_key(orders: Loads) -> None:
+def test_new_load_epoch_reloads_into_one_row_per_key(orders: Loads) -> None:
     chunks = [orders.chunk([order(1, 1), order(2, 1)]), orders.chunk([order(1, 2, "newer")])]
     for chunk in chunks:
         orders.load(chunk)
@@ -717,7 +717,7 @@ def test_a_pending_manifest_that_no_longer_fits_is_refused(orders: Loads, name: 
     assert orders.rows(newer) == []
 
 
-def test_a_ledger_of_an_earlier_version_gets_what_it_lacks(orders: Loads) -> None:
+def test_ledger_of_an_earlier_version_is_upgraded(orders: Loads) -> None:
     orders.load(orders.chunk([order(1)]))
     orders.warehouse.query(f"ALTER TABLE {{schema}}.{LEDGER} DROP COLUMN quarantined_rows")
     assert ledger(orders) == {ManifestId(1, 1): 1}
@@ -1070,7 +1070,7 @@ def test_more_rows_than_a_batch_of_memory(warehouse: Warehouse) -> None:
     assert sorted(read_back(warehouse, table), key=lambda row: int(row["id"])) == rows
 
 
-def test_a_probe_tells_of_the_target_and_leaves_nothing(warehouse: Warehouse) -> None:
+def test_probe_reports_facts_and_leaves_no_objects(warehouse: Warehouse) -> None:
     with warehouse.open() as target:
         facts = target.probe()
         assert not target.ledger("SHOP:shop.orders", 1)

@@ -1,4 +1,4 @@
-"""Every target adds up its ledger itself; a load reads only the entries that it needs."""
+"""Targets sum up their ledger themselves; a load reads only the entries that it needs."""
 
 from collections.abc import Sequence
 from random import Random

@@ -1,4 +1,4 @@
-"""Whose a target table is, by the ledger: the same in every target."""
+"""The ledger decides which source table owns a target table, on every target."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -48,7 +48,7 @@ def test_a_table_of_another_source_is_refused(warehouse: Warehouse, table: Targe
     assert entries(warehouse) == [("A:b.x", 1, "x")]
 
 
-def test_a_table_that_is_gone_belongs_to_nobody(warehouse: Warehouse, table: TargetTable) -> None:
+def test_dropped_table_has_no_owner(warehouse: Warehouse, table: TargetTable) -> None:
     first, second = Loads(warehouse, table, "A:b.x"), Loads(warehouse, table, "C:b.x")
     first.load(first.chunk(rows(1, 2)))
     warehouse.query('DROP TABLE {schema}."x"')
@@ -86,7 +86,7 @@ def test_rows_of_one_load_epoch_are_not_split(warehouse: Warehouse, table: Targe
     other = Loads(warehouse, table, "C:b.x")
     with pytest.raises(TargetTaken, match=r"x in the target belongs to A:b\.x"):
         other.load(other.chunk(rows(5)))
-    # Back in the first, nothing is there twice.
+    # Back in the first, no row is duplicated.
     loads.load(chunk, load_epoch=3, table=there)
     assert loads.rows(there) == rows(1)
     with pytest.raises(TargetTaken, match=r"y in the target belongs to A:b\.x"):
@@ -150,7 +150,7 @@ def test_entries_of_an_earlier_version_are_filled_in(warehouse: Warehouse) -> No
 
 
 @pytest.mark.parametrize("name", ["Orders", 'it\'s 100% "x"'])
-def test_names_are_those_that_the_target_tells_apart(warehouse: Warehouse, name: str) -> None:
+def test_names_are_compared_as_the_target_compares_them(warehouse: Warehouse, name: str) -> None:
     table = structs.replace(KEYED, name=name)
     loads, other = Loads(warehouse, table, "A:b.x"), Loads(warehouse, KEYED, "C:b.x")
     loads.load(loads.chunk(rows(1)))

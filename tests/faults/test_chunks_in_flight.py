@@ -185,7 +185,7 @@ class SecondFails(Ordered):
 
 
 @pytest.mark.enough_on("mariadb")
-def test_the_chunks_before_a_failure_count_and_those_after_it_do_not(pipeline: New) -> None:
+def test_chunks_before_a_failure_are_kept_and_later_ones_discarded(pipeline: New) -> None:
     it = pipeline(CURSOR, settings=ONES)
     create(it, rows=30)
     ended = it.sync("--json", engine=backwards(SecondFails, 10))

@@ -1,4 +1,4 @@
-"""A load dies, or loses its connection, at every step: run again, and all is there once."""
+"""A load is killed or disconnected at every step; the next one loads each row exactly once."""
 
 import os
 import signal
@@ -366,7 +366,7 @@ def test_a_target_that_was_lost_is_filled_again(warehouse: Warehouse) -> None:
     check_loaded(warehouse, single)
 
 
-def test_a_failure_after_the_last_step_is_over_with_the_next_run(warehouse: Warehouse) -> None:
+def test_failure_after_the_last_step_is_cleared_by_the_next_run(warehouse: Warehouse) -> None:
     single, *_ = source_tables()
     grow(warehouse, single, Random(6))
 

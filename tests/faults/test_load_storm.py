@@ -48,14 +48,14 @@ class Storm:
         self.events: Counter[str] = Counter()
 
     def round(self) -> None:
-        """Let every table change, be extracted in part, be steered, and be loaded."""
+        """Let every table change, be extracted in part, be set by an operator, and be loaded."""
         random = self._random
         for table in self._tables:
             table.change(random, inserts=random.randrange(30), updates=random.randrange(20))
             store = open_store(self._warehouse.lake.open())
             table.extract(store, chunk_rows=random.choice([7, 50]), chunks=random.randrange(1, 5))
             if table.key and random.random() < 0.3 and store.get(table.name):
-                self._steer(table)
+                self._change_positions(table)
             random.choice([self._load, self._strike, self._strike, self._kill])(table)
         if random.random() < 0.1:
             self._lose()
@@ -67,7 +67,7 @@ class Storm:
             load(self._warehouse, table, batch_bytes=4000, target_missing=lambda: True)
             check_loaded(self._warehouse, table)
 
-    def _steer(self, table: SourceTable) -> None:
+    def _change_positions(self, table: SourceTable) -> None:
         store = open_store(self._warehouse.lake.open())
         random = self._random
         what = random.choice(["set", "reset", "reset load", "reset extract", "restore"])

@@ -1,4 +1,4 @@
-"""Applications write, two runs sync, and the bucket is deleted: nothing is lost or doubled."""
+"""Concurrent writes, two syncs and a deleted bucket: no row is lost or duplicated."""
 
 import json
 import random
@@ -53,7 +53,7 @@ def write(made: Pipeline, stop: Event, seed: int) -> None:
 
 
 def sync(made: Pipeline, stop: Event, outcomes: Counter[str]) -> None:
-    """Sync again and again, whatever happens; each round as a run of its own."""
+    """Sync repeatedly, whatever happens; each round as a run of its own."""
     while not stop.wait(0.1):
         try:
             with open_project(made.config, on_notice=lambda _notice: None) as project:

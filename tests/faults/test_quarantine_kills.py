@@ -1,4 +1,4 @@
-"""A load that sets rows aside dies at every step: run again, and each row is in one place, once."""
+"""A load with quarantined rows is killed at every step; the next one keeps each row once."""
 
 import signal
 from collections import Counter

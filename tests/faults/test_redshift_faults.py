@@ -1,4 +1,4 @@
-"""Redshift goes away in the middle of a load, or has something in between: exactly once anyway."""
+"""Redshift or the network fails during a load: rows are still loaded exactly once."""
 
 import gc
 import threading

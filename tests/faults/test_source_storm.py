@@ -1,4 +1,4 @@
-"""Writers that never rest, syncs that are killed, a replica that stops: every row, exactly once.
+"""Constant writes, killed syncs, a stopped replica: every row arrives exactly once.
 
 How often is set by FLOODMARK_STORM_ROUNDS; `make storm` sets more.
 """

@@ -1,4 +1,4 @@
-"""What goes wrong on the way to S3: which error it becomes, and what a second try makes of it."""
+"""Failing requests to S3: which error is raised, and what a retry does."""
 
 import inspect
 import uuid
@@ -218,7 +218,7 @@ def test_denied_is_not_tried_again(
     [Refuse(301, "PermanentRedirect"), Refuse(400, "AuthorizationHeaderMalformed")],
     ids=str,
 )
-def test_other_region_is_said_plainly(
+def test_wrong_region_is_a_clear_error(
     proxy: FaultyProxy, retrying: ObjectStore, sleeps: Sleeps, fault: Fault, method: str
 ) -> None:
     proxy.plan = lambda _: fault
@@ -240,7 +240,7 @@ def test_other_refusals_are_final(
     assert sleeps == []
 
 
-def test_nobody_there_is_unavailable(direct: ObjectStore) -> None:
+def test_unreachable_endpoint_is_unavailable(direct: ObjectStore) -> None:
     nobody = S3ObjectStore(BUCKET, endpoint="http://127.0.0.1:1")
     for attempt in ALL.values():
         with pytest.raises(StorageUnavailable):
@@ -336,7 +336,7 @@ def test_object_deleted_after_a_lost_answer_is_a_conflict(
         direct.get("a")
 
 
-def test_listing_broken_in_the_middle_goes_on(
+def test_interrupted_listing_is_resumed(
     proxy: FaultyProxy, direct: ObjectStore, retrying: ObjectStore
 ) -> None:
     expected = [f"many/{number // 1700}/{number:05d}" for number in range(2100)]

@@ -1,4 +1,4 @@
-"""`sync --every`: real processes that go on whatever happens, and end when they are stopped."""
+"""`sync --every` as a real process: it survives failures, and ends when it is stopped."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Whatever fails around a sync: it ends cleanly, its position is true, and the next completes."""
+"""Failures during a sync: it ends cleanly with a correct position; the next one completes."""
 
 import os
 import signal
@@ -217,7 +217,7 @@ def test_a_run_paused_while_it_reads_and_overtaken(pipeline: New) -> None:
 
 @pytest.mark.enough_on("mysql")
 @pytest.mark.parametrize(("lease", "code", "rows"), [("renewed", 0, 45), ("expired", 4, 40)])
-def test_a_paused_run_that_nobody_overtook_goes_on(
+def test_paused_run_continues_if_its_lease_was_renewed(
     pipeline: New, lease: str, code: int, rows: int
 ) -> None:
     """What it was about to commit is safe in any case; then it needs its lease."""
@@ -378,7 +378,7 @@ def test_the_planning_connection_is_opened_again(pipeline: New, server: PrivateM
     assert it.ids() == dict.fromkeys(range(1, 101), 1)
 
 
-def test_nobody_listens(pipeline: New) -> None:
+def test_unreachable_server_is_reported(pipeline: New) -> None:
     it = pipeline({"t": "{cursor: [update_at, id]}"}, settings=SMALL)
     create(it, rows=20)
     it.synced("--limit", "5")

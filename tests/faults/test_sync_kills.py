@@ -1,4 +1,4 @@
-"""A sync is killed at every step of a chunk's way: the next run ends where one alone would have."""
+"""A sync is killed at every step of a chunk; the next run gives the same result as one run."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""The process is killed at every step of every change: others find the old state or the new."""
+"""A process is killed at every step of every change; readers see the old or the new state."""
 
 import signal
 from collections.abc import Callable

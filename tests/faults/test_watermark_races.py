@@ -1,4 +1,4 @@
-"""Several processes at one table: nothing is lost, nothing happens twice."""
+"""Several processes change one table: no change is lost or applied twice."""
 
 import os
 import signal

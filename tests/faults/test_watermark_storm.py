@@ -116,7 +116,7 @@ def test_a_sync_in_a_storm_loses_and_repeats_nothing(
     assert store.recoveries.of(TABLE) == []
 
 
-def test_steering_in_a_storm_happens_once_or_is_reported(
+def test_operator_changes_under_request_failures_happen_once_or_are_reported(
     proxy: FaultyProxy, lakes: tuple[Lake, Lake]
 ) -> None:
     """A command that says it is done has happened; one that failed happened once or not at all."""

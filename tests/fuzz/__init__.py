@@ -1,1 +1,1 @@
-"""Random operators: what they may do to a source, a lake, a warehouse and a configuration."""
+"""Random actions of operators on a source, a lake, a warehouse and a configuration."""

@@ -1,4 +1,4 @@
-"""What nobody wants: kills, losses, and older copies put back."""
+"""Accidents: kills, lost files, and restored older copies."""
 
 import shutil
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A source, a lake, a warehouse and a configuration, and a person who works with them."""
+"""A source, a lake, a warehouse, a configuration, and an operator."""
 
 import json
 import re

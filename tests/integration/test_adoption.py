@@ -430,7 +430,7 @@ def test_of_two_that_adopt_at_once_one_does(pipeline: New) -> None:
     check_adopted(it, lake)
 
 
-def test_the_next_extraction_goes_on_from_the_manual_position(pipeline: New) -> None:
+def test_next_extraction_starts_at_the_manual_position(pipeline: New) -> None:
     it = new(pipeline)
     put(it, "1.parquet", parquet([row(1), row(2)]))
     set_by_hand(it, JUNE.replace(tzinfo=UTC))

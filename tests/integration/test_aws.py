@@ -358,7 +358,7 @@ def by_secret(server: RedshiftStandIn, secret: str) -> RedshiftConnection:
         ({"username": "somebody", "password": 5}, "", "has no user and password"),
     ],
 )
-def test_a_secret_of_another_shape_is_refused_without_showing_it(
+def test_malformed_secret_is_refused_without_being_shown(
     keep: Callable[[Any], str], value: Any, user: str, said: str
 ) -> None:
     with pytest.raises(FloodmarkError, match=said) as caught:

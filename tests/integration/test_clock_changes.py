@@ -1,4 +1,4 @@
-"""A position knows the clock that it was read by: one that is put back is noticed."""
+"""A position records the clock that it was read by; one that is set back is detected."""
 
 import re
 import shlex
@@ -234,7 +234,7 @@ def test_a_position_in_the_future_is_left_by_the_hint(pipeline: New, first: bool
 
 
 @enough
-def test_a_slow_machine_that_only_loads_stops_and_harms_nothing(pipeline: New) -> None:
+def test_clock_behind_during_a_load_stops_it_safely(pipeline: New) -> None:
     it = pipeline({"t": "{cursor: [update_at, id]}"})
     some_rows(it)
     assert it.call("sync", "-p", "main", "--backup-only").code == 0

@@ -63,7 +63,7 @@ def configure(pipeline: Pipeline, remote: str, window_rows: int = 1000) -> None:
     pipeline.write_config(SETTINGS.format(remote=remote, window_rows=window_rows))
 
 
-def test_several_chunks_and_then_a_window_that_cannot_be_read(
+def test_unreadable_window_after_several_chunks(
     pipeline: New, spark_connect: SparkConnectServer
 ) -> None:
     it = pipeline({"t": "{cursor: [update_at, id]}"}, lake="seaweedfs")
@@ -137,7 +137,7 @@ def test_a_connect_session_of_the_callers_own(
     assert it.ids() == dict.fromkeys(range(1, 501), 1)
 
 
-def test_nobody_answers(pipeline: New) -> None:
+def test_unreachable_connect_server_is_reported(pipeline: New) -> None:
     it = pipeline({"t": "{cursor: [update_at, id]}"})
     create(it, 10)
     configure(it, "sc://127.0.0.1:1")

@@ -93,7 +93,7 @@ def test_another_cursor_is_refused_until_the_table_is_read_again(
     assert whole(it).table["rows"] == 0
 
 
-def test_the_cursor_that_it_had_goes_on(pipeline: New) -> None:
+def test_previous_cursor_continues(pipeline: New) -> None:
     it = pipeline({"t": "{cursor: [update_at, id]}"})
     create(it)
     whole(it, "--limit", "10")
@@ -267,7 +267,7 @@ def _watermarks(it: Pipeline) -> Sequence[str]:
     return [info.key for info in it.lake.open().list_objects("watermarks/")]
 
 
-def test_an_older_log_tells_another_time_column(pipeline: New) -> None:
+def test_older_log_shows_another_time_column(pipeline: New) -> None:
     it = pipeline({"t": "{cursor: [update_at, id]}"})
     create(it)
     it.synced("--limit", "10")
@@ -278,7 +278,7 @@ def test_an_older_log_tells_another_time_column(pipeline: New) -> None:
     assert it.newest().keys() == set(range(1, ROWS + 1))
 
 
-def test_an_older_log_goes_on_and_learns_its_cursor(pipeline: New) -> None:
+def test_older_log_continues_and_records_its_cursor(pipeline: New) -> None:
     it = pipeline({"t": "{cursor: [update_at, id]}"})
     create(it)
     it.synced("--limit", "10")

@@ -47,7 +47,7 @@ def test_extreme_dates_work(pipeline: Make, start: str, kind: str) -> None:
     assert it.call("watermark", "get", "-t", f"{it.schema}.t").code == 0
 
 
-def test_a_start_is_said_before_the_first_sync(pipeline: Make) -> None:
+def test_start_is_reported_before_the_first_sync(pipeline: Make) -> None:
     it = pipeline({"t": "{}"})
     get = ("watermark", "get", "-t", f"{it.schema}.t")
     assert it.call(*get).out == f"No watermark found, will start from default: {START}\n"

@@ -1,4 +1,4 @@
-"""`floodmark demo`, as somebody with ten minutes meets it."""
+"""`floodmark demo`, as a new user runs it."""
 
 import re
 import sys

@@ -1,4 +1,4 @@
-"""`floodmark doctor` on what is well, and on everything that may not be."""
+"""`floodmark doctor` on a healthy set-up, and on everything that can be wrong."""
 
 import json
 import os

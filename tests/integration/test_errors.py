@@ -1,4 +1,4 @@
-"""Whatever goes wrong: one line that names it, a hint, the right exit code, and no traceback."""
+"""Every error: one line that names the cause, a hint, the exit code, and no traceback."""
 
 import os
 import shlex
@@ -101,7 +101,7 @@ def test_a_traceback_only_with_debug(capsys: pytest.CaptureFixture[str]) -> None
     assert "Traceback" in said(capsys, "watermark get -t orders --debug")[1]
 
 
-def test_what_nobody_foresaw_is_one_line_too(
+def test_unexpected_error_is_one_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def break_down(*_: object) -> None:
@@ -161,7 +161,7 @@ def test_a_terminal_that_knows_few_characters(folder: Path) -> None:
     assert b"+ US_PROD:shop.orders: 1 manifest" in done.stdout
 
 
-def test_colours_on_a_terminal_unless_they_are_not_wanted(folder: Path) -> None:
+def test_colors_on_a_terminal_unless_disabled(folder: Path) -> None:
     command = [sys.executable, "-m", "floodmark", "watermark", "list"]
     assert "\x1b[33mno watermark" in on_terminal(command, folder=folder)[1]
     assert "\x1b" not in on_terminal(command, folder=folder, environment={"NO_COLOR": "1"})[1]

@@ -1,4 +1,4 @@
-"""Windows through real Spark into the lake, also when something dies on the way."""
+"""Extract windows on a real Spark into the lake, with tasks that fail or die."""
 
 import hashlib
 import io
@@ -308,7 +308,7 @@ def test_ctrl_c_ends_the_reading_and_leaves_spark_usable(
     assert extract(spark, job, [window(0, 1, 10)])[0].rows == 10
 
 
-def test_what_fails_for_good_is_said_plainly_and_without_the_password(
+def test_permanent_failure_is_reported_without_the_password(
     connection: MysqlConnection, spark: Spark, folder: LakeSettings, spark_log: Path
 ) -> None:
     broken = Window(part=2, start=START, end=START, predicate="nope = 1")

@@ -138,7 +138,7 @@ GHOSTS = "(-5, 0, NULL), (77, 0, '2025-09-01'), (78, 0, '2026-01-01'), (79, 0, '
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("many", [0, 100_000], ids=["versions-first", "keys-first"])
-def test_rows_that_somebody_added_to_the_target(
+def test_rows_added_to_the_target(
     world: Make, kind: str, many: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compared_sides, "_MANY_ROWS", many)
@@ -154,7 +154,7 @@ def test_rows_that_somebody_added_to_the_target(
     assert made.found(all_shown=True) == {"deleted": [77, 78, 79], "stale": [3, 4]}
 
 
-def test_rows_before_the_start_that_somebody_added_are_left_alone(world: Make) -> None:
+def test_rows_added_before_the_start_are_left_alone(world: Make) -> None:
     made = world(OF_CHANGES, rows(1, 30), settings="default_start: '2025-06-01 00:00:10'")
     made.target("INSERT INTO t VALUES (70, 0, '2025-05-31'), (71, 0, NULL), (72, 0, '2025-09-01')")
     assert made.found(all_shown=True) == {"deleted": [71, 72]}

@@ -73,9 +73,7 @@ def test_a_new_table_is_granted_and_stays_so_when_it_is_widened(
     assert len(loads.rows(WIDER)) == 2
 
 
-def test_nobody_is_granted_a_table_that_was_there(
-    warehouse: Warehouse, known: dict[str, str]
-) -> None:
+def test_existing_table_gets_no_grants(warehouse: Warehouse, known: dict[str, str]) -> None:
     loads = Loads(warehouse, TABLE)
     loads.load(loads.chunk([{"id": 1}]))
     later = Loads(granted(warehouse, GrantSettings(select=(known["who"],))), TABLE)
@@ -84,7 +82,7 @@ def test_nobody_is_granted_a_table_that_was_there(
 
 
 @pytest.mark.parametrize("who", ["nobody", "group nobody"])
-def test_a_table_for_somebody_unknown_is_not_made(warehouse: Warehouse, who: str) -> None:
+def test_table_is_not_created_for_an_unknown_grantee(warehouse: Warehouse, who: str) -> None:
     grants = GrantSettings(select=("public", who))
     with granted(warehouse, grants).open() as target:
         with pytest.raises(UnknownGrantee, match="t is to be granted to nobody, unknown to"):
@@ -123,7 +121,7 @@ def test_users_from_iam_are_known_with_their_capitals(
     assert may(warehouse, user, "SELECT")
 
 
-def test_nothing_is_read_for_somebody_unknown(
+def test_nothing_is_read_for_an_unknown_grantee(
     redshift: RedshiftStandIn, pipeline: Callable[..., Pipeline]
 ) -> None:
     it = pipeline({"t": "{cursor: id, grant: {select: [nobody]}}"}, lake="ministack")

@@ -1,4 +1,4 @@
-"""Follow what hints say, in the program's own words, and see that it helps.
+"""Follow the hints that the program prints, and check that they help.
 
 A test that follows a hint has the marker `follows_hint` with a part of the hint's text; the unit
 test `test_hints.py` fails for a hint that no test follows.

@@ -113,7 +113,7 @@ def test_tables_keys_and_cursors_are_found(init: Init) -> None:
     assert "# note: id only grows with inserts: updated rows are not seen" in text
 
 
-def test_what_is_large_and_has_no_cursor_is_left_to_decide_on(init: Init) -> None:
+def test_large_table_without_a_cursor_needs_a_decision(init: Init) -> None:
     said = init()
     assert "      # init_b.large: {cursor: none}\n" in Path("floodmark.yml").read_text()
     text = Path("floodmark.yml").read_text()
@@ -396,7 +396,7 @@ def test_less_than_verified_is_never_chosen_in_silence(
     )
 
 
-def test_somebody_must_agree_to_less(
+def test_weaker_encryption_needs_consent(
     init: Init, source: PrivateMariaDB, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert init is not None

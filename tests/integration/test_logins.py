@@ -1,4 +1,4 @@
-"""The way into a server: wrong passwords, silent networks, certificates."""
+"""Logins: wrong passwords, unresponsive networks, certificates."""
 
 import gc
 import socket

@@ -77,7 +77,7 @@ def test_what_was_created_before_the_manual_timestamp_stays_pending(warehouse: W
     check_loaded(warehouse, single)
 
 
-def test_a_manual_watermark_does_not_steer_a_whole_sync(warehouse: Warehouse) -> None:
+def test_manual_watermark_does_not_limit_a_full_sync(warehouse: Warehouse) -> None:
     single, *_ = source_tables()
     extract_at(warehouse, single, NOON, 3)
     set_at(warehouse, single, NOON + HOUR)
@@ -164,7 +164,7 @@ def test_without_a_key_rows_of_which_the_ledger_is_lost_are_not_loaded_twice(
     check_loaded(warehouse, keyless)
 
 
-def test_a_table_that_is_gone_is_not_begun_again_in_silence(warehouse: Warehouse) -> None:
+def test_dropped_table_is_not_silently_restarted(warehouse: Warehouse) -> None:
     single, *_ = source_tables()
     extract_at(warehouse, single, NOON, 3)
     load(warehouse, single, batch_bytes=TOGETHER)
@@ -263,7 +263,7 @@ BOTH, ONE, NONE = ("code", "id"), ("id",), ()
 def test_rows_of_another_key_are_refused(
     warehouse: Warehouse, before: tuple[str, ...], after: tuple[str, ...], shown: str
 ) -> None:
-    """By the new key a row that changed would not be found, and be there twice."""
+    """By the new key a row that changed would not be found, and be duplicated."""
     table = source_tables()[1]
     table.change(Random(1), inserts=5)
     table.key = before
@@ -291,7 +291,7 @@ def test_rows_of_another_key_are_refused(
 
 
 @pytest.mark.parametrize("kind", ["duckdb", "postgres", "redshift"])
-def test_a_load_that_fails_is_made_up_for_without_reading_again(
+def test_failed_load_is_completed_without_reading_again(
     pipeline: Callable[..., Pipeline], request: pytest.FixtureRequest, tmp_path: Path, kind: str
 ) -> None:
     """Seed 001: stage 1 done, stage 2 fails; the next run skips the one and does the other."""

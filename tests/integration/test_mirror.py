@@ -1,4 +1,4 @@
-"""A lake that is lost is recovered from its mirror: no row is lost, none is there twice."""
+"""A lost lake is recovered from its mirror: no row is lost or duplicated."""
 
 import json
 import re
@@ -151,7 +151,7 @@ def in_buckets(pipeline: Callable[..., Pipeline], seaweedfs: SeaweedFS, tmp_path
 
 
 @pytest.mark.follows_hint("floodmark recover --from-mirror -t …")
-def test_a_lost_bucket_goes_on_without_a_reload(in_buckets: Mirrored) -> None:
+def test_lost_bucket_is_recovered_without_a_reload(in_buckets: Mirrored) -> None:
     """Everything is loaded: the files are not needed, and only new rows are read."""
     one = in_buckets
     one.insert(1, 50)
@@ -195,7 +195,7 @@ def test_rows_that_were_not_loaded_are_read_again(mirrored: Make) -> None:
     assert one.recover()["restart"] is None
 
 
-def test_rows_of_a_manifest_that_is_nowhere_are_not_forgotten(mirrored: Make) -> None:
+def test_rows_of_a_missing_manifest_are_not_forgotten(mirrored: Make) -> None:
     """The mirror lost a manifest, too: without its rows, the table must not go on."""
     one = mirrored()
     for first in (1, 11, 21):
@@ -324,7 +324,7 @@ def test_a_lost_reconciliation_is_not_forgotten(
 
 
 @pytest.mark.parametrize("behind", [False, True])
-def test_rows_without_a_key_are_never_there_twice(mirrored: Make, behind: bool) -> None:
+def test_rows_without_a_key_are_never_duplicated(mirrored: Make, behind: bool) -> None:
     one = mirrored(KEYLESS, "id")
     one.insert(1, 20)
     one.sync()
@@ -416,7 +416,7 @@ def test_two_different_logs_are_not_mixed(mirrored: Make) -> None:
 
 
 @pytest.mark.follows_hint("if the lake was lost: 'floodmark recover --from-mirror'")
-def test_doctor_tells_that_the_lake_is_lost(mirrored: Make) -> None:
+def test_doctor_reports_a_lost_lake(mirrored: Make) -> None:
     one = mirrored()
     one.insert(1, 5)
     one.sync()
@@ -535,7 +535,7 @@ def value_of(family: str, metrics: str) -> float:
     return float(found[1])
 
 
-def test_what_serve_tells_is_enough_for_every_alert(mirrored: Make) -> None:
+def test_metrics_of_serve_cover_every_alert(mirrored: Make) -> None:
     """Rounds, mirror and drill, from the lake alone; a round that finds nothing counts as well."""
     one = mirrored()
     one.insert(1, 5)

@@ -1,4 +1,4 @@
-"""Windows of any size in the same memory: rows are taken from the server as they are wanted."""
+"""Windows of any size in constant memory: rows are fetched on demand."""
 
 import sys
 import time
@@ -107,7 +107,7 @@ def sent(server: PrivateMariaDB) -> int:
 
 
 @pytest.mark.parametrize("window", [WHOLE, STREAMED], ids=["ahead", "streamed"])
-def test_the_server_sends_what_is_streamed_only_as_it_is_wanted(
+def test_streamed_rows_are_fetched_on_demand(
     server: PrivateMariaDB, job: ExtractionJob, window: Window
 ) -> None:
     before = sent(server)
@@ -165,7 +165,7 @@ def test_rows_far_larger_than_planned_are_streamed_after_all(
     assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.parquet")} == named
 
 
-def test_what_goes_wrong_in_a_stream_is_said_without_the_password(job: ExtractionJob) -> None:
+def test_stream_error_is_reported_without_the_password(job: ExtractionJob) -> None:
     broken = structs.replace(STREAMED, predicate="nope = 1")
     with pytest.raises(
         FloodmarkError, match=r"reading .* failed: .*Unknown column 'nope'"
@@ -195,7 +195,7 @@ def never_connectorx(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("never_connectorx")
 @pytest.mark.parametrize("window", [WHOLE, STREAMED], ids=["ahead", "streamed"])
-def test_a_server_that_cannot_be_logged_in_to_is_given_up_at_the_first_try(
+def test_unreachable_server_fails_at_the_first_try(
     job: ExtractionJob, window: Window, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(login, "PATIENCE_SECONDS", 0)

@@ -50,9 +50,7 @@ def test_a_number_that_grows_with_each_change_says_which_row_is_newer(pipeline: 
     ],
     ids=lambda command: command[-1],
 )
-def test_what_is_read_again_replaces_what_claims_to_be_newer(
-    pipeline: New, command: list[str]
-) -> None:
+def test_reread_rows_replace_seemingly_newer_ones(pipeline: New, command: list[str]) -> None:
     """A source was put back from a backup: its rows are older, and they are what there is."""
     it = pipeline({"t": "{cursor: [update_at, id]}"})
     ask_once(it, "CREATE TABLE t (id INT PRIMARY KEY, x INT, update_at DATETIME NOT NULL)")

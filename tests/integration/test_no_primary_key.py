@@ -227,7 +227,7 @@ MARIADB_COLLATIONS = {"utf8mb4_nopad_bin": [], "uca1400_as_cs": ["trailing blank
 
 
 @pytest.mark.parametrize("collation", [*COLLATIONS, *MYSQL_COLLATIONS, *MARIADB_COLLATIONS])
-def test_doctor_names_keys_that_a_collation_does_not_tell_apart(
+def test_doctor_names_keys_that_a_collation_treats_as_equal(
     server: PrivateMariaDB, pipeline: Callable[..., Pipeline], collation: str
 ) -> None:
     own, others = MARIADB_COLLATIONS, MYSQL_COLLATIONS

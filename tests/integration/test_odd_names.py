@@ -1,4 +1,4 @@
-"""Tables and columns that are called like paths, or by many characters, go all the way."""
+"""Tables and columns with long names, or names like paths, sync through both stages."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -194,7 +194,7 @@ def test_the_furthest_behind_by_time_takes_the_least_id() -> None:
     assert imported.key == "watermarks/shop.orders.json"
 
 
-def test_two_that_cannot_be_compared_are_left_to_the_operator() -> None:
+def test_incomparable_legacy_watermarks_are_left_to_the_operator() -> None:
     objects = MemoryObjectStore()
     put(objects, "watermarks/shop.orders.json", NESTED)
     put(objects, "watermarks/v2/shop.orders.json", FLAT)
@@ -373,7 +373,7 @@ def test_an_adopted_position_is_ours_from_then_on(
     assert [str(head) for head in open_store(objects).log.heads(TABLE)] == ["1-1"]
 
 
-def test_an_older_watermark_does_not_hide_that_ours_was_lost() -> None:
+def test_legacy_watermark_does_not_hide_a_lost_one() -> None:
     objects = MemoryObjectStore()
     put(objects, "watermarks/shop.orders.json", NESTED)
     land(open_store(objects), rows=10, name="first")

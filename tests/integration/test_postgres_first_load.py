@@ -121,7 +121,7 @@ def test_a_full_reload_replaces_the_table(warehouse: Warehouse, table: TargetTab
     assert identity(loads) != before
 
 
-def test_a_row_of_somebody_else_is_not_replaced(loads: Loads) -> None:
+def test_foreign_row_is_not_replaced(loads: Loads) -> None:
     """It was there before, or it comes while workers copy."""
     loads.warehouse.query("INSERT INTO {schema}.t VALUES (7, 'mine', NULL, 0)")
     before = identity(loads)
@@ -324,7 +324,7 @@ def test_a_null_where_the_table_has_none_is_refused(loads: Loads) -> None:
     assert leftovers(loads) == []
 
 
-def test_what_somebody_else_loads_meanwhile_is_not_loaded_again(loads: Loads) -> None:
+def test_rows_loaded_concurrently_are_not_loaded_again(loads: Loads) -> None:
     first, second = loads.chunk([row(1)], [row(2)]), loads.chunk([row(3)])
 
     def overtaken(name: str, work: Callable[[int], bytes], parts: int, _most: int) -> list[bytes]:
@@ -365,7 +365,7 @@ def test_a_late_task_of_a_file_that_another_has_copied_is_ended(loads: Loads) ->
     assert leftovers(loads) == []
 
 
-def test_a_file_that_nobody_copied_stops_the_load(loads: Loads) -> None:
+def test_uncopied_file_stops_the_load(loads: Loads) -> None:
     def forgetful(name: str, work: Callable[[int], bytes], parts: int, _most: int) -> list[bytes]:
         answers = race(name, work, parts)
         for (table,) in leftovers(loads):

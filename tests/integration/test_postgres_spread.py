@@ -74,7 +74,7 @@ def test_every_file_is_staged_once_however_often_it_is_tried(loads: Loads) -> No
     assert staging_tables(loads) == []
 
 
-def test_batch_after_batch_into_a_table_that_somebody_took_the_key_from(loads: Loads) -> None:
+def test_batches_into_a_table_whose_key_was_dropped(loads: Loads) -> None:
     loads.warehouse.query("ALTER TABLE {schema}.t DROP CONSTRAINT t_pkey")
     with loads.warehouse.open(spread=ALWAYS) as target:
         for note in ("first", "second"):
@@ -125,7 +125,7 @@ def test_a_value_that_does_not_fit_is_named(loads: Loads) -> None:
     assert staging_tables(loads) == []
 
 
-def test_what_somebody_else_loads_meanwhile_is_not_loaded_again(loads: Loads) -> None:
+def test_rows_loaded_concurrently_are_not_loaded_again(loads: Loads) -> None:
     first, second = loads.chunk([row(1)], [row(2)]), loads.chunk([row(3)])
 
     def overtaken(name: str, work: Callable[[int], bytes], parts: int, _most: int) -> list[bytes]:

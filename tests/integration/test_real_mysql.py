@@ -434,7 +434,7 @@ def odd_times(pipeline: Pipeline, values: list[str], *, key: str = "PRIMARY KEY 
 
 @pytest.mark.parametrize("key", ["PRIMARY KEY (id)", "KEY (id)"])
 @pytest.mark.parametrize("rows", [1, 2, 3, 5, 100])
-def test_rows_without_a_moment_come_with_the_next_that_has_one(
+def test_rows_without_a_timestamp_are_read_with_the_next_that_has_one(
     pipeline: New, server: PrivateMariaDB, rows: int, key: str
 ) -> None:
     it = pipeline(

@@ -217,7 +217,7 @@ def found_in(table: Any) -> int:
     return sum(len(said[kind]) for kind in ("deleted", "missing", "stale", "duplicate"))
 
 
-def test_what_somebody_did_to_the_target_is_repaired(synced: Pipeline) -> None:
+def test_changes_made_in_the_target_are_repaired(synced: Pipeline) -> None:
     in_target(synced, "DELETE FROM t WHERE id = 3")
     in_target(synced, "UPDATE t SET update_at = update_at - INTERVAL 1 DAY WHERE id = 4")
     in_target(synced, "INSERT INTO t SELECT * FROM t WHERE id = 5")

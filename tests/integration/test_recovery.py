@@ -203,7 +203,7 @@ def test_a_damaged_primary_is_recovered_from_the_best_copy(
     assert "recoveries: 1" in shown
     assert f"from {daily}" in shown
     assert validate(open_store(objects), TABLE).differences == ()
-    assert open_store(objects).get(TABLE) == found, "recovered once, not again and again"
+    assert open_store(objects).get(TABLE) == found, "recovered once, not repeatedly"
     assert len(open_store(objects).recoveries.of(TABLE)) == 1
     print(f"recovered in {event.seconds:.3f} s")
 

@@ -1,4 +1,4 @@
-"""Loading into Redshift: what is its own, beside what every target keeps."""
+"""Loading into Redshift: what the contract of all targets does not cover."""
 
 import gc
 import json
@@ -88,7 +88,7 @@ SEEN = Column("seen", "timestamp", True, "timestamp[us, UTC]")
     ],
     ids=["with a key", "with a text key", "without", "of another type"],
 )
-def test_what_replaces_nothing_is_copied_straight_into_the_table(
+def test_rows_without_conflicts_are_copied_directly(
     redshift: RedshiftStandIn, people: Loads, table: TargetTable, first: str, second: str
 ) -> None:
     loads = Loads(people.warehouse, table)

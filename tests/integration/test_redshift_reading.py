@@ -80,7 +80,7 @@ def test_a_cursor_would_be_too_large(redshift: RedshiftStandIn, things: Loads) -
         redshift.forget()
 
 
-def test_without_the_right_to_unload_it_says_so_and_reads_on(
+def test_missing_unload_privilege_is_reported_and_reading_continues(
     redshift: RedshiftStandIn, things: Loads
 ) -> None:
     things.load(things.chunk([{"id": n, "data": None} for n in range(3)]))
@@ -112,7 +112,7 @@ def test_rows_that_are_missing_from_the_files_are_noticed(
         read(things)
 
 
-def test_a_verification_tells_of_a_role_that_may_not_unload(
+def test_verification_reports_a_role_without_unload_privilege(
     redshift: RedshiftStandIn, pipeline: Callable[..., Pipeline], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(RedshiftTarget, "unload_rows", 2)

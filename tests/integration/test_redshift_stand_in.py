@@ -218,7 +218,7 @@ def test_copy_refuses_options_that_parquet_has_not(
         (f"COPY {{t}} FROM 's3://{BUCKET}/none' {AUTHORIZED} PARQUET MANIFEST", "NoSuchKey"),
     ],
 )
-def test_copy_refuses_what_is_said_wrongly(
+def test_copy_refuses_invalid_syntax(
     session: Asking, table: str, statement: str, message: str
 ) -> None:
     assert message in session.refused(statement.format(t=table))["M"]
@@ -473,7 +473,7 @@ def test_strings_in_json_are_no_longer_than_the_longest_text(session: Asking) ->
 # Long names
 
 
-def test_names_of_127_bytes_are_told_apart(session: Asking) -> None:
+def test_names_of_127_bytes_are_distinct(session: Asking) -> None:
     table, column = f"t_{uuid.uuid4().hex}".ljust(127, "x"), "Ä" + "c" * 125
     session(f'CREATE TABLE "{table}" ("{column}" INTEGER, "{column[:-1]}d" VARCHAR(9) ENCODE ZSTD)')
     session(f'INSERT INTO {table} ("{column}") VALUES (1)')

@@ -130,7 +130,7 @@ def test_a_declared_column_can_still_be_widened(people: Loads) -> None:
 
 
 def test_a_key_by_which_rows_are_not_loaded_is_dropped(people: Loads) -> None:
-    """Rows would be there twice by it, and Redshift would not look."""
+    """It would duplicate rows, and Redshift would not check."""
     other = structs.replace(PEOPLE, primary_key=())
     said: list[Notice] = []
     with target(people.warehouse) as opened:

@@ -1,4 +1,4 @@
-"""Configurations that lead nowhere are refused in one line, before anything is touched."""
+"""Unusable configurations are refused in one line, before anything is changed."""
 
 import re
 from collections.abc import Callable

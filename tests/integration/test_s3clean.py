@@ -1,4 +1,4 @@
-"""`s3clean`: what a table's data files are, and which of them may go."""
+"""`s3clean`: which data files belong to a table, and which can be removed."""
 
 import os
 import time
@@ -129,7 +129,7 @@ def test_what_a_reset_left_behind_stays_until_something_is_loaded(pipeline: New)
     assert (clean(it).code, it.files()) == (0, set())
 
 
-def test_orphans_are_shown_apart_and_go_once_nobody_can_commit_them(
+def test_orphans_are_listed_separately_and_removed_once_uncommittable(
     two_tables: Callable[[str], Pipeline],
 ) -> None:
     it = two_tables("local")
@@ -158,7 +158,7 @@ def test_old_orphans_go(two_tables: Callable[[str], Pipeline]) -> None:
     assert it.files() == it.named_files()
 
 
-def test_what_a_killed_comparison_unloaded_goes_after_a_day(pipeline: New) -> None:
+def test_unloaded_files_of_a_killed_comparison_are_removed_after_a_day(pipeline: New) -> None:
     it = pipeline({"t": "{target_name: Tee}"})
     old, new = (f"loads/unloads/tee/{name}/0000_part_00.parquet" for name in ("old", "new"))
     for path in (old, new):
@@ -213,7 +213,7 @@ def test_not_during_a_run(two_tables: Callable[[str], Pipeline]) -> None:
     assert len(it.files()) == 2
 
 
-def test_what_a_killed_run_left_half_written_goes_after_a_day(pipeline: New) -> None:
+def test_partial_files_of_a_killed_run_are_removed_after_a_day(pipeline: New) -> None:
     it = pipeline({"t": "{}"})
     left = Path(str(it.lake.folder)) / ".tmp"
     left.mkdir(parents=True)

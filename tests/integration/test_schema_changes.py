@@ -223,7 +223,7 @@ def test_columns_that_are_chosen_otherwise(
 
 
 @pytest.mark.parametrize("settings", [CURSOR, "{cursor: none}"])
-def test_a_column_that_is_gone_is_said_once(new_table: NewTable, settings: str) -> None:
+def test_dropped_column_is_reported_once(new_table: NewTable, settings: str) -> None:
     synced = new_table(settings=settings)
     synced.add(1, 2, day=1)
     assert synced.sync().code == 0
@@ -367,7 +367,7 @@ def test_text_is_cut_between_characters(new_table: NewTable, letters: int, hints
 
 
 @pytest.mark.parametrize("target", ["duckdb", "postgres", "text"])
-def test_json_is_kept_as_it_was_written_or_that_is_said(new_table: NewTable, target: str) -> None:
+def test_json_is_kept_verbatim_or_the_change_is_reported(new_table: NewTable, target: str) -> None:
     kind = "duckdb" if target == "duckdb" else "postgres"
     synced = new_table(kind, columns=f"{COLUMNS}, j JSON")
     if target == "text":
@@ -429,7 +429,7 @@ def test_what_an_earlier_version_left_null_is_found(new_table: NewTable) -> None
 
 
 @pytest.mark.enough_on("mysql")
-def test_rows_that_come_late_are_not_loaded_without_their_value(new_table: NewTable) -> None:
+def test_late_rows_are_not_loaded_without_their_value(new_table: NewTable) -> None:
     synced = new_table()
     name = str(synced.it.table())
     synced.add(1, 4, day=1)

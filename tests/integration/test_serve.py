@@ -241,7 +241,7 @@ def test_only_pages_are_answered_and_only_reading_is(sample: SampleLake) -> None
     assert rebound.status == 421
 
 
-def test_with_a_token_only_its_bearer_sees_more_than_health(sample: SampleLake) -> None:
+def test_without_the_token_only_health_is_visible(sample: SampleLake) -> None:
     with serving(sample.config, TOKEN) as client:
         for path in ("/", "/status.json", "/metrics", "/nothing"):
             assert client.ask(path)[0].status == 401

@@ -1,4 +1,4 @@
-"""What others on the same machine can get at while Spark runs, or leave for it to run."""
+"""What other users of the machine can read from Spark, or make it execute."""
 
 import json
 import os
@@ -165,7 +165,7 @@ def archive_in(cache: str | Path) -> ClassArchive | None:
     return find_archive(java, {"XDG_CACHE_HOME": str(cache)})
 
 
-def test_what_java_runs_is_kept_where_nobody_else_can_write(tmp_path: Path) -> None:
+def test_class_archive_is_in_a_private_folder(tmp_path: Path) -> None:
     before = os.umask(0o002)
     try:
         archive = archive_in(tmp_path)
@@ -183,7 +183,7 @@ def test_what_java_runs_is_kept_where_nobody_else_can_write(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("planted", ["another owner", "others may write", "a link"])
-def test_what_somebody_else_left_is_not_run(tmp_path: Path, planted: str) -> None:
+def test_files_of_other_users_are_not_executed(tmp_path: Path, planted: str) -> None:
     archive = archive_in(tmp_path)
     assert archive
     words = Path(archive.path.removesuffix(".jsa") + ".json")
@@ -202,7 +202,7 @@ def test_what_somebody_else_left_is_not_run(tmp_path: Path, planted: str) -> Non
     assert archive.jvm_args is None
 
 
-def test_a_folder_of_somebody_else_is_not_used(tmp_path: Path) -> None:
+def test_folder_of_another_user_is_not_used(tmp_path: Path) -> None:
     theirs = tmp_path / "theirs"
     theirs.mkdir()
     (tmp_path / "linked").mkdir()

@@ -214,7 +214,7 @@ def test_fast_start_can_be_turned_off(tmp_path: Path) -> None:
     assert not (tmp_path / "floodmark").exists()
 
 
-def test_what_is_said_while_spark_starts_is_heard(tmp_path: Path) -> None:
+def test_stderr_works_while_spark_starts(tmp_path: Path) -> None:
     """Its own words go to a log; ours must not, though it is started in a thread."""
     talk = """
 import sys, threading, time
@@ -245,7 +245,7 @@ print(said)
     assert "heard" not in (tmp_path / "spark.log").read_text()
 
 
-def test_settings_for_spark_in_the_environment_are_heeded() -> None:
+def test_environment_settings_of_spark_disable_the_direct_start() -> None:
     assert is_plain({"PATH": "/bin", "PYSPARK_PYTHON": "python3", "SPARK_LOCAL_IP": "127.0.0.1"})
     assert not is_plain({"SPARK_CONF_DIR": "/etc/spark"})
     assert not is_plain({"PYSPARK_SUBMIT_ARGS": "--jars a.jar pyspark-shell"})

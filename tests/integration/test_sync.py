@@ -677,7 +677,7 @@ def test_files_have_the_size_that_is_set(pipeline: New) -> None:
     assert os.path.splitext(next(iter(it.files())))[1] == ".parquet"
 
 
-def test_a_sync_that_finds_nothing_new_is_known_to_have_looked(
+def test_sync_without_new_rows_records_that_it_ran(
     pipeline: Callable[..., Pipeline], server: PrivateMariaDB
 ) -> None:
     it = pipeline({"t": "{cursor: id}"})

@@ -45,7 +45,7 @@ def test_a_hundred_thousand_rows_with_one_timestamp(
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_ties_that_no_key_tells_apart(pipeline: New, strategy: str) -> None:
+def test_ties_without_a_distinguishing_key(pipeline: New, strategy: str) -> None:
     it = pipeline({"t": "{cursor: update_at}"}, settings=TENS)
     create(
         it,

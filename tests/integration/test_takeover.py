@@ -70,7 +70,7 @@ def filled(pipeline: New) -> Pipeline:
     return it
 
 
-def test_syncs_go_on_and_inherited_rows_are_repaired(filled: Pipeline) -> None:
+def test_syncs_continue_and_inherited_rows_are_repaired(filled: Pipeline) -> None:
     in_target(filled, "DELETE FROM t WHERE id = 7")  # missing
     in_target(filled, "INSERT INTO t SELECT * FROM t WHERE id = 8")  # duplicate
     in_target(filled, "UPDATE t SET v = 0, update_at = '2025-05-01' WHERE id = 9")  # stale

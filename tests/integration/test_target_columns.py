@@ -74,7 +74,7 @@ def test_dropped_column_stays_and_becomes_nullable(new_table: NewTable, kind: st
 @pytest.mark.enough_on("mysql")
 @pytest.mark.follows_hint("; or leave it out with")
 @pytest.mark.parametrize("kind", TARGETS)
-def test_column_that_somebody_dropped_in_the_target_stops(new_table: NewTable, kind: str) -> None:
+def test_column_dropped_in_the_target_stops_the_load(new_table: NewTable, kind: str) -> None:
     """To add it again would leave NULL in the rows that were loaded with it."""
     synced = new_table(kind, SOURCE)
     synced.add(1, 3, day=1)

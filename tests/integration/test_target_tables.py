@@ -195,9 +195,7 @@ def test_another_target_name_is_refused_though_nothing_is_new(
 
 
 @pytest.mark.parametrize("definition", [KEYED, KEYLESS], ids=["keyed", "keyless"])
-def test_a_table_that_was_dropped_is_missed_though_nothing_is_new(
-    pipeline: Make, definition: str
-) -> None:
+def test_dropped_target_table_is_detected_without_new_rows(pipeline: Make, definition: str) -> None:
     it = pipeline({"t": f"{{{CURSOR[definition]}}}"})
     ask_once(it, definition.format("t"))
     insert(it, "t", 1, 10)
@@ -315,7 +313,7 @@ def test_going_back_loads_nothing_twice(pipeline: Make, definition: str, way: st
 
 
 @pytest.mark.parametrize("way", ["reset", "reset of stage 2", "set forward", "saved"])
-def test_going_back_to_where_it_was_is_possible_without_a_key(pipeline: Make, way: str) -> None:
+def test_moving_back_is_possible_without_a_key(pipeline: Make, way: str) -> None:
     """No rows came since: none would be read again."""
     it = pipeline({"t": f"{{{CURSOR[KEYLESS]}}}"})
     ask_once(it, KEYLESS.format("t"))

@@ -252,7 +252,7 @@ def test_connectorx_refuses_the_same(
 @pytest.mark.follows_hint("the password is only sent to a verified server")
 @pytest.mark.parametrize("plugin", ["mysql_clear_password", "dialog", "mysql_old_password"])
 @pytest.mark.parametrize("tls", [None, "off"])
-def test_nobody_gets_the_password_by_asking(
+def test_password_is_not_sent_to_an_unverified_server(
     server: PrivateMariaDB, plugin: str, tls: Tls | None
 ) -> None:
     """With a certificate that is verified the plugin is not refused: see the unit tests."""

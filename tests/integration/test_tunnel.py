@@ -1,4 +1,4 @@
-"""SSH tunnels through a real sshd to a real server, and what is said when they fail."""
+"""SSH tunnels through a real sshd to a real server, and their error messages."""
 
 import os
 import signal

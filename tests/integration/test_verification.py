@@ -89,7 +89,7 @@ def synced(pipeline: New) -> Pipeline:
 # How far it is verified
 
 
-def test_what_agrees_is_verified_and_nothing_is_written_twice(synced: Pipeline) -> None:
+def test_equal_ranges_are_verified_and_nothing_is_rewritten(synced: Pipeline) -> None:
     watermark = synced.watermark()
     state = watermark.verified_state
     assert (state.status, state.position) == ("success", watermark.position)
@@ -105,7 +105,7 @@ def test_what_agrees_is_verified_and_nothing_is_written_twice(synced: Pipeline) 
 
 
 @pytest.mark.enough_on("mysql")
-def test_only_what_is_new_is_compared_unless_all_is_wanted(synced: Pipeline) -> None:
+def test_only_new_rows_are_compared_unless_all_are_requested(synced: Pipeline) -> None:
     in_target(synced, "UPDATE t SET v = -1 WHERE id = 6")
     fill(synced, 21, 25)
     ended = verify(synced)
@@ -147,9 +147,7 @@ def test_a_difference_stops_the_verified_position_until_it_is_repaired(pipeline:
 
 
 @pytest.mark.enough_on("mariadb")
-def test_a_comparison_that_breaks_off_goes_on_where_it_was(
-    pipeline: New, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_interrupted_comparison_resumes(pipeline: New, monkeypatch: pytest.MonkeyPatch) -> None:
     compare = WindowComparison.compare
 
     def die_at_second_chunk(

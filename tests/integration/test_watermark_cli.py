@@ -263,7 +263,7 @@ def test_several_tables_in_one_call(floodmark: Floodmark) -> None:
     ]
 
 
-# Steering
+# Changes by an operator
 
 
 def test_set_shows_before_and_after_and_history_who_and_when(floodmark: Floodmark) -> None:
@@ -1033,7 +1033,7 @@ def test_validate_finds_what_was_tampered_with(floodmark: Floodmark, tampering: 
         assert after.mysql_state.total_rows == 61
 
 
-def test_validate_takes_a_lost_checkpoint_for_no_difference(floodmark: Floodmark) -> None:
+def test_lost_checkpoint_is_no_difference_for_validate(floodmark: Floodmark) -> None:
     land(open_store(floodmark.objects), rows=10, name="first")
     floodmark.objects.put(f"{lake_layout.data_files(TABLE)}orphan.parquet", b"left by a crash")
     floodmark.objects.delete(lake_layout.primary(TABLE))

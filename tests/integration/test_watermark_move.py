@@ -1,4 +1,4 @@
-"""A table gets another name, and goes on as if it had always had it."""
+"""A renamed table continues with its history, position and loaded rows."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -205,7 +205,7 @@ def test_a_lake_that_was_put_back_can_be_moved(pipeline: Make) -> None:
     assert it.call("watermark", "validate").code == 0
 
 
-def test_two_loads_that_cannot_become_one_stay_as_they_were(pipeline: Make) -> None:
+def test_two_loads_that_cannot_be_merged_are_unchanged(pipeline: Make) -> None:
     """The lake has forgotten that the new name was loaded, into a table of its own."""
     it = begin(pipeline, KEYED)
     backup = shutil.copytree(str(it.lake.folder), it.folder / "backup")

@@ -1,4 +1,4 @@
-"""Positions set by hand, on real tables: what is said and asked, and what the sync then does."""
+"""Manual positions on real tables: messages, questions, and what the next sync does."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -43,37 +43,37 @@ def days(it: Pipeline, kind: str = "DATETIME") -> None:
     ask_once(it, f"INSERT INTO t (update_at) VALUES {', '.join(moments)}")
 
 
-def steer(it: Pipeline, verb: str, *arguments: str) -> Ended:
+def watermark(it: Pipeline, verb: str, *arguments: str) -> Ended:
     return it.call("watermark", verb, "-t", f"{it.schema}.t", *arguments)
 
 
 def refused(it: Pipeline, verb: str, *arguments: str) -> str:
     """Run a command that must be refused before anything is touched, and return what it says."""
     before = snapshot(it.lake.open())
-    ended = steer(it, verb, *arguments)
+    ended = watermark(it, verb, *arguments)
     assert ended.code == 2, ended
     assert snapshot(it.lake.open()) == before
     return ended.err
 
 
-def test_a_time_is_exclusive_and_said_so_in_the_clock_of_the_column(
+def test_timestamp_is_exclusive_and_shown_in_the_columns_time_zone(
     pipeline: New, zone: Callable[[str], None]
 ) -> None:
     it = pipeline({"t": "{cursor: [update_at, id]}"})
     zone("+08:00")
     days(it)
-    ended = steer(it, "set", "--timestamp", "2025-06-02", "--force")
+    ended = watermark(it, "set", "--timestamp", "2025-06-02", "--force")
     assert (
         "the next sync reads rows after 2025-06-02 00:00:00 by the clock of update_at"
         " (DATETIME, server zone +08:00); rows with exactly that timestamp count as read"
     ) in ended.out
-    assert "Will start from: rows after 2025-06-02 00:00:00\n" in steer(it, "get").out
+    assert "Will start from: rows after 2025-06-02 00:00:00\n" in watermark(it, "get").out
     assert it.synced()["rows"] == 2
     assert it.ids().keys() == {5, 6}
-    ended = steer(it, "set", "--timestamp", "2025-06-02", "--id", "3")
+    ended = watermark(it, "set", "--timestamp", "2025-06-02", "--id", "3")
     assert "the next sync reads rows after 2025-06-02 00:00:00, id 3 by the clock of" in ended.out
     assert "with exactly that timestamp" not in ended.out
-    assert "Will start from: rows after 2025-06-02 00:00:00, id 3\n" in steer(it, "get").out
+    assert "Will start from: rows after 2025-06-02 00:00:00, id 3\n" in watermark(it, "get").out
     assert it.synced()["rows"] == 3
     assert it.ids().keys() == {4, 5, 6}
 
@@ -82,7 +82,7 @@ def test_a_timestamp_column_goes_by_utc(pipeline: New, zone: Callable[[str], Non
     it = pipeline({"t": "{cursor: [update_at, id]}"})
     zone("+08:00")
     days(it, "TIMESTAMP")
-    ended = steer(it, "set", "--timestamp", "2025-06-01 16:00:00", "--force")
+    ended = watermark(it, "set", "--timestamp", "2025-06-01 16:00:00", "--force")
     assert "by the clock of update_at (TIMESTAMP, UTC)" in ended.out
     assert it.synced()["rows"] == 2
 
@@ -103,7 +103,7 @@ def test_the_future_is_that_of_the_column(
     wall = (utc_now() + ahead).replace(microsecond=0)
     said = refused(it, "set", "--timestamp", plain(wall + HOUR), "--force")
     assert "is in the future" in said
-    ended = steer(it, "set", "--timestamp", plain(wall - HOUR), "--force")
+    ended = watermark(it, "set", "--timestamp", plain(wall - HOUR), "--force")
     assert ended.code == 0, ended
     assert f"zone {name}" in ended.out
 
@@ -136,10 +136,12 @@ def test_a_jump_forward_is_counted_and_asked_about(
         assert re.search(r"about \d+ rows in between will be skipped", refused(it, "set", *forward))
     assert it.synced("--limit", "2")["rows"] == 2
     assert ": 2 rows in between will be skipped\n" in refused(it, "set", *forward)
-    assert steer(it, "set", *forward, "--force").code == 0
+    assert watermark(it, "set", *forward, "--force").code == 0
     assert it.synced()["rows"] == 2
     back = ["--timestamp", "2025-06-01"] if "--timestamp" in forward else ["--id", "2"]
-    assert steer(it, "set", *back).code == 0, "to read rows again is safe, and is not asked about"
+    assert watermark(it, "set", *back).code == 0, (
+        "to read rows again is safe, and is not asked about"
+    )
     assert it.synced()["rows"] == 4
 
 
@@ -147,7 +149,7 @@ def test_what_lies_before_the_default_start_is_no_jump(pipeline: New) -> None:
     it = pipeline({"t": "{cursor: [update_at, id]}"}, settings="default_start: 2025-06-02")
     days(it)
     assert "4 rows in between" in refused(it, "set", "--timestamp", "2025-06-03")
-    assert steer(it, "set", "--timestamp", "2025-05-31").code == 0
+    assert watermark(it, "set", "--timestamp", "2025-05-31").code == 0
     assert it.synced()["rows"] == 6
 
 
@@ -214,11 +216,11 @@ def test_what_has_no_effect_is_refused(
 
 
 @pytest.mark.parametrize("wanted", [TIME, ID, BOTH])
-def test_what_cannot_be_checked_is_said(pipeline: New, wanted: list[str]) -> None:
+def test_unchecked_facts_are_reported(pipeline: New, wanted: list[str]) -> None:
     it = unreachable(pipeline({"t": "{}"}))
     said = refused(it, "set", *wanted)
     assert "rows in between will be skipped; they could not be counted: MySQL at" in said
-    ended = steer(it, "set", *wanted, "--force")
+    ended = watermark(it, "set", *wanted, "--force")
     assert ended.code == 0
     assert "cursor and clock could not be checked: MySQL at" in ended.out
 
@@ -236,11 +238,11 @@ def test_a_reset_says_what_it_does_and_waits_for_force(pipeline: New) -> None:
     ):
         assert part in said
     assert "4 rows in the lake would be loaded again" in refused(it, "reset", "--load-only")
-    assert steer(it, "reset", "--force").code == 0
+    assert watermark(it, "reset", "--force").code == 0
     assert it.call("sync", "-p", "main", "--json").table["loaded_rows"] == 4
     said = refused(it, "restore", "--from", "1-1")
     assert "the next sync reads the rows after that position again" in said
-    assert steer(it, "restore", "--from", "1-1", "--force").code == 0
+    assert watermark(it, "restore", "--from", "1-1", "--force").code == 0
     assert it.call("sync", "-p", "main").code == 0
     assert it.call("watermark", "validate", "-t", f"{it.schema}.t").code == 0
 

@@ -322,7 +322,9 @@ def test_without_an_index_the_primary_key_is_split_and_filtered(connection: Mysq
     assert not list(key_edges(connection, table, choice.cursor, BOUND, BOUND, stride=90))
 
 
-def test_an_interrupted_walk_goes_on_and_hands_over_to_the_cursor(connection: MysqlSession) -> None:
+def test_interrupted_key_scan_resumes_and_hands_over_to_the_cursor(
+    connection: MysqlSession,
+) -> None:
     fill(connection)
     table, choice = described(connection, ("update_at", "id"))
     bound = Position(NOON + timedelta(seconds=8))  # 101 rows lie above it

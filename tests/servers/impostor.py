@@ -1,4 +1,4 @@
-"""A server that speaks as much of MySQL as it takes to ask for a password."""
+"""A fake MySQL server that only asks for a password."""
 
 import socket
 from contextlib import suppress

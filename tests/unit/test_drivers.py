@@ -1,4 +1,4 @@
-"""A virtual environment without the drivers: what is missing is said before anything is read."""
+"""Without a driver, an error names it before anything is read."""
 
 import os
 import re

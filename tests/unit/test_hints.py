@@ -25,7 +25,7 @@ def test_a_test_follows_each_hint(hint: Hint) -> None:
     )
 
 
-def test_commands_are_found_in_what_is_said() -> None:
+def test_commands_are_extracted_from_messages() -> None:
     said = (
         "hint: drop t in the target, then 'floodmark watermark reset -t\nA:s.t' and sync read it;\n"
         "read them again: floodmark watermark reset -t A:s.t, then floodmark watermark set -t A:s.t"

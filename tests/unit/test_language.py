@@ -5,8 +5,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 WORDS = {
+    "again and again": "repeatedly",
     "anew": "again",
     "at work": "running",
+    "heeded": "used, respected",
+    "is told": "gets, is shown",
     "mend": "fix or repair",
     "mended": "fixed",
     "mending": "fixing",
@@ -15,6 +18,9 @@ WORDS = {
     "misfits": "unsupported values",
     "overheard": "logged by libraries",
     "sieve": "filter",
+    "steer": "change, control",
+    "steering": "changing, controlling",
+    "there twice": "duplicated",
     "told of": "reported",
     "whoever": "the caller, the operator",
 }

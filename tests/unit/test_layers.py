@@ -1,4 +1,4 @@
-"""Walks the imports and fails when a room knows what it should not."""
+"""Check that each package imports only what it may."""
 
 import ast
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Whatever is typed or configured: it works, or it is refused in a line, never with a traceback."""
+"""Any input works or is refused in one line, never with a traceback."""
 
 import os
 from contextlib import redirect_stderr, redirect_stdout

@@ -1,4 +1,4 @@
-"""The report of `make redshift` shows what was found, and nothing that should not be sent in."""
+"""The report of `make redshift` shows results, but no names and no secrets."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -1,4 +1,4 @@
-"""Who is there: Redshift asks its clients by MD5, PostgreSQL asks us by SCRAM."""
+"""Authentication: Redshift uses MD5 with its clients, PostgreSQL uses SCRAM with us."""
 
 import hmac
 import os

@@ -1,4 +1,4 @@
-"""How the stand-in says no."""
+"""Errors of the stand-in."""
 
 
 class Refused(Exception):

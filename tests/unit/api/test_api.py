@@ -77,7 +77,7 @@ def test_notices_are_logged_by_default(caplog: pytest.LogCaptureFixture) -> None
     ]
 
 
-def test_what_on_notice_raises_outside_of_a_sync_is_a_warning() -> None:
+def test_exception_in_on_notice_outside_of_a_sync_is_a_warning() -> None:
     def broken(_: floodmark.Notice) -> None:
         raise ValueError("broken")
 

@@ -1,4 +1,4 @@
-"""An argument of a wrong type is named at the door, whatever method it is given to."""
+"""Every method rejects an argument of a wrong type, and names it."""
 
 import inspect
 from collections.abc import Callable, Iterator

@@ -148,7 +148,7 @@ def test_a_slow_reading_is_repeated_less_often() -> None:
     assert it.count == 2
 
 
-def test_a_lake_that_is_away_keeps_the_last_reading_and_says_so() -> None:
+def test_unreachable_lake_keeps_the_last_reading_and_is_reported() -> None:
     it = Readings()
     it.away = True
     assert it.snapshots.problem(wait=9) == "no route to the lake"

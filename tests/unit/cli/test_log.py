@@ -1,4 +1,4 @@
-"""What the program says on stderr: for people, and as JSON for programs."""
+"""Messages on stderr: as text, and as JSON."""
 
 import json
 from datetime import datetime

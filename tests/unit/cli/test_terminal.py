@@ -1,4 +1,4 @@
-"""What people see: no wider than the terminal, nothing out of line, and all of it in a pipe."""
+"""Text fits the terminal and is aligned; in a pipe it is complete."""
 
 import os
 from datetime import UTC, datetime, timedelta
@@ -42,7 +42,7 @@ ROWS = [
         ("safe\rgone\x9b2J\x00", "safe\ufffdgone\ufffd2J\ufffd"),
     ],
 )
-def test_what_an_error_quotes_cannot_steer_the_terminal(
+def test_quoted_data_cannot_control_the_terminal(
     text: str, shown: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert terminal.harmless(text) == shown

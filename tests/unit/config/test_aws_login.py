@@ -27,7 +27,7 @@ NOTHING = IamSettings()
         ("warehouse.example.com", IamSettings(cluster="etl"), ("etl", "", None)),
     ],
 )
-def test_the_endpoint_says_what_is_not_said(
+def test_region_and_names_are_derived_from_the_endpoint(
     host: str, iam: IamSettings, expected: tuple[str, str, str | None]
 ) -> None:
     connection = RedshiftConnection(host=host, database="d", iam=iam)

@@ -441,7 +441,7 @@ def test_nothing_is_granted_in_duckdb(load: Load, refused: Refused) -> None:
     assert table.grant == GrantSettings(select=("analyst", "group bi"))
 
 
-def test_encryption_is_wanted_or_not_but_never_left_open(load: Load, refused: Refused) -> None:
+def test_encryption_is_on_or_off_but_never_undefined(load: Load, refused: Refused) -> None:
     text = "lake: ./l\nconnections: {A: {type: mysql, user: u, tls: %s}}"
     assert "connections.A.tls" in refused(text % "").message
     (connection,) = load(text % "{}").settings.connections.values()

@@ -1,4 +1,4 @@
-"""Refused logins over many runs: how often one is tried, and what is said meanwhile."""
+"""Refused logins over many runs: how often they are tried, and what is reported."""
 
 from datetime import UTC, datetime, timedelta
 

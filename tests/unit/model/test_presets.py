@@ -35,7 +35,7 @@ moments = st.integers(1980 * 12, 2200 * 12).flatmap(
         ("golive", datetime(2025, 5, 1, tzinfo=UTC)),
     ],
 )
-def test_what_a_preset_stands_for(name: str, moment: datetime) -> None:
+def test_preset_is_a_point_in_time(name: str, moment: datetime) -> None:
     assert preset_moment(name, {"golive": datetime(2025, 5, 1, tzinfo=UTC)}, NOW) == moment
 
 

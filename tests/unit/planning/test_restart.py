@@ -251,7 +251,7 @@ def test_adopted_rows_can_be_anywhere() -> None:
     assert (found.kind, found.adopted) == ("read again", (ManifestId(1, 2),))
 
 
-def test_the_log_goes_on_after_a_loss() -> None:
+def test_log_continues_after_a_loss() -> None:
     """A watermark from before the loss is rolled forward over the manifest that begins it."""
     log = build([chunk(0, 5, "a", ("id",))])
     watermark = checkpoint(empty_watermark(TABLE, BY.session_id, NOW), log[0])

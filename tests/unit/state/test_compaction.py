@@ -28,7 +28,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Counting(MemoryObjectStore):
-    """Counts what is read, and fails or dies at a compaction if it is told to."""
+    """Counts what is read, and fails or dies at a compaction if it shall."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -154,7 +154,7 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize("error", [Killed(), StorageUnavailable("the lake is away")])
-def test_a_commit_stands_whatever_happens_to_its_compaction(error: BaseException) -> None:
+def test_commit_survives_a_failed_compaction(error: BaseException) -> None:
     objects = Counting()
     store = filled([2], objects)
     objects.fails = error

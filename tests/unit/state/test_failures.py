@@ -158,7 +158,7 @@ def test_a_success_between_the_read_and_the_write_stays() -> None:
     assert blame(objects, failure(minute=1), began=0) == ()
 
 
-def test_a_recorded_failure_keeps_nobody_from_the_lease() -> None:
+def test_recorded_failure_does_not_block_the_lease() -> None:
     objects = Interrupted()
     objects.between.append(lambda: blame(objects, failure(session="other")))
     with take(objects, 1, "load"):

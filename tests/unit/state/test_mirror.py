@@ -1,4 +1,4 @@
-"""The mirror has the lake's state, in an order that is never harmful, and says what it lacks."""
+"""The mirror copies the lake's state in a safe order, and reports what is missing."""
 
 import time
 from collections.abc import Callable
@@ -272,7 +272,7 @@ def test_reading_copies_nothing(place: Place) -> None:
     assert snapshot(place.there) == before
 
 
-def test_a_first_copy_goes_on_where_it_was_interrupted(place: Place) -> None:
+def test_interrupted_first_copy_resumes(place: Place) -> None:
     for name in "abcd":
         land(open_store(place.lake), rows=5, name=name)
     join(place.lake, place.there, utc_now)

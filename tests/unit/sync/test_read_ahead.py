@@ -1,4 +1,4 @@
-"""Items that are read several at once, and handed over in order."""
+"""Items are read concurrently, and yielded in order."""
 
 import threading
 import time

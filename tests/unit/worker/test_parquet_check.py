@@ -62,7 +62,7 @@ def test_int96_is_no_local_time() -> None:
     ],
     ids=str,
 )
-def test_the_same_values_in_another_type_are_written_again(
+def test_same_values_in_another_type_are_rewritten(
     found: pa.DataType, wanted: str, values: list[Any]
 ) -> None:
     sink = io.BytesIO()
