@@ -7,7 +7,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2] / "src" / "floodmark"
 
-# A room may import itself and the rooms named here.
+# A package may import itself and the packages named here.
 FOUNDATION = {"errors", "model"}
 ALLOWED = {
     "errors": set[str](),
@@ -31,7 +31,7 @@ ALLOWED["api"] = ROOMS - {"embedded"} | {"checks"}
 # The CLI parses, calls the API, confirms and prints.
 ALLOWED["cli"] = FOUNDATION | {"api", "config", "embedded", "subprocesses"}
 
-# Libraries that take long to import, and the rooms that may know them at all.
+# Libraries that take long to import, and the packages that may know them at all.
 HEAVY = {
     "pyspark": {"spark"},
     "connectorx": {"worker", "spark"},
@@ -59,26 +59,26 @@ def imports(path: Path) -> set[str]:
     return found
 
 
-def room_of(path: Path) -> str:
+def package_of(path: Path) -> str:
     return path.relative_to(ROOT).parts[0].removesuffix(".py")
 
 
 FILES = [
-    path for path in sorted(ROOT.rglob("*.py")) if room_of(path) not in ("__init__", "__main__")
+    path for path in sorted(ROOT.rglob("*.py")) if package_of(path) not in ("__init__", "__main__")
 ]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_file_imports_only_what_its_room_may_know(path: Path) -> None:
-    room = room_of(path)
-    assert room in ALLOWED, f"{room} is not in the plan of rooms"
+def test_a_file_imports_only_what_its_package_may(path: Path) -> None:
+    package = package_of(path)
+    assert package in ALLOWED, f"{package} is not in ALLOWED"
     for module in imports(path):
         top, _, rest = module.partition(".")
         if top == "floodmark" and rest != "__version__":
             other = rest.partition(".")[0]
-            assert other == room or other in ALLOWED[room], f"{room} must not know {other}"
+            assert other == package or other in ALLOWED[package], f"{package} must not know {other}"
         if top in HEAVY:
-            assert room in HEAVY[top], f"{room} must not import {top}"
+            assert package in HEAVY[top], f"{package} must not import {top}"
 
 
 def test_the_walk_sees_imports() -> None:

@@ -459,7 +459,7 @@ class Project:
         return read_run(self.reading(), run_id)
 
     def history(self, table: Table, *, days: int = 30) -> "TableHistory":
-        """Return what happened to a table: rows a day, commits, runs and recoveries."""
+        """Return what happened to a table: rows per day, commits, runs and recoveries."""
         from floodmark.api.runs import read_history
 
         expect("days", days, int)

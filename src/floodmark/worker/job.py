@@ -14,7 +14,7 @@ BATCH_BYTES = 8 * MEBIBYTE
 
 
 def batch_rows(average_row_bytes: int) -> int:
-    """Return the number of rows a batch, smaller for wide rows."""
+    """Return the number of rows per batch, smaller for wide rows."""
     return max(1, min(_MOST_BATCH_ROWS, BATCH_BYTES // max(1, average_row_bytes)))
 
 
