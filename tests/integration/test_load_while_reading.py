@@ -3,8 +3,10 @@
 import json
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Callable
+from threading import current_thread
 from typing import Any
 
 import duckdb
@@ -151,6 +153,63 @@ def test_batches_that_were_loaded_before_an_error_are_reported(
     assert ended.code == 1
     assert (ended.table["rows"], ended.table["loaded_rows"]) == (15, 10)
     assert ended.table["stage"] == "load"
+
+
+class UntilLoaded(DirectEngine):
+    """Reads the second half once some of the first is loaded."""
+
+    def extract(self, job: Any, windows: Any, progress: Any) -> Any:
+        if job.sequence > 6:
+            wait_until(self.is_loaded)
+        return super().extract(job, windows, progress)
+
+    def is_loaded(self) -> bool:
+        raise NotImplementedError
+
+
+@pytest.mark.enough_on("mysql")
+def test_the_state_is_read_even_if_the_extraction_just_lost_a_race(
+    pipeline: New, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then nothing is cached until it has read the state again."""
+    it = pipeline(CURSOR, settings=FIVES)
+    create(it, rows=5)
+    synced(it)
+    add(it, 6, 50)
+    known = WatermarkStore.known
+
+    def forgotten(store: WatermarkStore, table: Any) -> Any:
+        return None if current_thread().name.startswith("load ") else known(store, table)
+
+    class Waiting(UntilLoaded):
+        def is_loaded(self) -> bool:
+            return it.watermark().redshift_state.loaded_sequence >= 2
+
+    monkeypatch.setattr(WatermarkStore, "known", forgotten)
+    assert synced(it, Waiting)["loaded_rows"] == 45
+    check_loaded(it, 50)
+
+
+READ = "import duckdb, sys; duckdb.connect(sys.argv[1], read_only=True).execute('FROM t')"
+
+
+@pytest.mark.enough_on("mariadb")
+def test_others_can_read_the_file_while_nothing_is_loaded(pipeline: New) -> None:
+    it = pipeline(CURSOR, settings=FIVES)
+    create(it, rows=5)
+    synced(it)
+    add(it, 6, 50)
+    file = str(it.folder / "warehouse.duckdb")
+
+    class Waiting(UntilLoaded):
+        def is_loaded(self) -> bool:
+            if it.watermark().redshift_state.loaded_sequence < 2:
+                return False
+            reader = subprocess.run([sys.executable, "-c", READ, file], check=False)
+            return reader.returncode == 0
+
+    assert synced(it, Waiting)["loaded_rows"] == 45
+    check_loaded(it, 50)
 
 
 @pytest.mark.enough_on("mariadb")

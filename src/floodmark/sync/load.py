@@ -177,8 +177,9 @@ def load_committed(
     loading: Loading, table: TableName, lease: Lease, target: Target, *, rows_before: int
 ) -> LoadResult:
     """Load what is committed so far, under the lease of a stage that goes on."""
-    watermark = loading.store.known(table)
-    assert watermark is not None  # something was just committed
+    watermark = loading.store.get(table)
+    if watermark is None:  # lost since something was committed
+        return LoadResult()
     behind = manifests_behind(loading.store, table, watermark)
     part = _TableLoad(
         loading, table, lease, target, watermark, behind, rows_before=rows_before, goes_on=True

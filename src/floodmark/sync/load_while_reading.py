@@ -40,7 +40,7 @@ _PART = 16  # of a transaction of full size
 
 
 class LoadWhileReading:
-    """Loads in a thread, with its own connection to the target; without `loading`, nothing."""
+    """Loads in a thread, with its own connection for each load; without `loading`, nothing."""
 
     def __init__(self, loading: Loading | None, table: TableName, lease: Lease) -> None:
         self._loading = loading
@@ -76,18 +76,14 @@ class LoadWhileReading:
 
     def _run(self, loading: Loading) -> None:
         try:
-            with loading.open_target() as target:
-                while self._wait(loading):
-                    before = self.result
-                    self.result = before.plus(
-                        load_committed(
-                            loading,
-                            self._table,
-                            self._lease,
-                            target,
-                            rows_before=before.rows,
-                        )
+            while self._wait(loading):
+                before = self.result
+                # Others can use a DuckDB file while nothing is loaded.
+                with loading.open_target() as target:
+                    found = load_committed(
+                        loading, self._table, self._lease, target, rows_before=before.rows
                     )
+                self.result = before.plus(found)
         except Exception as error:  # noqa: BLE001 - the load after the reading meets it again
             self.result = self.result.plus(done_before(error, LoadResult()))
             message = f"{self._table}: not loaded while it is read: {error}"
