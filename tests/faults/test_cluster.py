@@ -24,6 +24,8 @@ spark:
 extraction: {{window_rows: 5000, windows_per_chunk: 6}}
 """
 
+ONE_WORKER = 384 + 192  # MB, with windows of 64 MB
+
 SCRIPT = """\
 import json
 import floodmark
@@ -35,7 +37,8 @@ def note(*_):
     context = SparkContext._active_spark_context
     if context is not None:
         ui = context.getConf().get("spark.ui.enabled")
-        seen.update(master=context.master, name=context.appName, ui=ui)
+        memory = context.getConf().get("spark.executor.memoryOverhead")
+        seen.update(master=context.master, name=context.appName, ui=ui, memory=memory)
 
 with floodmark.open_project({path!r}, on_progress=note) as project:
     result = project.sync(stages=["extract"])
@@ -92,7 +95,13 @@ def test_what_spark_submit_says_is_kept(
     )
     assert done.returncode == 0, done.stderr
     shown = json.loads(done.stdout.splitlines()[-1])
-    assert shown == {"master": cluster.address, "name": "nightly", "ui": "true", "rows": 100}
+    assert shown == {
+        "master": cluster.address,
+        "name": "nightly",
+        "ui": "true",
+        "memory": f"{ONE_WORKER}m",
+        "rows": 100,
+    }
 
 
 def test_a_lake_that_workers_do_not_share(

@@ -53,7 +53,12 @@ def run_checks(
         yield from check_mirror(objects, run.mirror.open, tables)
     places = partial(_places, run, tables)
     yield from check_spark(
-        spark, start=start_spark, session=session, places=places, objects=objects
+        spark,
+        start=start_spark,
+        session=session,
+        places=places,
+        objects=objects,
+        window_mb=config.settings.extraction.window_mb,
     )
     yield from check_zone(config.settings.extraction)
     targets = {config.pipeline_of(table).target for table in tables if table in config.tables}

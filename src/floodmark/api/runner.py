@@ -153,6 +153,7 @@ class Runner:
                     self._listener,
                     verbose=self._verbose,
                     attached=self.spark,
+                    window_mb=self.config.settings.extraction.window_mb,
                 )
             return self._engine
 

@@ -31,6 +31,7 @@ def check_spark(
     session: Any = None,
     places: Callable[[], AbstractContextManager["Places"]] | None = None,
     objects: ObjectStore | None = None,
+    window_mb: int = 64,
 ) -> Iterator[Check]:
     """Check what Spark needs; with `start`, start it (or use `session`) and run a task.
 
@@ -53,6 +54,8 @@ def check_spark(
     yield Check(subject="Spark", finding=f"PySpark {installed}, runs on {place}")
     if session is None and (remote or master.startswith("spark://")):
         yield _check_addresses(_addresses(remote or master))
+    if session is None and not remote and other_machines(settings) is not None:
+        yield from check_worker_memory(settings, window_mb)
     if settings.keep_warm and session is None:
         yield _check_background(settings)
     if start:
@@ -87,6 +90,24 @@ def _check_java(java: str | None) -> Check:
         finding = f"{java} is version {found[1]}: Spark needs {OLDEST_JAVA} or newer"
         return Check(subject="Java", state="failed", finding=finding, hint=_INSTALL)
     return Check(subject="Java", finding=f"version {found[1]}, {java}")
+
+
+def check_worker_memory(settings: SparkSettings, window_mb: int) -> Iterator[Check]:
+    """Note if the Python workers of an executor may need more memory than they get."""
+    from floodmark.spark.user_settings import master_of, user_settings
+    from floodmark.spark.worker_memory import OVERHEAD, given_mb, needed_mb, overhead_for_workers
+
+    theirs = user_settings(os.environ) | settings.options | {"spark.master": master_of(settings)}
+    ours = settings.memory or overhead_for_workers(theirs, window_mb)
+    known = {OVERHEAD: ours, **theirs} if ours else theirs
+    given, needed = given_mb(known), needed_mb(known, window_mb)
+    if given < needed:
+        yield Check(
+            subject="Spark",
+            state="note",
+            finding=f"the Python workers of an executor get {given} MB, and may need {needed} MB",
+            hint=f"set 'memory: {needed}m' below 'spark:', or {OVERHEAD} where it is set",
+        )
 
 
 def _check_background(settings: SparkSettings) -> Check:

@@ -17,9 +17,10 @@ class SparkSettings(Struct, frozen=True, kw_only=True):
     `spark-defaults.conf`, else `local[*,4]`."""
     remote: Text | None = None
     """Spark Connect server, `sc://host:15002`, instead of a master."""
-    memory: Text = "1g"
-    """Memory of the driver if local; on a cluster, of the Python workers of each executor
-    (`spark.executor.memoryOverhead`)."""
+    memory: Text | None = None
+    """Memory of the driver if local, by default `1g`; on a cluster, of the Python workers of each
+    executor (`spark.executor.memoryOverhead`), by default what windows of `window_mb` need in as
+    many tasks as an executor has cores."""
     options: dict[str, str] = {}
     """Spark options, as `spark.name: value`."""
     fast_start: Literal["auto", "off"] = "auto"

@@ -13,6 +13,7 @@ from floodmark.spark.pyspark_internals import has_context
 from floodmark.spark.runner import Spark
 from floodmark.spark.security import check_cluster, check_server
 from floodmark.spark.user_settings import LOCAL_MASTER, is_local, is_submitted, user_settings
+from floodmark.spark.worker_memory import overhead_for_workers
 
 if TYPE_CHECKING:
     from floodmark.spark.rdd_runner import ClassicSpark
@@ -48,6 +49,7 @@ def spark_session(
     allow_insecure: bool = False,
     fast_start: bool = True,
     shared: bool = False,
+    window_mb: int = 64,
 ) -> Iterator[Spark]:
     """Run Spark: locally, on a cluster (`master`), or on a running server (`remote`).
 
@@ -55,7 +57,8 @@ def spark_session(
     Spark's own; they override those of the user, which override ours. The stderr of Java and the
     workers goes to `log_file`, if there is one. FloodmarkError if its connections are insecure,
     unless `allow_insecure`. Without `fast_start`, PySpark starts a local Spark its own way. If it
-    is `shared`, each pool of jobs gets a share of the slots.
+    is `shared`, each pool of jobs gets a share of the slots. Without `memory`, executors of a
+    cluster get what their workers need for windows of `window_mb`.
     """
     options = options or {}
     if remote := options.get("spark.remote", remote):
@@ -69,6 +72,9 @@ def spark_session(
         user = user_settings(os.environ)
         master = options.get("spark.master", master) or user.get("spark.master", LOCAL_MASTER)
         fast = fast_start and is_local(master) and not is_submitted(os.environ)
+        if memory is None and not is_local(master):
+            theirs = {**user, **options, "spark.master": master}
+            memory = overhead_for_workers(theirs, window_mb)
         with _own(master, memory, user, options, log_file, name, fast=fast, shared=shared) as own:
             if not allow_insecure and not _is_one_process(master):
                 check_cluster(own.option)

@@ -42,9 +42,11 @@ class SparkEngine:
         *,
         verbose: bool = False,
         attached: Any = None,
+        window_mb: int = 64,
     ) -> None:
         self._settings = settings
         self._attached = attached
+        self._window_mb = window_mb
         self._needs_own = verbose  # nobody sees what a background Spark logs
         self._report = report
         self._verbose = verbose
@@ -222,6 +224,7 @@ class SparkEngine:
                 master=settings.master,
                 remote=settings.remote,
                 memory=settings.memory,
+                window_mb=self._window_mb,
                 options=settings.options,
                 # The JVM and the workers log a lot; errors are raised anyway.
                 log_file=None if self._verbose else os.devnull,
