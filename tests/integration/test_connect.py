@@ -1,5 +1,6 @@
 """A sync through Spark Connect, on a server that runs already."""
 
+import json
 import os
 import signal
 import subprocess
@@ -135,6 +136,39 @@ def test_a_connect_session_of_the_callers_own(
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.split() == ["500", "3"]
     assert it.ids() == dict.fromkeys(range(1, 501), 1)
+
+
+WATCHED = """\
+import json, sys, time
+from floodmark.spark.connect_runner import connected_spark
+
+def task(number):
+    time.sleep(1.5)
+    return str(number)
+
+seen = []
+with connected_spark(sys.argv[1], {}, "watched") as spark:
+    answers = spark.run("watched", task, 6, seen.append)
+    spark.run("not watched", task, 1, None)
+print(json.dumps({"answers": answers, "seen": seen}))
+"""
+
+
+def test_progress_is_seen_before_the_end(spark_connect: SparkConnectServer) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", WATCHED, spark_connect.address],
+        env=cold_environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    found = json.loads(ended.stdout)
+    assert found["answers"] == list("012345")
+    assert found["seen"] == sorted(found["seen"])
+    assert any(0 < done < 6 for done in found["seen"])
+    assert found["seen"][-1] <= 6
 
 
 def test_unreachable_connect_server_is_reported(pipeline: New) -> None:

@@ -2,10 +2,11 @@
 
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from secrets import token_hex
-from threading import Lock
+from threading import Lock, get_ident
+from typing import Any
 from urllib.parse import urlsplit
 
 import pyarrow as pa
@@ -63,7 +64,7 @@ class ConnectedSpark:
         self._slots = 1
 
     def run(
-        self, title: str, task: Callable[[int], str], tasks: int, _progress: Progress | None
+        self, title: str, task: Callable[[int], str], tasks: int, progress: Progress | None
     ) -> list[str]:
         """Run tasks, one row and one partition each, without a shuffle."""
 
@@ -73,11 +74,33 @@ class ConnectedSpark:
         # An Arrow UDF rather than mapInArrow, which requires pandas.
         work = arrow_udf(answers, "string").asNondeterministic()  # type: ignore[call-overload]
         frame = self._session.range(0, tasks, 1, tasks).select(work("id"))
-        with self._tagged(title):
+        with self._tagged(title), self._watched(progress):
             try:
                 return [row[0] for row in frame.collect()]
             except PySparkException as error:
                 raise SparkFailure(_reason(error)) from error
+
+    @contextmanager
+    def _watched(self, progress: Progress | None) -> Iterator[None]:
+        """Report how many tasks of this thread's job are done, if the client hears of it."""
+        session: Any = self._session
+        if progress is None or not hasattr(session, "registerProgressHandler"):
+            yield
+            return
+        thread = get_ident()
+
+        def handle(stages: Iterable[Any] | None, **_: object) -> None:
+            # The session's handlers hear of all jobs, each in the thread that waits for it.
+            if get_ident() == thread:
+                with suppress(Exception):  # the job goes on
+                    progress(sum(stage.num_completed_tasks for stage in stages or ()))
+
+        session.registerProgressHandler(handle)
+        try:
+            yield
+        finally:
+            with suppress(Exception):  # the caller may have removed all handlers
+                session.removeProgressHandler(handle)
 
     @property
     def tries(self) -> int:
