@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import json
 import os
 import signal
 import threading
@@ -9,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -27,14 +29,14 @@ from floodmark.mysql.catalog import read_table
 from floodmark.mysql.connection import connect
 from floodmark.mysql.types import plan_columns
 from floodmark.spark.class_archive import find_archive
-from floodmark.spark.extract import extract
+from floodmark.spark.extract import extract, title_of
 from floodmark.spark.jvm_launcher import find_java
 from floodmark.spark.runner import Spark
 from floodmark.spark.session import spark_session
 from floodmark.storage.opening import open_lake
 from floodmark.worker.job import ExtractionJob
 from floodmark.worker.mysql_reader import connectorx_url
-from pipelines import numbers
+from pipelines import numbers, wait_until
 from servers.seaweedfs import SeaweedFS
 
 SCHEMA = "extract_test"
@@ -196,6 +198,30 @@ def test_progress_is_reported(
     extract(spark, make_job(connection, folder), windows, progress=told.append)
     assert told == sorted(told)
     assert {n for n in told if 0 < n <= 6}
+
+
+def test_jobs_have_readable_names_in_sparks_ui(
+    connection: MysqlConnection, spark: Spark, folder: LakeSettings, spark_log: Path
+) -> None:
+    job = make_job(connection, folder)
+    extract(spark, job, [window(0, 1, 2)])
+
+    def listed() -> list[dict[str, Any]]:
+        logs = [log for log in spark_log.parent.rglob("*") if log.is_file() and log != spark_log]
+        lines = "\n".join(log.read_text() for log in logs).splitlines()
+        events = [json.loads(line) for line in lines if line.startswith('{"Event"')]
+        started = [event for event in events if event["Event"] == "SparkListenerJobStart"]
+        return [
+            event
+            for event in started
+            if event["Properties"].get("spark.job.description") == title_of(job)
+        ]
+
+    event = wait_until(listed)[-1]
+    assert title_of(job) == f"{job.table} #{job.sequence}"
+    (stage,) = event["Stage Infos"]
+    assert stage["Stage Name"].startswith("collect at ")
+    assert stage["Number of Tasks"] == 1
 
 
 def interrupted(

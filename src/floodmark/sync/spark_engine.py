@@ -2,9 +2,10 @@
 
 import os
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
+from tempfile import mkstemp
 from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -57,6 +58,7 @@ class SparkEngine:
         self._began = self._used = 0.0
         self._failed = False
         self._stopped = False
+        self._log: str | None = None
 
     @property
     def is_stopped(self) -> bool:
@@ -148,9 +150,10 @@ class SparkEngine:
                 raise FloodmarkError(_STOPPED) from error
             if isinstance(error, FloodmarkError):
                 # Any other error is a worker's refusal: Spark itself works.
-                self._failed |= isinstance(error, SparkJobFailed)
+                if isinstance(error, SparkJobFailed):
+                    self._note_failure()
                 raise
-            self._failed = True
+            self._note_failure()
             # Most likely the JVM is gone: out of memory, or killed.
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise FloodmarkError(
@@ -158,6 +161,28 @@ class SparkEngine:
             ) from error
         finally:
             self._used = time.monotonic()
+
+    def _note_failure(self) -> None:
+        """Remember that Spark failed, and say where its log is."""
+        self._failed = True
+        log = self._log
+        if log is not None and os.path.getsize(log) > 0:
+            self._log = None
+            self._report(Notice("warning", f"Spark failed; the log of its driver is {log}"))
+
+    @contextmanager
+    def _driver_log(self) -> Iterator[str]:
+        """Have the driver of a cluster log to a private file, which stays if Spark fails."""
+        file, path = mkstemp(prefix="floodmark-spark-", suffix=".log")
+        os.close(file)
+        self._log = path
+        try:
+            yield path
+        finally:
+            if self._log == path:  # no notice names it
+                self._log = None
+                with suppress(OSError):
+                    os.remove(path)
 
     def check(self) -> None:
         """Raise FloodmarkError once the run was stopped; call it before each step."""
@@ -219,19 +244,26 @@ class SparkEngine:
         from floodmark.spark.session import spark_session
 
         self._report(Notice("info", "starting Spark"))
-        return running.enter_context(
-            spark_session(
-                master=settings.master,
-                remote=settings.remote,
-                memory=settings.memory,
-                window_mb=self._window_mb,
-                options=settings.options,
-                # The JVM and the workers log a lot; errors are raised anyway.
-                log_file=None if self._verbose else os.devnull,
-                allow_insecure=settings.allow_insecure,
-                fast_start=settings.fast_start == "auto",
+        # The JVM and the workers log a lot; errors are raised anyway.
+        log_file = None if self._verbose else os.devnull
+        if log_file and self.on_cluster:  # there, the reason is often in the log alone
+            log_file = running.enter_context(self._driver_log())
+        try:
+            return running.enter_context(
+                spark_session(
+                    master=settings.master,
+                    remote=settings.remote,
+                    memory=settings.memory,
+                    window_mb=self._window_mb,
+                    options=settings.options,
+                    log_file=log_file,
+                    allow_insecure=settings.allow_insecure,
+                    fast_start=settings.fast_start == "auto",
+                )
             )
-        )
+        except FloodmarkError:
+            self._note_failure()
+            raise
 
 
 def _without_attempt(

@@ -1,11 +1,21 @@
-"""Work that is spread over Spark's workers."""
+"""The engine: work that is spread over Spark's workers, and the log of Spark's driver."""
 
+import os
+import stat
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+import pytest
+
 from floodmark.config.models import SparkSettings
+from floodmark.errors import FloodmarkError, SparkJobFailed
+from floodmark.model.notice import Notice
+from floodmark.spark import session as sessions
+from floodmark.spark.runner import SparkFailure
 from floodmark.sync.spark_engine import SparkEngine
 
 
@@ -43,3 +53,74 @@ def test_parts_of_all_tables_share_the_connections_of_a_warehouse() -> None:
         ]
         assert [len(load.result(timeout=30)) for load in loads] == [40] * 4
     assert 0 < engine.spark.most <= 7
+
+
+class FailingSpark(CountingSpark):
+    """Its second job fails."""
+
+    def run(self, title: str, _task: Any, tasks: int, _progress: Any) -> list[str]:
+        if title == "second":
+            raise SparkFailure("an executor is lost")
+        return super().run(title, _task, tasks, _progress)
+
+    def is_alive(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def logs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    """The logs of all sessions that are started; Spark is a fake."""
+    found: list[str] = []
+
+    @contextmanager
+    def start(*, log_file: str, master: str, **_: Any) -> Iterator[FailingSpark]:
+        found.append(log_file)
+        if log_file != os.devnull:
+            Path(log_file).write_text("WARN the driver")
+        if master == "spark://nobody:7077":
+            raise FloodmarkError("Spark does not start")
+        yield FailingSpark()
+
+    monkeypatch.setattr(sessions, "spark_session", start)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    return found
+
+
+def test_the_log_of_a_clusters_driver_stays_if_spark_fails(logs: list[str]) -> None:
+    notices: list[Notice] = []
+    engine = SparkEngine(SparkSettings(master="spark://host:7077"), notices.append)
+    engine.spread("db", "first", lambda _n: b"", 1, 1)
+    (log,) = logs
+    assert stat.S_IMODE(os.stat(log).st_mode) == 0o600
+    assert not [notice for notice in notices if log in notice.message]
+    for _ in range(2):
+        with pytest.raises(SparkJobFailed):
+            engine.spread("db", "second", lambda _n: b"", 1, 1)
+    (named,) = [notice for notice in notices if log in notice.message]
+    assert (named.level, Path(log).read_text()) == ("warning", "WARN the driver")
+    engine.stop()
+    assert os.path.exists(log)
+
+
+def test_the_log_of_a_driver_without_a_failure_is_removed(logs: list[str]) -> None:
+    engine = SparkEngine(SparkSettings(master="spark://host:7077"), lambda _notice: None)
+    engine.spread("db", "first", lambda _n: b"", 1, 1)
+    engine.stop()
+    assert not os.path.exists(logs[0])
+
+
+def test_the_log_of_a_driver_that_does_not_start_is_named(logs: list[str]) -> None:
+    notices: list[Notice] = []
+    engine = SparkEngine(SparkSettings(master="spark://nobody:7077"), notices.append)
+    with pytest.raises(FloodmarkError, match="does not start"):
+        engine.slots()
+    assert logs[0] in notices[-1].message
+    engine.stop()
+    assert os.path.exists(logs[0])
+
+
+def test_a_local_spark_logs_nothing(logs: list[str]) -> None:
+    engine = SparkEngine(SparkSettings(master="local[2]"), lambda _notice: None)
+    engine.spread("db", "first", lambda _n: b"", 1, 1)
+    engine.stop()
+    assert logs == [os.devnull]
