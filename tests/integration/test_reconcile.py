@@ -240,6 +240,76 @@ def test_changes_made_in_the_target_are_repaired(synced: Pipeline) -> None:
     assert "3 deleted, 1 missing, 1 stale, 1 duplicate" in text
 
 
+def test_zero_dates_in_a_key_do_not_stop_it(pipeline: New) -> None:
+    it = pipeline({"t": CURSOR}, settings="extraction: {zero_dates: quarantine}")
+    create(
+        it,
+        columns=f"day DATETIME NOT NULL, id INT NOT NULL, v INT NOT NULL, {STAMP},"
+        " PRIMARY KEY (day, id), KEY by_change (update_at, id)",
+    )
+    add = f"INSERT INTO t SELECT {{}}, seq, seq, {OLD} FROM {numbers(1, 20)}"
+    for day in ("'2025-06-01'", "0", "'2025-06-00'"):
+        ask_once(it, add.format(day), sql_mode="")
+    assert it.call("sync", "-p", "main").code == 0
+    ask_once(it, "DELETE FROM t WHERE id = 3 AND DAY(day) = 1")
+    text = it.call("reconcile", "-p", "main", "--deletes", "hard", "--dry-run")
+    assert "19 rows compared" in text.out, text
+    assert found(reconcile(it, "--deletes", "hard")) == {"deleted": 1, "removed": 1}
+    assert found(reconcile(it)) == {}
+    select = "SELECT id, v, update_at FROM t {} ORDER BY id"
+    source = ask_once(it, select.format("WHERE DAY(day) = 1"))
+    assert in_target(it, select.format("")) == source
+
+
+@pytest.mark.enough_on("mysql")
+def test_times_in_the_target_that_no_source_can_have(synced: Pipeline) -> None:
+    for time, first in (("20000-01-01", 4), ("0044-03-15 (BC)", 6)):
+        in_target(synced, f"UPDATE t SET update_at = '{time}' WHERE id IN ({first}, {first + 1})")
+    ask_once(synced, "DELETE FROM t WHERE id = 5")
+    ended = reconcile(synced, "--deletes", "hard")
+    assert ended.code == 0, ended
+    assert found(ended) == {"deleted": 1, "stale": 3, "repaired": 3, "removed": 1}
+    check_equal(synced)
+
+
+@pytest.mark.enough_on("mysql")
+@pytest.mark.parametrize("command", [("reconcile",), ("sync", "--verify-data=all", "--repair")])
+def test_a_row_of_the_target_without_a_key(synced: Pipeline, command: Sequence[str]) -> None:
+    in_target(synced, "ALTER TABLE t ALTER COLUMN id DROP NOT NULL")
+    in_target(synced, "INSERT INTO t (id, v, update_at) VALUES (NULL, 0, '2025-06-01 00:00:02')")
+    in_target(synced, "DELETE FROM t WHERE id = 3")
+    ended = synced.call(*command, "-p", "main", "--json")
+    assert ended.code == 5, ended
+    done = ended.table["reconciliation"]
+    assert (done["unkeyed"], done["repaired"]) == (1, 1)
+    if command[0] == "reconcile":
+        assert "1 row in the target without a key" in ended.table["error"]
+        assert "rows of t in which id is NULL" in ended.table["hint"]
+        text = synced.call("reconcile", "-p", "main")
+        assert "no differences, 1 row without a key in the target" in text.out
+    in_target(synced, "DELETE FROM t WHERE id IS NULL")
+    assert synced.call(*command, "-p", "main").code == 0
+    check_equal(synced)
+
+
+@pytest.mark.enough_on("mysql")
+def test_a_bit_in_the_key(pipeline: New) -> None:
+    it = pipeline({"t": CURSOR})
+    create(
+        it,
+        columns=f"flag BIT(1) NOT NULL, id INT NOT NULL, v INT NOT NULL, {STAMP},"
+        " PRIMARY KEY (flag, id), KEY by_change (update_at, id)",
+    )
+    ask_once(it, f"INSERT INTO t SELECT seq % 2, seq, seq, {OLD} FROM {numbers(1, 20)}")
+    repair = ("sync", "-p", "main", "--verify-data=all", "--repair", "--json")
+    assert it.call(*repair).code == 0
+    in_target(it, "DELETE FROM t WHERE id IN (3, 4)")
+    in_target(it, "UPDATE t SET v = -1 WHERE id = 5")
+    ended = it.call(*repair)
+    assert (ended.code, ended.table["reconciliation"]["repaired"]) == (0, 3), ended
+    check_equal(it)
+
+
 @pytest.mark.enough_on("mysql")
 def test_more_rows_than_a_few_are_read_by_the_engine(pipeline: New) -> None:
     used: list[int] = []
@@ -334,7 +404,10 @@ def test_a_row_in_quarantine_that_moved_out_is_not_stale(pipeline: New) -> None:
     fill(it, 1, 30)
     assert it.call("sync", "-p", "main").code == 0
     ask_once(it, "UPDATE t SET v = -1, update_at = 0 WHERE id = 20", sql_mode="")
-    assert found(reconcile(it)) == {}
+    ended = reconcile(it)
+    assert (ended.code, found(ended)) == (0, {})
+    assert ended.table["reconciliation"]["quarantined"] == 1
+    assert "no differences, 1 row in quarantine" in it.call("reconcile", "-p", "main").out
 
 
 # What happens to deleted rows

@@ -103,6 +103,14 @@ def test_syncs_continue_and_inherited_rows_are_repaired(filled: Pipeline) -> Non
     assert (again.code, again.table["takeover"]["skipped"]) == (0, "it was taken over before")
 
 
+@pytest.mark.enough_on("mysql")
+def test_a_time_that_no_source_can_have(filled: Pipeline) -> None:
+    in_target(filled, "UPDATE t SET update_at = '20000-01-01' WHERE id = 9")
+    ended = takeover(filled)
+    assert ended.code == 1, ended
+    assert "the target has rows up to 9999-12-31" in ended.table["error"]
+
+
 def test_rows_that_the_source_has_deleted(filled: Pipeline) -> None:
     ask_once(filled, "DELETE FROM t WHERE id = 5")
     ended = takeover(filled)

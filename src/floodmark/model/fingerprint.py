@@ -83,6 +83,11 @@ def moment(number: int) -> datetime:
     return FIRST_MOMENT + timedelta(microseconds=number - 366 * DAY)
 
 
+def nearest_moment(number: int) -> datetime:
+    """Return the time of a number; the first or last one if it is beyond the calendar."""
+    return moment(min(max(number, FIRST_NUMBER), LAST_NUMBER))
+
+
 def moment_number(value: datetime) -> int:
     """Return the number of a time."""
     return (as_utc(value) - FIRST_MOMENT) // timedelta(microseconds=1) + 366 * DAY

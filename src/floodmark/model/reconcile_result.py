@@ -16,7 +16,8 @@ class ReconcileResult(Struct, frozen=True, kw_only=True):
     `key` has the names of the key columns. `complete` is false if the next run continues the pass,
     or if only a range was compared. `repaired` and `removed` are the rows that were loaded and
     deleted, `left` those that are deleted in the source and still in the target. `skipped` says why
-    the table was not compared at all.
+    the table was not compared at all. `quarantined` rows are not in the target, because it cannot
+    hold them; `unkeyed` ones are there without a key, so that they cannot be repaired.
     """
 
     key: tuple[str, ...] = ()
@@ -28,6 +29,7 @@ class ReconcileResult(Struct, frozen=True, kw_only=True):
     stale: tuple[Key, ...] = ()
     duplicate: tuple[Key, ...] = ()
     quarantined: int = 0
+    unkeyed: int = 0
     deletes: Deletes = "report"
     dry_run: bool = False
     complete: bool = False
@@ -90,6 +92,10 @@ class ReconcileResult(Struct, frozen=True, kw_only=True):
         done = [f"{self.repaired:,} repaired"] if self.repaired else []
         if self.removed:
             done.append(f"{self.removed:,} {'marked as ' if self.deletes == 'soft' else ''}deleted")
+        if self.quarantined:
+            done.append(f"{counted(self.quarantined, 'row')} in quarantine")
+        if self.unkeyed:
+            done.append(f"{counted(self.unkeyed, 'row')} without a key in the target")
         rest = "" if self.complete else "; the next run continues" if self.pass_started else ""
         return f"{rows}: {self.summary}{''.join(f', {one}' for one in done)}{rest}"
 
@@ -106,4 +112,5 @@ def merged(key: tuple[str, ...], found: list[IntervalDifferences]) -> ReconcileR
         stale=tuple(one for each in found for one in each.stale),
         duplicate=tuple(one for each in found for one in each.duplicate),
         quarantined=sum(one.quarantined for one in found),
+        unkeyed=sum(one.unkeyed for one in found),
     )

@@ -107,7 +107,8 @@ class IntervalDifferences(Struct, frozen=True, kw_only=True):
     No key is in two of these. `through` is where the next interval begins; None after the last
     one. `moved_out` are those stale rows that no sync brings, with the source's versions.
     `source_rows` and `target_rows` are the compared rows of each side, `quarantined` the rows
-    of the source that are left out because the target cannot hold them.
+    of the source that are left out because the target cannot hold them, `unkeyed` the rows of the
+    target without a key that a source can have.
     """
 
     through: Place | None
@@ -119,6 +120,7 @@ class IntervalDifferences(Struct, frozen=True, kw_only=True):
     duplicate: list[Key] = []
     moved_out: list[FoundKey] = []
     quarantined: int = 0
+    unkeyed: int = 0
 
     @property
     def count(self) -> int:

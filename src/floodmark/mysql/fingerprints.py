@@ -12,11 +12,12 @@ from msgspec import Struct
 from floodmark.model.fingerprint import (
     DAY,
     DIGEST_DIGITS,
+    FIRST_NUMBER,
     Hashing,
     NumberKind,
     RowNumbers,
     SqlNumber,
-    moment,
+    nearest_moment,
 )
 from floodmark.model.reconciliation import Fingerprint, Grouping, Key, Slice, count_lines
 from floodmark.model.schema import PRIMARY, SourceColumn, SourceTable
@@ -63,8 +64,8 @@ class SourceSide(Struct, frozen=True, kw_only=True):
             session, self._select(", ".join(_number(column, kind, end).value for end in ends))
         )
         low, high = found[0]
-        # A zero date has no number.
-        return None if high is None else (0 if low is None else int(low), int(high))
+        # A zero date has no number, and the target cannot hold it in a key.
+        return None if high is None else (FIRST_NUMBER if low is None else int(low), int(high))
 
     def version_bounds(
         self, session: MysqlSession, within: tuple[int, int]
@@ -93,7 +94,11 @@ class SourceSide(Struct, frozen=True, kw_only=True):
         what = f"{self._group(grouping)} AS g, {self.hashing.sums(self.numbers)}"
         where = [self.counted, *self._within(part)]
         rows = query(session, self._select(what, where, index) + " GROUP BY g ORDER BY NULL")
-        return {int(g): Fingerprint(int(n), int(a), int(b)) for g, n, a, b in rows}
+        return {
+            int(g): Fingerprint(int(n), int(a or 0), int(b or 0))
+            for g, n, a, b in rows
+            if g is not None  # a zero or partial date in the key
+        }
 
     def key_lines(
         self, session: MysqlSession, part: Slice, *, index: str | None = None
@@ -212,8 +217,9 @@ def _range(column: SourceColumn, kind: NumberKind, leading: str, low: int, high:
     if kind == "integer":
         return f"{name} BETWEEN {low} AND {high}"
     if kind == "moment" and column.data_type == "date":
-        days = (moment(-(-low // DAY) * DAY), moment(high))
+        days = (nearest_moment(-(-low // DAY) * DAY), nearest_moment(high))
         return "{} BETWEEN '{}' AND '{}'".format(name, *(day.date().isoformat() for day in days))
     if kind == "moment":
-        return f"{name} BETWEEN '{plain(moment(low))}' AND '{plain(moment(high))}'"
+        first, last = plain(nearest_moment(low)), plain(nearest_moment(high))
+        return f"{name} BETWEEN '{first}' AND '{last}'"
     return f"{leading} BETWEEN {low} AND {high}"

@@ -13,12 +13,18 @@ def to_repair(
 ) -> IntervalDifferences:
     """Return the rows to read again, and the rows that only the target has.
 
-    Changed rows are read again like stale ones; `version` is the column of their versions.
+    Changed rows are read again like stale ones; `version` is the column of their versions. Rows of
+    the target without a key cannot be repaired.
     """
     keys: dict[str, list[Key]] = {"missing": [], "stale": [], "duplicate": []}
     deleted: list[FoundKey] = []
+    unkeyed = 0
     for one in verified.keys:
-        key = tuple(_value(source, name, text) for name, text in one.key.items())
+        values = [_value(source, name, text) for name, text in one.key.items() if text is not None]
+        if len(values) < len(one.key):
+            unkeyed += 1
+            continue
+        key = tuple(values)
         if one.kind == "extra":
             deleted.append(FoundKey(key, _version(source, version, one.version)))
         else:
@@ -30,12 +36,15 @@ def to_repair(
         missing=keys["missing"],
         stale=keys["stale"],
         duplicate=keys["duplicate"],
+        unkeyed=unkeyed,
     )
 
 
-def _value(source: SourceTable, name: str, text: str | None) -> int | str:
-    assert text is not None  # a key is never NULL
-    return int(text) if key_kind(source.column(name)) == "integer" else text
+def _value(source: SourceTable, name: str, text: str) -> int | str:
+    column = source.column(name)
+    if key_kind(column) == "integer" or column.data_type == "bit":
+        return int(text == "True") if text in ("True", "False") else int(text)
+    return text
 
 
 def _version(source: SourceTable, name: str | None, text: str | None) -> Version:

@@ -20,6 +20,7 @@ from floodmark.model.fingerprint import (
     Hashing,
     NumberKind,
     moment,
+    nearest_moment,
     number_kind,
 )
 from floodmark.model.load import TargetTable
@@ -148,6 +149,7 @@ class ComparedSides:
             guard=source.server.guard,
         )
         in_target = [SyncedRange(ranges[0].start, START)] if all_shown and ranges else ranges
+        self._odd_keys = 0
         self._compared = ComparedTable(
             table=TargetTable(
                 name=target_name,
@@ -182,6 +184,15 @@ class ComparedSides:
     def table(self) -> TargetTable:
         """The target's table."""
         return self._compared.table
+
+    def take_odd_keys(self) -> int:
+        """Return how many rows of the target were read since whose key no source can have."""
+        found, self._odd_keys = self._odd_keys, 0
+        return found
+
+    def count_without_key(self) -> int:
+        """Count the rows of the target without a key."""
+        return self._of_target.submit(self.target.count_without_key, self._compared).result()
 
     def bounds(self) -> tuple[int, int] | None:
         """Return the least and greatest leading number of both sides; None if both are empty."""
@@ -297,15 +308,22 @@ class ComparedSides:
         """Return rows with the same values for the same keys, whichever side they are from."""
         columns = key_columns(self._plan.source)
         for *values, version, counts, later in rows:
-            if None not in values:  # a zero date: the target cannot hold such a key
-                parts = zip(columns, self.shape.key, values, strict=True)
+            if None in values:  # a zero date: the target cannot hold such a key
+                continue
+            parts = zip(columns, self.shape.key, values, strict=True)
+            try:
                 key = tuple(key_value(*part) for part in parts)
-                yield KeyVersion(key, self._version(version), bool(counts), bool(later))
+            except OverflowError:  # a time in the target that no source can have
+                self._odd_keys += 1
+                continue
+            yield KeyVersion(key, self._version(version), bool(counts), bool(later))
 
     def _version(self, number: Any) -> Version:
         if number is None or self.shape.version is None:
             return None
-        return moment(int(number)) if self.shape.version[1] == "moment" else int(number)
+        # Somebody may have put a time into the target that no source can have.
+        is_time = self.shape.version[1] == "moment"
+        return nearest_moment(int(number)) if is_time else int(number)
 
 
 def key_value(column: SourceColumn, kind: NumberKind, value: Any) -> int | str:

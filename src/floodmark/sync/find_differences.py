@@ -106,7 +106,10 @@ def find_differences(
             deleted_at=deleted_at,
             check=check,
         )
-        yield from _Finding(extraction, plan, sides).run(start, limits)
+        unkeyed = sides.count_without_key()
+        for found in _Finding(extraction, plan, sides).run(start, limits):
+            yield structs.replace(found, unkeyed=unkeyed + sides.take_odd_keys())
+            unkeyed = 0
 
 
 class _Finding:

@@ -120,6 +120,16 @@ def reconcile_after(
         return structs.replace(synced, status="held_back", held_back=found.reason, hint=found.hint)
     warnings = (*synced.warnings, *found.remarks)
     result = structs.replace(synced, reconciliation=found, warnings=warnings)
+    if found.unkeyed:
+        return structs.replace(
+            result,
+            status="differs",
+            error=f"{counted(found.unkeyed, 'row')} in the target without a key that the source can"
+            " have, so that they cannot be repaired",
+            hint=f"delete them in the target: rows of {reconciliation.loading.target_name} in which"
+            f" {' or '.join(found.key)} is NULL, or a time beyond the years 1 to 9999",
+            exit_code=ExitCode.DIFFERENCE,
+        )
     if not found.left and not (found.dry_run and found.differences):
         return result
     return structs.replace(

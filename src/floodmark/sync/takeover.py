@@ -21,7 +21,7 @@ from msgspec import Struct, structs
 
 from floodmark.config.models import TableSettings
 from floodmark.errors import FloodmarkError, LeaseLost, UsageError
-from floodmark.model.fingerprint import Hashing, moment, number_kind
+from floodmark.model.fingerprint import Hashing, nearest_moment, number_kind
 from floodmark.model.load import TargetTable
 from floodmark.model.manifest import Chunk
 from floodmark.model.position import START, Position
@@ -213,7 +213,7 @@ def _greatest(target: Target, plan: TablePlan, shape: TargetTable) -> datetime |
     bounds = target.key_bounds(compared)
     if bounds is None:
         return None
-    return moment(bounds[1]) if kind == "moment" else bounds[1]
+    return nearest_moment(bounds[1]) if kind == "moment" else bounds[1]
 
 
 def _chunk(takeover: Takeover, table: TableName, ready: _Ready, current: Watermark) -> Chunk:

@@ -10,7 +10,7 @@ from typing import final
 from msgspec import Struct, structs
 
 from floodmark.errors import UsageError
-from floodmark.model.fingerprint import Hashing, NumberKind, RowNumbers, SqlNumber, moment
+from floodmark.model.fingerprint import Hashing, NumberKind, RowNumbers, SqlNumber, nearest_moment
 from floodmark.model.load import TargetTable
 from floodmark.model.reconciliation import ALL_ROWS, NO_VERSION, Fingerprint, Grouping, Slice
 from floodmark.model.timestamps import plain
@@ -69,6 +69,21 @@ class FingerprintingBackend(ConvertingBackend):
         """Return the least and greatest leading number."""
         low, high = self._query(self._statements(compared).bounds)[0]
         return None if low is None else (int(low), int(high))
+
+    @final
+    def count_without_key(self, compared: ComparedTable) -> int:
+        """Count rows without a key; nothing is read if no column of the key may be NULL."""
+        named = self._named(compared.table)
+        found = self._columns_of(named.name)
+        key = held_as(named, found).primary_key
+        names = [name for name in key if name not in self._not_null(named.name)]
+        if not names:
+            return 0
+        empty = " OR ".join(f"{quote(name)} IS NULL" for name in names)
+        marks = [c for c in found if c.lower() == (compared.deleted_at or "").lower()]
+        alive = "".join(f" AND {quote(mark)} IS NULL" for mark in marks)
+        statement = f"SELECT COUNT(*) FROM {self._name(named.name)} WHERE ({empty}){alive}"  # noqa: S608
+        return int(self._query(statement)[0][0])
 
     @final
     def fingerprints(
@@ -278,5 +293,5 @@ class _Statements(Struct, frozen=True, kw_only=True):
 
 
 def _between(name: str, kind: NumberKind, low: int, high: int) -> str:
-    ends = (plain(moment(low)), plain(moment(high))) if kind == "moment" else ()
+    ends = (plain(nearest_moment(low)), plain(nearest_moment(high))) if kind == "moment" else ()
     return "{} BETWEEN {} AND {}".format(name, *(map("'{}'".format, ends) if ends else (low, high)))

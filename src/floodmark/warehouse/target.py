@@ -190,6 +190,10 @@ class Target(ABC):
         """Return the least and greatest leading number of a table; None if it is empty."""
 
     @abstractmethod
+    def count_without_key(self, compared: ComparedTable) -> int:
+        """Count the rows of a table that are NULL in a column of the key."""
+
+    @abstractmethod
     def fingerprints(
         self, compared: ComparedTable, part: Slice, grouping: Grouping
     ) -> dict[int, Fingerprint]:

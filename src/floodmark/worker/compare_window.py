@@ -225,7 +225,8 @@ def _look_up(
     aside = job.source.zero_dates == "quarantine"
     loading = Conversion(job.source.columns, "quarantine" if aside else "null")
     source = structs.replace(job.source, relation=job.lookup, order="")
-    keys = [tuple(map(key_part, key)) for key in prints.extra_keys()]
+    # A row without a key is nowhere in the source.
+    keys = [tuple(map(key_part, key)) for key in prints.extra_keys() if None not in key]
     for at in range(0, len(keys), _KEYS_AT_ONCE):
         these = structs.replace(window, predicate=job.keys(keys[at : at + _KEYS_AT_ONCE]))
         for batch in read_batches(source, these):
