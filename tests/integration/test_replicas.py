@@ -496,6 +496,38 @@ def test_a_failover_to_a_server_that_lacks_something(pair: Replicated, tmp_path:
         demote(pair)
 
 
+@pytest.mark.parametrize("how", ["reconcile", "backfill"])
+def test_a_failover_to_a_server_that_lacks_a_repaired_row(
+    pair: Replicated, tmp_path: Path, how: str
+) -> None:
+    """The replica has everything that the last sync read, and not what was read again since."""
+    it = on_replica(pair, tmp_path, settings=NO_LAG)
+    move(it, pair.primary)
+    insert(pair, it, 1)
+    time.sleep(2.1)
+    assert it.call("sync", "-p", "main").code == 0
+    pair.catch_up()
+    pair.stop()
+    pair.primary.execute(f"INSERT INTO {it.schema}.t (v, update_at) VALUES (2, '2025-06-01')")
+    table = ("-t", f"{it.schema}.t")
+    commands = {"reconcile": ("reconcile", *table), "backfill": ("backfill", *table)}
+    options = ("--from", "2025-05-01") if how == "backfill" else ()
+    assert it.call(*commands[how], *options).code == 0
+    assert values(it) == [1, 2]
+    try:
+        promote(pair)
+        move(it, pair.replica)
+        for command in (("reconcile", "-p", "main", "--deletes", "hard"), ("sync", "-p", "main")):
+            ended = it.call(*command)
+            assert ended.code == 1, ended
+            assert "has not executed all transactions" in ended.out
+        assert it.chunks()[-1].rows
+    finally:
+        demote(pair)
+    move(it, pair.primary)
+    assert it.call("reconcile", "-p", "main", "--deletes", "hard").code == 0
+
+
 def test_a_failover_to_a_server_that_has_everything(pair: Replicated, tmp_path: Path) -> None:
     it = on_replica(pair, tmp_path, settings=NO_LAG)
     move(it, pair.primary)

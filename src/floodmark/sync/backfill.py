@@ -33,6 +33,7 @@ from floodmark.model.transitions import history_counted
 from floodmark.model.verification import SyncedRange
 from floodmark.model.watermark import Watermark
 from floodmark.mysql.connection import MysqlSession
+from floodmark.mysql.gtids import worth_keeping
 from floodmark.mysql.row_estimates import count_outside, estimate_rows
 from floodmark.planning.access_path import choose_route
 from floodmark.planning.backfill_range import backfill_range
@@ -234,6 +235,7 @@ class _Run:
             clock=self._plan.clock,
             cursor=describe_cursor(source, cursor),
             fills=self._fills,
+            gtids=worth_keeping(self._plan.gtids),
             reconciled=Reconciled(
                 backfill=Backfill(
                     first=self._range.start,

@@ -48,7 +48,7 @@ def check_source(
 
 
 def _refuse_older_server(extraction: Extraction, session: MysqlSession, table: TableName) -> None:
-    """Raise ServerBehind if the server has lost transactions that it had at the last chunk."""
+    """Raise ServerBehind if the server lacks transactions that were read at the last chunk."""
     chunk = _last_chunk(extraction, table)
     server = extraction.source.server
     if chunk is None or not chunk.gtids or not is_of(server.product, chunk.gtids):
@@ -64,7 +64,10 @@ def _refuse_older_server(extraction: Extraction, session: MysqlSession, table: T
 
 def _last_chunk(extraction: Extraction, table: TableName) -> Chunk | None:
     chunks = extraction.store.log.chunks(table, newest_first=True)
-    return next((one for one in chunks if not (one.adopted or one.reconciled)), None)
+    # Earlier versions recorded no GTIDs with repaired rows.
+    return next(
+        (one for one in chunks if not one.adopted and (one.gtids or not one.reconciled)), None
+    )
 
 
 def why_skipped(plan: TablePlan, position: Position) -> str | None:

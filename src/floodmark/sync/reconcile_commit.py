@@ -12,6 +12,7 @@ from floodmark.model.reconcile_policy import Policy
 from floodmark.model.reconcile_result import ReconcileResult
 from floodmark.model.table import TableName
 from floodmark.model.watermark import Watermark
+from floodmark.mysql.gtids import worth_keeping
 from floodmark.planning.cursor import version_column
 from floodmark.planning.cursor_change import describe_cursor
 from floodmark.sync.extraction import Extraction
@@ -96,6 +97,7 @@ def chunk_of(
         clock=plan.clock,
         cursor=describe_cursor(plan.source, plan.choice.cursor),
         fills=fills,
+        gtids=worth_keeping(plan.gtids),
         reconciled=Reconciled(
             deletes=written.deletes,
             deleted=written.deleted,

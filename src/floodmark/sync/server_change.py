@@ -35,10 +35,10 @@ def check_server_change(
     if watermark is None or before is None or before == source.server.identity or plan.held_back:
         return
     table = plan.source.name
-    chunk = _chunk_before(store, watermark, table)
+    chunk, gtids = _chunk_before(store, watermark, table)
     executed = None
-    if chunk and chunk.gtids and is_of(source.server.product, chunk.gtids):
-        executed = has_executed(session, source.server, chunk.gtids)
+    if gtids and is_of(source.server.product, gtids):
+        executed = has_executed(session, source.server, gtids)
     if executed is None:
         how = "position and row counts"
         reason = _compare_rows(session, plan, chunk, watermark.position)
@@ -65,12 +65,20 @@ def check_server_change(
     )
 
 
-def _chunk_before(store: WatermarkStore, watermark: Watermark, table: TableName) -> Chunk | None:
-    """Return the chunk that ends at the position; after a restore, that need not be the last."""
+def _chunk_before(
+    store: WatermarkStore, watermark: Watermark, table: TableName
+) -> tuple[Chunk | None, str | None]:
+    """Return the chunk that ends at the position, and the newest GTIDs that were read since.
+
+    After a restore, that need not be the last chunk.
+    """
+    newest: str | None = None
     for chunk in store.log.chunks(table, newest_first=True):
+        if chunk.reconciled:
+            newest = newest or chunk.gtids
         if chunk.moves_position and chunk.end == watermark.position:
-            return chunk
-    return None
+            return chunk, newest or chunk.gtids
+    return None, None
 
 
 def _compare_rows(
