@@ -1,5 +1,7 @@
 """`floodmark takeover`: tables that another tool has filled are not loaded again."""
 
+import re
+import shlex
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -101,6 +103,31 @@ def test_syncs_continue_and_inherited_rows_are_repaired(filled: Pipeline) -> Non
     assert "takeover: rows up to" in history.out
     again = takeover(filled)
     assert (again.code, again.table["takeover"]["skipped"]) == (0, "it was taken over before")
+
+
+@pytest.mark.enough_on("mysql")
+@pytest.mark.parametrize("follows", ["default_start", "backfill"])
+def test_rows_before_the_start_are_counted(filled: Pipeline, follows: str) -> None:
+    for number in (91, 92, 93):
+        ask_once(filled, f"INSERT INTO t VALUES ({number}, 0, 'old', '2024-06-01')")
+        in_target(filled, f"INSERT INTO t SELECT {number}, 0, 'old', '2024-06-01', now()")
+    ask_once(filled, "UPDATE t SET v = -1 WHERE id = 92")
+    in_target(filled, "DELETE FROM t WHERE id = 93")
+    for arguments in (("--dry-run",), ()):
+        if follows == "default_start" and not arguments:
+            filled.write_config("default_start: all")
+            assert takeover(filled).table["reconciliation"]["missing"] == [[93]]
+            return
+        ended = takeover(filled, *arguments)
+        (warning,) = ended.table["warnings"]
+        assert warning.startswith("3 rows before 2025-01-01 00:00:00 are neither compared nor")
+        assert "set 'default_start: all'" in warning
+    assert filled.watermark().mysql_state.before_start
+    (command,) = re.findall("'floodmark (backfill [^']*)'", warning)
+    assert filled.call(*shlex.split(command)).code == 0
+    assert not filled.watermark().mysql_state.before_start
+    assert filled.call("sync", "-p", "main").code == 0
+    check_equal(filled)
 
 
 @pytest.mark.enough_on("mysql")

@@ -22,12 +22,15 @@ from msgspec import Struct, structs
 from floodmark.config.models import TableSettings
 from floodmark.errors import FloodmarkError, LeaseLost, UsageError
 from floodmark.model.fingerprint import Hashing, nearest_moment, number_kind
+from floodmark.model.history import RowsBefore
 from floodmark.model.load import TargetTable
 from floodmark.model.manifest import Chunk
 from floodmark.model.position import START, Position
 from floodmark.model.schema_change import Mismatch
 from floodmark.model.table import TableName
 from floodmark.model.takeover_result import TakeoverResult
+from floodmark.model.timestamps import plain
+from floodmark.model.transitions import history_counted
 from floodmark.model.watermark import Watermark
 from floodmark.mysql.connection import MysqlSession
 from floodmark.mysql.gtids import worth_keeping
@@ -38,6 +41,7 @@ from floodmark.planning.cursor_change import describe_cursor
 from floodmark.planning.takeover_position import takeover_position
 from floodmark.sync.compared_sides import compared_shape
 from floodmark.sync.extraction import Extraction
+from floodmark.sync.history import rows_outside
 from floodmark.sync.load import Loading, load_after
 from floodmark.sync.log_facts import Known
 from floodmark.sync.machine_clock import check_against_source
@@ -57,11 +61,15 @@ class Takeover(Struct, frozen=True, kw_only=True):
 
 
 class _Ready(Struct, frozen=True, kw_only=True):
-    """A table that can be taken over: how to read it, and what the target holds."""
+    """A table that can be taken over: how to read it, and what the target holds.
+
+    `before` are the rows of the source before the table's start, which are not compared.
+    """
 
     plan: TablePlan
     position: Position
     changes: tuple[str, ...]
+    before: RowsBefore | None
 
 
 def inspect_table(takeover: Takeover, table: TableName, settings: TableSettings) -> TableResult:
@@ -77,6 +85,8 @@ def take_table(takeover: Takeover, table: TableName, settings: TableSettings) ->
         result = _as_result(table, found)
         if not isinstance(found, _Ready):
             return result
+        if (before := found.before) is not None:
+            store.update(table, lambda current: history_counted(current, before))
         store.commit(table, lambda current: _chunk(takeover, table, found, current))
     done = TakeoverResult(position=found.position, changes=found.changes, taken=True)
     return load_after(structs.replace(result, takeover=done), takeover.loading, table)
@@ -86,9 +96,24 @@ def _as_result(table: TableName, found: _Ready | HeldBack | TakeoverResult) -> T
     result = TableResult(table_name=str(table))
     if isinstance(found, HeldBack):
         return structs.replace(result, status="held_back", held_back=found.reason, hint=found.hint)
-    if isinstance(found, _Ready):
-        found = TakeoverResult(position=found.position, changes=found.changes)
-    return structs.replace(result, takeover=found)
+    if not isinstance(found, _Ready):
+        return structs.replace(result, takeover=found)
+    return structs.replace(
+        result,
+        takeover=TakeoverResult(position=found.position, changes=found.changes),
+        before_start=found.before,
+        warnings=(_not_compared(table, found.before),) if found.before else (),
+    )
+
+
+def _not_compared(table: TableName, before: RowsBefore) -> str:
+    """Return the warning about rows before the table's start."""
+    end = plain(before.up_to.timestamp) if before.up_to.timestamp else before.up_to.id
+    first = "set 'default_start: all' before the takeover; or " if before.by == "default" else ""
+    return (
+        f"{before} are neither compared nor repaired; to include them, {first}run 'floodmark"
+        f' backfill -t {table} --to "{end}"\' after it'
+    )
 
 
 def _inspect(
@@ -123,6 +148,8 @@ def _inspect(
         if (held := plan.held_back) is not None:
             return HeldBack(held.held_by or "the server cannot show all transactions", held.hint)
         newest = _newest(session, plan)
+        start_by, now = extraction.start_by, extraction.store.now()
+        before = rows_outside(session, plan, watermark, start_by, now).before
     with loading.open_target() as target:
         target.check_owner(str(table), 1, loading.target_name)
         if target.load_epochs(str(table)):
@@ -154,6 +181,7 @@ def _inspect(
         plan=plan,
         position=position,
         changes=tuple(f"{m.column}: {m.will}" for m in mismatches),
+        before=before,
     )
 
 
