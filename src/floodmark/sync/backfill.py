@@ -128,6 +128,7 @@ class _Run:
             start=self._range.start,
             end=self._range.end,
             continued=reached.reached if reached else None,
+            earlier_rows=self._rows_before(reached) if reached else 0,
         )
         if self._with.dry_run:
             rows = self._plan.expected_rows
@@ -177,6 +178,18 @@ class _Run:
         if part is None or self._with.restart:
             return None
         return part if (part.first, part.last) == (self._range.start, self._range.end) else None
+
+    def _rows_before(self, reached: Backfill) -> int:
+        """Count the rows that an interrupted run has read."""
+        rows = 0
+        for chunk in self._store.log.chunks(self._table, newest_first=True):
+            part = chunk.reconciled.backfill if chunk.reconciled else None
+            if part is None or (part.first, part.last) != (reached.first, reached.last):
+                continue
+            rows += chunk.rows
+            if part.start == part.first:
+                break
+        return rows
 
     def _read_chunks(self) -> None:
         extraction, settings = self._extraction, self._extraction.settings
