@@ -6,6 +6,8 @@ next sync reads it again with the same version, or a newer one, and replaces it.
 """
 
 from collections.abc import Sequence
+from datetime import datetime
+from decimal import Decimal
 from threading import Lock
 
 from msgspec import structs
@@ -14,7 +16,9 @@ from floodmark.errors import FloodmarkError
 from floodmark.model.extraction import Receipt, Window
 from floodmark.model.position import START
 from floodmark.model.reconciliation import FoundKey, Key
+from floodmark.model.schema import SourceColumn
 from floodmark.model.table import TableName
+from floodmark.model.timestamps import plain
 from floodmark.mysql.connection import query
 from floodmark.mysql.predicates import (
     key_columns,
@@ -83,7 +87,10 @@ def _check(
 
 
 def gone(extraction: Extraction, plan: TablePlan, found: Sequence[FoundKey]) -> list[FoundKey]:
-    """Return the rows that the source still does not have: some may have come back meanwhile."""
+    """Return the rows that the source still does not have: some may have come back meanwhile.
+
+    Both sides of the comparison spell the same value alike.
+    """
     columns = key_columns(plan.source)
     present: set[Key] = set()
     guard = extraction.source.server.guard
@@ -95,5 +102,28 @@ def gone(extraction: Extraction, plan: TablePlan, found: Sequence[FoundKey]) -> 
                 f"SELECT {selection(columns)} FROM {relation(plan.source)}"  # noqa: S608
                 f" WHERE ({keys_predicate(plan.source, these)}) AND {guard}",
             )
-            present.update(read_values(columns, row) for row in rows)
-    return [one for one in found if one.key not in present]
+            present.update(normal_key(columns, read_values(columns, row)) for row in rows)
+    return [one for one in found if normal_key(columns, one.key) not in present]
+
+
+def normal_key(columns: Sequence[SourceColumn], key: Key) -> Key:
+    """Return a key as text that does not depend on who printed it."""
+    return tuple(_normal(*part) for part in zip(columns, key, strict=True))
+
+
+def _normal(column: SourceColumn, value: int | str) -> int | str:
+    """Drop what MySQL adds to a value by its type: zeros, and digits of a second."""
+    text = str(value)
+    try:
+        match column.data_type:
+            case "datetime" | "timestamp" | "date":
+                return plain(datetime.fromisoformat(text))
+            case "decimal":
+                return str(Decimal(text).normalize())
+            case "float" | "double":
+                return repr(float(text))
+            case "time":
+                return text.rstrip("0").rstrip(".") if "." in text else text
+    except ValueError:  # a zero date
+        return text
+    return value
