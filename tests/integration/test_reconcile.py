@@ -569,6 +569,15 @@ def test_deleted_rows_do_not_come_back_from_the_lake(
     assert in_target(synced, ids) == left
 
 
+@pytest.mark.enough_on("mysql")
+def test_a_dry_run_after_a_reset_of_the_load(synced: Pipeline) -> None:
+    again = ("watermark", "reset", "-t", str(synced.table()), "--load-only", "--force")
+    assert synced.call(*again).code == 0
+    ended = reconcile(synced, "--dry-run")
+    assert (ended.code, found(ended)) == (0, {})
+    assert ended.table["reconciliation"]["skipped"] == "nothing is loaded yet"
+
+
 # The guard
 
 

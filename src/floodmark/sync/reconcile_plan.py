@@ -100,6 +100,8 @@ def loaded_ranges(
     chunks = loaded_chunks(store.log, table, watermark)
     names = plan.choice.cursor.columns
     read = [chunk for chunk in chunks if _same_cursor(chunk, names)]
+    if not read:  # after a reset of the load, there is no manifest to read the position from
+        return []
     return synced_ranges(read, START, loaded_position(store, table, watermark))
 
 
