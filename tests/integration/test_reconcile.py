@@ -578,6 +578,23 @@ def test_a_dry_run_after_a_reset_of_the_load(synced: Pipeline) -> None:
     assert ended.table["reconciliation"]["skipped"] == "nothing is loaded yet"
 
 
+@pytest.mark.enough_on("mysql")
+@pytest.mark.follows_hint("--verify-data=all --repair' compares all columns")
+def test_a_table_without_versions_that_was_filled_again(pipeline: New) -> None:
+    it = pipeline({"t": "{cursor: id}"})
+    create(it)
+    fill(it, 1, 30)
+    assert it.call("sync", "-p", "main").code == 0
+    ask_once(it, "TRUNCATE t")
+    ask_once(it, f"INSERT INTO t SELECT seq, -seq, {OLD} FROM {numbers(1, 30)}")
+    ended = reconcile(it)
+    (warning,) = ended.table["warnings"]
+    assert "filled again with the same keys" in warning
+    (command,) = re.findall("'floodmark (sync [^']*)'", warning)
+    assert it.call(*shlex.split(command)).code == 0
+    check_equal(it)
+
+
 # The guard
 
 

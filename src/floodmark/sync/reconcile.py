@@ -73,10 +73,6 @@ from floodmark.sync.repair import gone
 from floodmark.sync.result import TableResult, attach, done_before
 
 _MOST_FOUND = 500_000  # keys in memory; the next run continues
-_KEYS_ALONE = (
-    "its cursor has no time, so that rows are compared by their key alone: deleted and missing rows"
-    " are found, changed ones are not"
-)
 _KEPT = (
     "stayed in the target: a trigger or rule there keeps rows, or they were inserted again; the"
     " next reconciliation checks again"
@@ -149,6 +145,16 @@ def _how_to_apply(table: TableName, found: ReconcileResult) -> str:
     return (
         f"'floodmark reconcile -t {table} --deletes hard' removes them from the target, '--deletes"
         " soft' marks them; 'reconcile: {deletes: hard}' in the configuration does so every time"
+    )
+
+
+def _keys_alone(table: TableName) -> str:
+    """Remark on a table without versions, which may even have been emptied and filled again."""
+    return (
+        "its cursor has no time, so that rows are compared by their key alone: deleted and missing"
+        " rows are found; changed ones, and those of a table that was emptied and filled again with"
+        f" the same keys, are not: 'floodmark sync -t {table} --verify-data=all --repair' compares"
+        " all columns"
     )
 
 
@@ -288,7 +294,7 @@ class _Run:
                 break
         place = found[-1].through if found else None
         by_key = plan.choice.cursor.timestamp is None and self._with.known is None
-        keys_alone = (_KEYS_ALONE,) if by_key else ()
+        keys_alone = (_keys_alone(self._table),) if by_key else ()
         result = structs.replace(
             merged(plan.source.primary_key, found),
             deletes=self._policy.deletes,
