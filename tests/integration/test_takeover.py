@@ -131,6 +131,27 @@ def test_rows_before_the_start_are_counted(filled: Pipeline, follows: str) -> No
 
 
 @pytest.mark.enough_on("mysql")
+def test_rows_that_the_other_tool_has_marked(pipeline: New) -> None:
+    """They are deleted already, and no reason to stop."""
+    it = pipeline({"t": "{cursor: [update_at, id], reconcile: {deletes: soft, max_deletes: 1}}"})
+    fill(it)
+    load_otherwise(it, 50)
+    in_target(it, "ALTER TABLE t ADD COLUMN _deleted_at TIMESTAMP")
+    in_target(it, "UPDATE t SET _deleted_at = '2025-07-01' WHERE id < 10")
+    ask_once(it, "DELETE FROM t WHERE id < 9 OR id = 20")
+    ended = takeover(it)
+    assert ended.code == 0, ended
+    found = ended.table["reconciliation"]
+    assert [one["key"] for one in found["deleted"]] == [[20]]
+    assert found["missing"] == [[9]]  # marked, and still in the source
+    marked = "SELECT COUNT(*) FROM t WHERE _deleted_at = '2025-07-01'"
+    assert in_target(it, marked) == [(8,)]
+    assert it.watermark().mysql_state.deleted_at == "_deleted_at"
+    assert it.call("sync", "-p", "main", "--reconcile", "--verify-data=all").code == 0
+    assert in_target(it, "SELECT COUNT(*) FROM t WHERE _deleted_at IS NULL") == [(51,)]
+
+
+@pytest.mark.enough_on("mysql")
 def test_a_time_that_no_source_can_have(filled: Pipeline) -> None:
     in_target(filled, "UPDATE t SET update_at = '20000-01-01' WHERE id = 9")
     ended = takeover(filled)

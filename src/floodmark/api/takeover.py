@@ -67,7 +67,7 @@ def take_over_tables(
         return with_table(
             table,
             lambda extraction, loading: inspect_table(
-                Takeover(extraction=extraction, loading=loading, margin=options.margin),
+                _takeover_of(run, options, table, extraction, loading),
                 table,
                 run.table_settings(table),
             ),
@@ -89,6 +89,22 @@ def take_over_tables(
     return each(take, stage="reconcile", finished=finished)
 
 
+def _takeover_of(
+    run: RunContext,
+    options: TakeoverOptions,
+    table: TableName,
+    extraction: Extraction,
+    loading: Loading,
+) -> Takeover:
+    policy = run.config.reconcile_policy(table)
+    return Takeover(
+        extraction=extraction,
+        loading=loading,
+        margin=options.margin,
+        deleted_at=policy.deleted_at if policy.deletes == "soft" else None,
+    )
+
+
 def _take(
     run: RunContext,
     options: TakeoverOptions,
@@ -97,7 +113,7 @@ def _take(
     loading: Loading,
 ) -> TableResult:
     settings = run.table_settings(table)
-    takeover = Takeover(extraction=extraction, loading=loading, margin=options.margin)
+    takeover = _takeover_of(run, options, table, extraction, loading)
     result = take_table(takeover, table, settings)
     if result.failed or result.takeover is None or result.takeover.skipped:
         return result

@@ -287,6 +287,14 @@ def history_counted(watermark: Watermark, before: RowsBefore | None) -> Watermar
     return structs.replace(watermark, mysql_state=state)
 
 
+def marks_found(watermark: Watermark, column: str | None) -> Watermark:
+    """Record the target's column in which another tool has marked deleted rows, if there is one."""
+    if column is None:
+        return watermark
+    state = structs.replace(watermark.mysql_state, deleted_at=column)
+    return structs.replace(watermark, mysql_state=state)
+
+
 def nothing_new(watermark: Watermark, server: str | None = None) -> Watermark:
     """Record that a run found nothing to extract on a server; clear an earlier failure."""
     state = structs.replace(

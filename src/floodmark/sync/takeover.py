@@ -24,13 +24,13 @@ from floodmark.errors import FloodmarkError, LeaseLost, UsageError
 from floodmark.model.fingerprint import Hashing, nearest_moment, number_kind
 from floodmark.model.history import RowsBefore
 from floodmark.model.load import TargetTable
-from floodmark.model.manifest import Chunk
+from floodmark.model.manifest import Chunk, Column
 from floodmark.model.position import START, Position
 from floodmark.model.schema_change import Mismatch
 from floodmark.model.table import TableName
 from floodmark.model.takeover_result import TakeoverResult
 from floodmark.model.timestamps import plain
-from floodmark.model.transitions import history_counted
+from floodmark.model.transitions import history_counted, marks_found
 from floodmark.model.watermark import Watermark
 from floodmark.mysql.connection import MysqlSession
 from floodmark.mysql.gtids import worth_keeping
@@ -47,29 +47,36 @@ from floodmark.sync.log_facts import Known
 from floodmark.sync.machine_clock import check_against_source
 from floodmark.sync.plan import TablePlan, lake_columns, plan_table
 from floodmark.sync.reconcile_checks import HeldBack, refuse_without_key
-from floodmark.sync.reconcile_plan import target_table
+from floodmark.sync.reconcile_plan import refuse_type_of_mark, target_table
 from floodmark.sync.result import TableResult
 from floodmark.warehouse.target import ComparedTable, Target, refuse_stopping
 
 
 class Takeover(Struct, frozen=True, kw_only=True):
-    """How to take over a table; `margin` is the step back from the target's greatest time."""
+    """How to take over a table.
+
+    `margin` is the step back from the target's greatest time. `deleted_at` is the column that marks
+    deleted rows, if reconciliations keep them; the other tool may have marked some already.
+    """
 
     extraction: Extraction
     loading: Loading
     margin: timedelta
+    deleted_at: str | None = None
 
 
 class _Ready(Struct, frozen=True, kw_only=True):
     """A table that can be taken over: how to read it, and what the target holds.
 
-    `before` are the rows of the source before the table's start, which are not compared.
+    `before` are the rows of the source before the table's start, which are not compared. `marked`
+    is the column in which the target has marks of deleted rows.
     """
 
     plan: TablePlan
     position: Position
     changes: tuple[str, ...]
     before: RowsBefore | None
+    marked: str | None
 
 
 def inspect_table(takeover: Takeover, table: TableName, settings: TableSettings) -> TableResult:
@@ -85,8 +92,11 @@ def take_table(takeover: Takeover, table: TableName, settings: TableSettings) ->
         result = _as_result(table, found)
         if not isinstance(found, _Ready):
             return result
-        if (before := found.before) is not None:
-            store.update(table, lambda current: history_counted(current, before))
+        before, marked = found.before, found.marked
+        if before or marked:
+            store.update(
+                table, lambda current: marks_found(history_counted(current, before), marked)
+            )
         store.commit(table, lambda current: _chunk(takeover, table, found, current))
     done = TakeoverResult(position=found.position, changes=found.changes, taken=True)
     return load_after(structs.replace(result, takeover=done), takeover.loading, table)
@@ -150,6 +160,8 @@ def _inspect(
         newest = _newest(session, plan)
         start_by, now = extraction.start_by, extraction.store.now()
         before = rows_outside(session, plan, watermark, start_by, now).before
+    if takeover.deleted_at is not None:
+        refuse_type_of_mark(plan, loading, takeover.deleted_at)
     with loading.open_target() as target:
         target.check_owner(str(table), 1, loading.target_name)
         if target.load_epochs(str(table)):
@@ -164,6 +176,7 @@ def _inspect(
         mismatches = [_judged(plan, mismatch) for mismatch in mismatches]
         refuse_stopping(shape.name, mismatches)
         greatest = _greatest(target, plan, shape)
+        marked = _marked(target, shape, takeover.deleted_at)
     if greatest is None:
         first = plan.choice.cursor.columns[0]
         return TakeoverResult(
@@ -182,7 +195,16 @@ def _inspect(
         position=position,
         changes=tuple(f"{m.column}: {m.will}" for m in mismatches),
         before=before,
+        marked=marked,
     )
+
+
+def _marked(target: Target, shape: TargetTable, name: str | None) -> str | None:
+    """Return the column that marks deleted rows, if the target has it."""
+    if name is None:
+        return None
+    mark = Column(name, "datetime(6)", True, "timestamp[us]")
+    return name if target.columns_held(structs.replace(shape, columns=(mark,))) else None
 
 
 def _synced(watermark: Watermark) -> TakeoverResult | None:
