@@ -82,7 +82,8 @@ def main(arguments: list[str] | None = None) -> None:
     os.umask(0o077)  # also for temporary files of DuckDB and Spark, which contain data
     gc.set_threshold(_OBJECTS_BEFORE_COLLECTING)
     code = run(arguments)
-    gc.freeze()  # at exit, Python would look for garbage among all that was imported
+    if "duckdb" not in sys.modules:  # which would list what is not collected as leaked
+        gc.freeze()  # at exit, Python would look for garbage among all that was imported
     sys.exit(code)
 
 
