@@ -8,6 +8,7 @@ from typing import Any
 import duckdb
 import pytest
 
+from floodmark.warehouse.duckdb import DuckdbTarget
 from pipelines import Pipeline, ask_once
 from target_tables import CURSOR, KEYED, KEYLESS, Make, drop, edit, held, insert
 from warehouses import name_target, new_postgres
@@ -336,3 +337,23 @@ def test_moving_back_is_possible_without_a_key(pipeline: Make, way: str) -> None
     assert it.call(*sync).code == 0
     assert held(it, "t") == list(range(1, 13))
     assert it.call("watermark", "validate").code == 0
+
+
+def test_a_target_that_took_the_last_load_is_opened_once(
+    pipeline: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened, open_file = [], DuckdbTarget.__init__
+
+    def counted(self: DuckdbTarget, *arguments: Any, **options: Any) -> None:
+        opened.append(1)
+        open_file(self, *arguments, **options)
+
+    monkeypatch.setattr(DuckdbTarget, "__init__", counted)
+    it = pipeline({"t": f"{{{CURSOR[KEYED]}}}"})
+    ask_once(it, KEYED.format("t"))
+    for first in (1, 11):
+        opened.clear()
+        insert(it, "t", first, first + 9)
+        assert it.call("sync", "-p", "main").code == 0
+        assert held(it, "t") == list(range(1, first + 10))
+        assert len(opened) == 1

@@ -225,11 +225,14 @@ def load_table(loading: Loading, table: TableName, *, rows_before: int = 0) -> L
 def check_target(loading: Loading, table: TableName) -> None:
     """Raise TargetTaken or UnknownGrantee before rows are read that could not be loaded.
 
-    A target that cannot be reached now does not keep us from reading; the load reports it.
+    A target that cannot be reached now does not keep us from reading; the load reports it. One that
+    took the last load is not asked: whatever has changed in it since, the load finds.
     """
     if loading.target_missing():
         return
     watermark = loading.store.known(table)
+    if watermark is not None and surely_loaded(loading, watermark):
+        return
     load_epoch = watermark.redshift_state.load_epoch if watermark else 1
     try:
         with loading.open_target() as target:
