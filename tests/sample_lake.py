@@ -22,7 +22,7 @@ from floodmark.model.run_record import RunNotice, RunRecord, RunStatus, TableRun
 from floodmark.model.table import TableName
 from floodmark.model.verification_transitions import differs, verified
 from floodmark.model.watermark import Watermark
-from floodmark.state.last_drill import LastDrill
+from floodmark.state.last_drill import DrilledTable, LastDrill
 from floodmark.state.lease import record_failure
 from floodmark.state.mirror import MirrorState
 from floodmark.state.run_records import RunRecords
@@ -288,15 +288,14 @@ class SampleLake:
         """A mirror that is complete, and a drill a few days ago."""
         mirror = MirrorState(mirror="./mirror", at=self.end)
         self.objects.put(lake_layout.MIRRORED, msgspec.json.encode(mirror))
+        at = self.end - 3 * DAY
+        drilled = DrilledTable(at=at, rehearsals=11, slowest_seconds=0.9)
         drill = LastDrill(
-            at=self.end - 3 * DAY,
+            at=at,
             author="etl@worker-2",
-            tables=len(self.samples),
-            rehearsals=11 * len(self.samples),
-            skipped=0,
-            failed=0,
             seconds=41.5,
-            slowest_seconds=0.9,
+            all_tables=len(self.samples),
+            results={str(self.table(sample)): drilled for sample in self.samples},
         )
         self.objects.put(lake_layout.LAST_DRILL, msgspec.json.encode(drill))
 

@@ -113,7 +113,7 @@ def test_tables_are_shown_as_the_lake_has_them(
             for state in (*STATES, "not configured")
         ]
         assert re.fullmatch(r"complete\nmirror", facts[4])
-        assert facts[5].endswith("last drill: 176 rehearsals recovered")
+        assert facts[5].endswith("last drill: 176 rehearsals recovered in 16 of 16 tables")
 
 
 def oldest_each_day(page: "Page", table: str) -> list[str]:
