@@ -116,6 +116,24 @@ def test_tables_are_shown_as_the_lake_has_them(
         assert facts[5].endswith("last drill: 176 rehearsals recovered in 16 of 16 tables")
 
 
+def test_a_first_day_that_is_not_read_whole_is_marked(
+    browser: "Browser", url: str, tmp_path: Path
+) -> None:
+    with opened(browser, url) as page:
+        values = page.evaluate("JSON.parse(document.getElementById('data').textContent)")
+    details = values["table_details"]["PROD:shop.orders"]
+    first, *_ = details["history_days"] = details["history_days"][-2:]
+    first["partial"] = True
+    details["since"] = f"{first['day']}T15:20:00Z"
+    path = tmp_path / "busy.html"
+    path.write_bytes(render(values, live=False))
+    with opened(browser, f"{path.as_uri()}#table=PROD%3Ashop.orders") as page:
+        page.wait_for_selector(f"text=since {first['day']} 15:20 (UTC): of the first day only")
+        bars = page.locator("rect.column title").all_text_contents()
+        assert bars[0].startswith(f"{first['day']} (from 15:20:00): {first['rows']:,} rows")
+        assert page.locator("rect.column.part").count() >= 1
+
+
 def oldest_each_day(page: "Page", table: str) -> list[str]:
     """The greatest age of the data on each day, from the runs in the page."""
     values = page.evaluate("JSON.parse(document.getElementById('data').textContent)")
@@ -205,6 +223,7 @@ def test_runs_are_shown_with_their_stages(browser: "Browser", url: str) -> None:
         assert page.locator("svg.stagebar .seg.load").count() > 5
         page.keyboard.press("Escape")
         page.wait_for_selector("h1:text-is('Runs')")
+        assert page.url.endswith("#runs=&failed=1")
         page.set_viewport_size({"width": 390, "height": 800})
         heads = page.locator("th:visible").all_inner_texts()
         assert heads[:4] == ["Started (UTC)", "Status", "Lasted", "Failed"]

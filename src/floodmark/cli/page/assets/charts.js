@@ -200,7 +200,7 @@ const doneChart = (run) => {
     return [
       svg("line", { class: "axis", x1: LEFT, x2: width - 8, y1: height, y2: height }),
       svg("polyline", { class: "edge", points: path.join(" ") }),
-      svg("text", { x: LEFT - 6, y: y(done.length) + 4, "text-anchor": "end" }, NUMBER.format(done.length)),
+      [0, done.length].map((count) => svg("text", { x: LEFT - 6, y: y(count) + 4, "text-anchor": "end" }, NUMBER.format(count))),
       timeAxis(from, to, x, height),
     ];
   });

@@ -74,6 +74,7 @@ const route = () => {
 const onList = () => list.rows && list.rows.isConnected;
 let lastScroll = 0;
 let listHash = "";
+let runsHash = "#runs"; // with its filter
 const follow = () => {
   const leaving = onList();
   if (leaving) list.scroll = location.hash.slice(1) ? lastScroll : 0;
@@ -144,7 +145,7 @@ document.addEventListener("keydown", (event) => {
   const moves = { ArrowDown: 1, ArrowUp: -1, PageDown: 20, PageUp: -20 };
   if (!typing) Object.assign(moves, { j: 1, k: -1 });
   if (event.key === "Escape") {
-    if (!onList()) location.hash = address().has("run") ? "#runs" : "#";
+    if (!onList()) location.hash = address().has("run") ? runsHash : "#";
     else if (typing && !list.query) event.target.blur();
     else { [list.query, list.state, list.cause, list.at] = ["", "", "", 0]; keepFilter(); route(); }
   } else if (event.key === "/" && !typing) {

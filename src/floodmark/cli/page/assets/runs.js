@@ -40,6 +40,7 @@ const runFilters = (failed, pipeline) => {
 const showRuns = () => {
   document.title = "Runs – Floodmark";
   const parts = address();
+  runsHash = location.hash;
   const [failed, pipeline] = [parts.has("failed"), parts.get("pipeline") || ""];
   const runs = data.runs.filter((run) => (!failed || isFailed(run)) && (!pipeline || (run.pipelines || []).includes(pipeline)));
   const head = el("div", { class: "title" }, el("h1", { tabindex: -1 }, "Runs"),
@@ -107,7 +108,7 @@ const runTables = (tables) => {
 
 const showRun = async (id) => {
   document.title = `Run ${id} – Floodmark`;
-  const head = el("div", { class: "crumb" }, el("a", { href: "#runs" }, "← Runs"));
+  const head = el("div", { class: "crumb" }, el("a", { href: runsHash }, "← Runs"));
   const title = (...more) => el("div", { class: "title" }, el("h1", { tabindex: -1 }, id), more);
   const run = await loaded("run", id, () => [head.cloneNode(true), title()]);
   if (run === STALE) return;
