@@ -104,6 +104,9 @@ def test_tables_are_shown_as_the_lake_has_them(
             page.locator("h1").inner_text() == f"{in_step} of {len(tables) - 1} tables are in step"
         )
         assert facts[1].endswith("oldest data; 1 unknown")
+        last = page.locator(".fact a.partial")
+        style = "one => [getComputedStyle(one).color, getComputedStyle(one).textDecorationLine]"
+        assert last.evaluate(style) == ["rgb(154, 103, 0)", "underline"]
         assert (
             facts[2]
             == f"{sum(t['rows_today'] for t in tables if t['configured']):,}\nrows read today"
@@ -170,6 +173,8 @@ def test_a_table_shows_its_stages_history_and_problems(
         assert DIFFERENCE in orders
         assert "set by hand" in orders
         assert page.locator("tr.hand").count() == 1
+        position = page.locator(".stages .position").first.inner_text()
+        assert re.fullmatch(r"\d{4}-\d\d-\d\d [\d:.]+ ?\nid \d+", position)
         rows = f"{known['PROD:shop.orders']['rows_read']:,}"
         assert page.locator(".stages dd").first.inner_text() == rows
         assert f"{rows} rows in 30 days" in orders
