@@ -11,10 +11,11 @@ import duckdb
 import pytest
 
 import processes
+from floodmark.api import drill as api_drill
 from floodmark.model import lake_layout
 from floodmark.model.log_state import ManifestId
 from floodmark.model.timestamps import utc_now
-from floodmark.state import drill_scratch
+from floodmark.state import drill_scratch, operator_changes
 from floodmark.state.drill_damage import DAMAGES
 from floodmark.state.drill_scratch import OLD, remove_old_scratch, scratch_space
 from floodmark.state.last_drill import LastDrill, read_last_drill
@@ -119,7 +120,17 @@ def test_a_reader_without_its_checks_fails_the_drill(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(WatermarkReader, "_newer_copy", lambda *_: None)
     monkeypatch.setattr(WatermarkReader, "_manifests_after", lambda *_: [])
     failed = [r.name for r in rehearse(lake).rehearsals if r.recovered is False]
-    assert failed == ["watermark older than its copies"]
+    assert failed == [
+        "watermark older than its copies",
+        "watermark lost, copies older than a reset",
+    ]
+
+
+def test_copies_from_before_a_reset_bring_nothing_back() -> None:
+    lake = MemoryObjectStore()
+    fill(lake)
+    operator_changes.reset(open_store(lake), TABLE, ["extract", "load"])
+    assert rehearse(lake).failures == ()
 
 
 def killed_drill(lake: Lake, step: int) -> None:
@@ -190,11 +201,25 @@ def test_the_results_of_other_tables_are_kept(
     assert made.call("drill", "-t", f"{made.schema}.b").code == 0
     last = read_last_drill(made.lake.open())
     assert last is not None
-    assert (last.failed, len(last.results)) == (4, 2)
-    assert "drill: 4 of 28 rehearsals failed in 2 of 2 tables" in made.call("status").out
+    assert (last.failed, len(last.results)) == (5, 2)
+    assert (
+        f"drill: 5 of {2 * len(DAMAGES)} rehearsals failed in 2 of 2 tables"
+        in made.call("status").out
+    )
     mirror.put(manifest, kept)
     assert made.call("drill", "-t", f"{made.schema}.a").code == 0
-    assert "drill: 28 rehearsals recovered in 2 of 2 tables" in made.call("status").out
+    assert (
+        f"drill: {2 * len(DAMAGES)} rehearsals recovered in 2 of 2 tables"
+        in made.call("status").out
+    )
+
+
+def test_progress_is_reported(
+    pipeline: Callable[..., Pipeline], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api_drill, "_REPORT_SECONDS", 0.0)
+    made = pipeline({"t": "{cursor: id}", "u": "{cursor: id}"})
+    assert "drill: 2 of 2 tables done" in made.call("drill").err
 
 
 def test_a_sample_with_deleted_rows_is_loaded(pipeline: Callable[..., Pipeline]) -> None:
@@ -240,7 +265,7 @@ def test_the_command_and_its_last_result(pipeline: Callable[..., Pipeline], tmp_
     assert {r["recovered"] for r in table["rehearsals"]} == {True, False}
     failed = read_last_drill(made.lake.open())
     assert isinstance(failed, LastDrill)
-    assert failed.failed == 4
+    assert failed.failed == 5
 
 
 def test_many_tables_have_a_line_for_each_damage(
@@ -260,7 +285,7 @@ def test_many_tables_have_a_line_for_each_damage(
     mirror = Lake(folder=str(tmp_path / "mirror")).open()
     mirror.delete(lake_layout.manifest(made.table("u"), ManifestId(1, 1)))
     failed = [row for row in made.call("drill").out.splitlines() if "not recovered" in row]
-    assert len(failed) == 4
+    assert len(failed) == 5
     assert all(f"  {made.table('u')} " in row for row in failed)
 
 

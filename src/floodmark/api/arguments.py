@@ -36,7 +36,8 @@ def expect(name: str, value: object, *types: Any, optional: bool = False) -> Non
         return
     if isinstance(value, types) and (bool in types or not isinstance(value, bool)):
         return
-    expected = " or ".join([_SHOWN[kind] for kind in types] + ["None"] * optional)
+    shown = [_SHOWN.get(kind) or f"a {kind.__name__}" for kind in types]
+    expected = " or ".join(shown + ["None"] * optional)
     raise UsageError(f"{name} must be {expected}, not {value!r}")
 
 

@@ -2,21 +2,27 @@
 
 import time
 from datetime import datetime
+from threading import Lock
 from typing import Self
 
 from msgspec import Struct, structs
 
 from floodmark.api.context import RunContext
 from floodmark.errors import DifferenceFound, FloodmarkError
+from floodmark.model.formatting import counted
+from floodmark.model.notice import Notice
 from floodmark.model.table import TableName
 from floodmark.state.drill_scratch import scratch_space
 from floodmark.state.last_drill import DrilledTable, LastDrill, record_drill
 from floodmark.storage.objects import ObjectStore
+from floodmark.storage.threads import in_threads
 from floodmark.sync.drill import Rehearsal, TableDrill, drill_or_error
 
 __all__ = ["DrillResult", "LastDrill", "Rehearsal", "TableDrill", "run_drill"]
 
 _KEPT_FAILURES = 3
+_AT_ONCE = 4
+_REPORT_SECONDS = 5.0
 
 
 class DrillResult(Struct, frozen=True, kw_only=True):
@@ -51,7 +57,14 @@ def run_drill(
     # Recoveries of scratch are not news.
     quiet = structs.replace(run.run, report=lambda _notice: None)
     with scratch_space(lake, run.run.session_id, run.run.clock) as scratch:
-        found = [drill_or_error(lake, scratch, mirror, table, quiet) for table in tables]
+        progress = _Progress(run, len(tables))
+
+        def drill(table: TableName) -> TableDrill:
+            result = drill_or_error(lake, scratch, mirror, table, quiet)
+            progress.done()
+            return result
+
+        found = in_threads(drill, tables, at_once=_AT_ONCE)
     if target:
         found = [_with_load(run, name, drill) for name, drill in zip(tables, found, strict=True)]
     seconds = round(time.monotonic() - began, 3)
@@ -61,6 +74,26 @@ def run_drill(
         names = {str(table) for table in run.config.tables}
         record_drill(lake, results, names, at=at, author=run.run.author, seconds=seconds)
     return result
+
+
+class _Progress:
+    """Reports every few seconds how many tables are done. Thread-safe."""
+
+    def __init__(self, run: RunContext, tables: int) -> None:
+        self._report = run.report
+        self._tables = tables
+        self._done = 0
+        self._reported = time.monotonic()
+        self._lock = Lock()
+
+    def done(self) -> None:
+        with self._lock:
+            self._done += 1
+            if time.monotonic() - self._reported < _REPORT_SECONDS:
+                return
+            self._reported = time.monotonic()
+            text = f"drill: {self._done:,} of {counted(self._tables, 'table')} done"
+        self._report(Notice("info", text, "progress"))
 
 
 def _with_load(run: RunContext, table: TableName, drill: TableDrill) -> TableDrill:

@@ -368,14 +368,22 @@ class Project:
         return measure_lag(self._runner.raw_lake, self._runner.required_mirror.open(), name)
 
     def recover(
-        self, tables: Names = None, pipelines: Names = None, *, dry_run: bool = False
+        self,
+        tables: Names = None,
+        pipelines: Names = None,
+        *,
+        dry_run: bool = False,
+        plan: "RecoveryResult | None" = None,
     ) -> "RecoveryResult":
         """Bring lost state back from the mirror; by default of every table in the mirror.
 
         Existing objects are kept. A table's position goes back if rows are neither in the warehouse
-        nor in the lake. A failed table does not raise: the result has its error.
+        nor in the lake. A failed table does not raise: the result has its error. With a `plan`, the
+        result of a dry run, tables that lacked nothing are not read again.
         """
-        from floodmark.api.recovery import recover_tables
+        from floodmark.api.recovery import RecoveryResult, recover_tables
+
+        expect("plan", plan, RecoveryResult, optional=True)
 
         expect_flags(dry_run=dry_run)
         tables = None if tables is None else as_list("tables", tables)
@@ -383,7 +391,9 @@ class Project:
         mirror = self._runner.required_mirror
         with self._runner.one_run() as run:
             lake = RunContext(self.config, self._runner.raw_lake, run.report)
-            found = recover_tables(lake, mirror.open(), tables, pipelines, dry_run=dry_run)
+            found = recover_tables(
+                lake, mirror.open(), tables, pipelines, dry_run=dry_run, plan=plan
+            )
             if not dry_run:
                 recovered = (table for table in found.tables if table.changed and not table.error)
                 mirror.mark(*(TableName.parse(table.table_name) for table in recovered))

@@ -58,15 +58,28 @@ class RecoveryResult(Struct, frozen=True, kw_only=True):
 
 
 def recover_tables(
-    run: RunContext, mirror: ObjectStore, tables: Names, pipelines: Names, *, dry_run: bool
+    run: RunContext,
+    mirror: ObjectStore,
+    tables: Names,
+    pipelines: Names,
+    *,
+    dry_run: bool,
+    plan: RecoveryResult | None = None,
 ) -> RecoveryResult:
-    """Recover tables, by default all in the mirror; `run` must use the lake without its mirror."""
+    """Recover tables, by default all in the mirror; `run` must use the lake without its mirror.
+
+    Tables that lack nothing according to a `plan`, the result of a dry run, are not read again.
+    """
     lake = run.store.objects
     identity = _check_mirror(lake, mirror)
     chosen = _chosen(run, mirror, tables, pipelines)
+    planned = plan.tables if plan else ()
+    complete = {one.table_name: one for one in planned if not (one.changed or one.error)}
     with Tunnels(run.folder) as tunnels:
 
         def recover(table: TableName) -> TableRecovery:
+            if (known := complete.get(str(table))) is not None:
+                return known
             try:
                 loading = loading_of(run, table, tunnels) if table in run.config.tables else None
                 return recover_table(run.store, mirror, table, loading, dry_run=dry_run)

@@ -55,7 +55,7 @@ def recover(
             confirm(
                 f"recover {names_text}?", force=force, refusal=f"this would recover {names_text}"
             )
-        found = app.project.recover(names or None, pipelines or None)
+        found = app.project.recover(names or None, pipelines or None, plan=found)
     app.print(_show_all(found), _value(found))
     found.raise_for_failures()
 

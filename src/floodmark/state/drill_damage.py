@@ -3,6 +3,7 @@
 docs/guides/recover.md lists them. Damage that needs the mirror is marked.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 
@@ -10,7 +11,7 @@ from msgspec import Struct, structs
 
 from floodmark.model import lake_layout
 from floodmark.model.checksummed_json import seal, unseal
-from floodmark.model.manifest import Manifest
+from floodmark.model.manifest import Manifest, Reset
 from floodmark.model.table import TableName
 from floodmark.model.transitions import after
 from floodmark.model.watermark import empty_watermark
@@ -58,6 +59,46 @@ def _older(table: TableName, state: State) -> Damaged:
     if len(keys) > 1:
         watermark = after(watermark, unseal(state[keys[-2]], Manifest, name=keys[-2]))
     return {lake_layout.primary(table): seal(watermark)}
+
+
+def _changed_byte(data: bytes) -> bytes:
+    """Change a digit, so that only the checksum is wrong."""
+    found = re.search(rb'"created_at":\s*"(\d)', data)
+    assert found is not None
+    digit = b"%d" % ((int(found[1]) + 1) % 10)
+    return data[: found.start(1)] + digit + data[found.end(1) :]
+
+
+def _changed(table: TableName, state: State) -> Damaged:
+    key = lake_layout.primary(table)
+    return {key: _changed_byte(state[key]) if key in state else None}
+
+
+def _changed_manifest(table: TableName, state: State) -> Damaged:
+    keys = _manifests(table, state)
+    middle = keys[len(keys) // 2]
+    return {middle: _changed_byte(state[middle])}
+
+
+def _future(table: TableName, state: State) -> Damaged:
+    """Replace the watermark with one that was saved by a clock of tomorrow."""
+    key = lake_layout.primary(table)
+    if key not in state:
+        return {key: None}
+    known = stored_watermark(state[key], table)
+    return {key: seal(structs.replace(known, updated_at=datetime.now(UTC) + timedelta(days=1)))}
+
+
+def _before_reset(table: TableName, state: State) -> Damaged:
+    """Lose the watermark, and set its copies back to before the last reset, or manifest."""
+    keys, watermark = _manifests(table, state), empty_watermark(table, "", datetime.now(UTC))
+    log: list[Manifest] = [unseal(state[key], Manifest, name=key) for key in keys]
+    resets = [number for number, one in enumerate(log) if isinstance(one.change, Reset)]
+    last = resets[-1] if resets else len(log) - 1
+    if last > 0:
+        watermark = after(watermark, log[last - 1])
+    copies = (key for key in state if not key.startswith(lake_layout.MANIFESTS))
+    return dict.fromkeys(copies, seal(watermark)) | _primary(table, state)
 
 
 def _dead_lease(table: TableName, _state: State) -> Damaged:
@@ -113,6 +154,8 @@ def _everything(_table: TableName, state: State) -> Damaged:
 DAMAGES = (
     Damage(name="watermark lost", damage=_primary),
     Damage(name="watermark truncated", damage=_truncated),
+    Damage(name="watermark with a changed byte", damage=_changed),
+    Damage(name="watermark from the future", damage=_future),
     Damage(name="watermark of another table", damage=_foreign),
     Damage(name="watermark older than its copies", damage=_older),
     Damage(
@@ -128,10 +171,12 @@ DAMAGES = (
         damage=lambda table, state: _lost(table, state, lake_layout.DAILY, lake_layout.SESSIONS),
     ),
     Damage(name="watermark and all copies truncated", damage=_all_truncated),
+    Damage(name="watermark lost, copies older than a reset", damage=_before_reset),
     Damage(name="lease of a dead run", damage=_dead_lease),
     Damage(name="lease damaged", damage=_damaged_lease),
     Damage(name="newest manifest lost", damage=_newest_manifest, mirror=True),
     Damage(name="manifest truncated", damage=_damaged_manifest, mirror=True),
+    Damage(name="manifest with a changed byte", damage=_changed_manifest, mirror=True),
     Damage(name="all manifests lost", damage=_log, mirror=True),
     Damage(name="whole state lost", damage=_everything, mirror=True),
 )

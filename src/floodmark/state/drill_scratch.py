@@ -24,6 +24,7 @@ from floodmark.state.process_identity import is_dead, this_process
 from floodmark.state.watermark_copies import Copies
 from floodmark.storage.objects import ObjectStore
 from floodmark.storage.prefixed import PrefixedObjectStore
+from floodmark.storage.threads import in_threads
 
 OLD = timedelta(hours=1)
 RENEWAL = OLD / 6
@@ -79,7 +80,8 @@ def read_state(lake: ObjectStore, table: TableName) -> dict[str, bytes]:
     keys = [lake_layout.manifest(table, head) for head in ManifestLog(lake).heads(table)]
     keys += [lake_layout.primary(table), *copies.daily_keys(table)]
     sessions = reversed(lake.list_folders(lake_layout.SESSIONS))
-    found = {key: stored.data for key in keys if (stored := get(lake, key))}
+    objects = in_threads(lambda key: get(lake, key), keys)
+    found = {key: stored.data for key, stored in zip(keys, objects, strict=True) if stored}
     held = ((key, get(lake, key)) for s in sessions if (key := lake_layout.session(table, s)))
     kept = ((key, stored.data) for key, stored in held if stored)
     return found | dict(islice(kept, _SESSIONS))
@@ -97,7 +99,6 @@ def _is_old(place: ObjectStore, now: datetime) -> bool:
 
 
 def _remove(place: ObjectStore) -> None:
-    for info in list(place.list_objects("")):
-        if info.key != _MARKER:
-            place.delete(info.key)
+    keys = [info.key for info in place.list_objects("") if info.key != _MARKER]
+    in_threads(place.delete, keys)
     place.delete(_MARKER)

@@ -5,7 +5,9 @@ then the watermark. A crash leaves a part of the log without a watermark. The mi
 manifests that the lake lacks, so runs refuse the table until the rest is restored.
 """
 
-from msgspec import Struct
+from collections.abc import Collection
+
+from msgspec import Struct, structs
 
 from floodmark.errors import CorruptDocument, CorruptLog, MirrorConflict, StateError
 from floodmark.model import lake_layout
@@ -16,34 +18,46 @@ from floodmark.model.watermark import Watermark
 from floodmark.state.manifest_log import ManifestLog
 from floodmark.state.mirror_copy import another_manifest, get, put_same, stored_watermark
 from floodmark.storage.objects import ObjectStore
+from floodmark.storage.threads import in_threads
 
 
 class Lost(Struct, frozen=True, kw_only=True):
     """What the lake lacks of a table, and the mirror has.
 
     `manifests` are all of the table, from both places; `missing` are the ids of those that the
-    lake lacks; `watermark` is the mirror's, if the lake has no usable one.
+    lake lacks; `watermark` is the mirror's, if the lake has no usable one. `here` and `there` are
+    the ids that were listed in the lake and in the mirror.
     """
 
+    here: frozenset[ManifestId]
+    there: frozenset[ManifestId]
     manifests: tuple[Manifest, ...]
     missing: tuple[ManifestId, ...] = ()
     watermark: Watermark | None = None
 
 
-def find_lost(lake: ObjectStore, mirror: ObjectStore, table: TableName) -> Lost:
+def find_lost(
+    lake: ObjectStore, mirror: ObjectStore, table: TableName, known: Lost | None = None
+) -> Lost:
     """Compare both places; MirrorConflict if they have different manifests under one number.
 
-    CorruptLog if a manifest is damaged in both, or in the only place that has it.
+    CorruptLog if a manifest is damaged in both, or in the only place that has it. `known` is what
+    was found before; manifests are not read again if both places still have the same.
     """
     ours, theirs = ManifestLog(lake), ManifestLog(mirror)
-    here, there = set(ours.heads(table)), set(theirs.heads(table))
+    here, there = frozenset(ours.heads(table)), frozenset(theirs.heads(table))
+    if known is not None and (known.here, known.there) == (here, there):
+        found = _lost_watermark(lake, mirror, table, here | there)
+        return structs.replace(known, watermark=found)
     manifests, missing = [], []
+    of_lake = _read_all(ours, table, here)
+    of_mirror = _read_all(theirs, table, there)
     for head in sorted(here | there):
-        mine = _readable(ours, table, head) if head in here else None
+        mine = of_lake.get(head)
         if head not in there:
             manifests.append(mine or ours.read(table, head))
             continue
-        kept = _readable(theirs, table, head)
+        kept = of_mirror[head]
         if kept is None:
             if mine is None:
                 raise CorruptLog(
@@ -57,6 +71,8 @@ def find_lost(lake: ObjectStore, mirror: ObjectStore, table: TableName) -> Lost:
             raise another_manifest(mirror, table, head)
         manifests.append(kept)
     return Lost(
+        here=here,
+        there=there,
         manifests=tuple(manifests),
         missing=tuple(missing),
         watermark=_lost_watermark(lake, mirror, table, here | there),
@@ -65,7 +81,7 @@ def find_lost(lake: ObjectStore, mirror: ObjectStore, table: TableName) -> Lost:
 
 def restore_lost(lake: ObjectStore, mirror: ObjectStore, table: TableName, lost: Lost) -> None:
     """Write what the lake lacks."""
-    for head in lost.missing:
+    for head in lost.missing:  # one by one: after a crash, the lake has the first part of the log
         key = lake_layout.manifest(table, head)
         _restore(lake, mirror, key)
     if lost.watermark is not None:
@@ -80,6 +96,14 @@ def _restore(lake: ObjectStore, mirror: ObjectStore, key: str) -> None:
         raise MirrorConflict(f"{lake}/{key} has changed", hint="run the command again")
 
 
+def _read_all(
+    log: ManifestLog, table: TableName, heads: Collection[ManifestId]
+) -> dict[ManifestId, Manifest | None]:
+    """Read manifests; None for a damaged one."""
+    found = in_threads(lambda head: _readable(log, table, head), heads)
+    return dict(zip(heads, found, strict=True))
+
+
 def _readable(log: ManifestLog, table: TableName, head: ManifestId) -> Manifest | None:
     try:
         return log.read(table, head)
@@ -88,7 +112,7 @@ def _readable(log: ManifestLog, table: TableName, head: ManifestId) -> Manifest 
 
 
 def _lost_watermark(
-    lake: ObjectStore, mirror: ObjectStore, table: TableName, heads: set[ManifestId]
+    lake: ObjectStore, mirror: ObjectStore, table: TableName, heads: Collection[ManifestId]
 ) -> Watermark | None:
     """Return the mirror's watermark, if it is usable and the lake has none."""
     key = lake_layout.primary(table)
@@ -98,7 +122,7 @@ def _lost_watermark(
 
 
 def _usable(
-    objects: ObjectStore, table: TableName, key: str, heads: set[ManifestId]
+    objects: ObjectStore, table: TableName, key: str, heads: Collection[ManifestId]
 ) -> Watermark | None:
     found = get(objects, key)
     if found is None:

@@ -23,6 +23,7 @@ from floodmark.state.mirror_copy import get
 from floodmark.state.watermark_store import Run, WatermarkStore
 from floodmark.storage.objects import ObjectStore
 from floodmark.storage.prefixed import PrefixedObjectStore
+from floodmark.storage.threads import in_threads
 from floodmark.sync.recover import recover_table
 
 
@@ -84,8 +85,7 @@ class _Rehearsing:
         self._run = run
         self._state = state
         self._mirror: ObjectStore | None = None
-        for key, data in state.items():
-            self._place.put(key, data)
+        in_threads(lambda item: self._place.put(*item), state.items())
         self._expected = self._store().get(table, write_back=False)
         if mirror is not None:
             self._mirror = PrefixedObjectStore(scratch, f"{table.key}/mirror/")
@@ -100,20 +100,20 @@ class _Rehearsing:
 
     def _copy_mirror(self, mirror: ObjectStore) -> None:
         """Copy what the mirror has of the state; it may have got more in the meantime."""
-        assert self._mirror is not None
-        for key in self._state:
+        place = self._mirror
+        assert place is not None
+
+        def copy(key: str) -> None:
             if (found := get(mirror, key)) is not None and found.data == self._state[key]:
-                self._mirror.put(key, found.data)
+                place.put(key, found.data)
+
+        in_threads(copy, self._state)
 
     def _rehearse(self, damage: Damage) -> Rehearsal:
         if damage.mirror and self._mirror is None:
             return Rehearsal(name=damage.name, recovered=None, detail="there is no mirror")
         damaged = damage.damage(self._table, self._state)
-        for key, data in damaged.items():
-            if data is None:
-                self._place.delete(key)
-            else:
-                self._place.put(key, data)
+        in_threads(lambda item: self._replace(*item), damaged.items())
         began = time.monotonic()
         try:
             detail = self._compare(self._recover(damage), damage, damaged)
@@ -124,6 +124,12 @@ class _Rehearsing:
         return Rehearsal(
             name=damage.name, recovered=not detail, seconds=round(seconds, 3), detail=detail or ""
         )
+
+    def _replace(self, key: str, data: bytes | None) -> None:
+        if data is None:
+            self._place.delete(key)
+        else:
+            self._place.put(key, data)
 
     def _recover(self, damage: Damage) -> Watermark | None:
         store = self._store()
@@ -166,9 +172,12 @@ class _Rehearsing:
         for info in list(self._place.list_objects("")):
             if info.key not in self._state:
                 self._place.delete(info.key)
-        for key, data in self._state.items():
-            if key in damaged or not key.startswith(lake_layout.MANIFESTS):
-                self._place.put(key, data)
+        changed = [
+            (key, data)
+            for key, data in self._state.items()
+            if key in damaged or not key.startswith(lake_layout.MANIFESTS)
+        ]
+        in_threads(lambda item: self._place.put(*item), changed)
 
 
 def drill_or_error(

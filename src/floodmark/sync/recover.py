@@ -35,7 +35,7 @@ from floodmark.model.table import TableName
 from floodmark.planning.load_batches import target_table
 from floodmark.planning.restart import Restart, holes, in_epoch, new_epoch, plan_restart
 from floodmark.state.lease import Lease
-from floodmark.state.mirror_restore import find_lost, restore_lost
+from floodmark.state.mirror_restore import Lost, find_lost, restore_lost
 from floodmark.state.operator_changes import counted_restore
 from floodmark.state.watermark_store import WatermarkStore
 from floodmark.storage.objects import ObjectStore
@@ -79,11 +79,12 @@ def recover_table(
 
     `store` must not be mirrored. Without `loading`, what is loaded stays unknown.
     """
-    found = _Recovering(store, mirror, table, loading).found()
+    planned = _Recovering(store, mirror, table, loading)
+    found = planned.found()
     if dry_run or not found.changed:
         return found
     with _lease(store, table):
-        recovering = _Recovering(store, mirror, table, loading)
+        recovering = _Recovering(store, mirror, table, loading, planned.lost)
         recovering.apply()
         return recovering.found()
 
@@ -109,16 +110,17 @@ class _Recovering:
         mirror: ObjectStore,
         table: TableName,
         loading: Loading | None,
+        known: Lost | None = None,
     ) -> None:
         self._store = store
         self._mirror = mirror
         self._table = table
-        self._lost = find_lost(store.objects, mirror, table)
+        self.lost = find_lost(store.objects, mirror, table, known)
         self._ledgers: Ledgers = {}
         self._restart: Restart | None = None
         self._ledger_read = False
-        manifests = self._lost.manifests
-        saved = self._lost.watermark or store.saved(table)
+        manifests = self.lost.manifests
+        saved = self.lost.watermark or store.saved(table)
         moved = saved is not None and (saved.moved_to or saved.moving_from)
         if loading is not None and manifests and not moved:
             self._ledger_read = True
@@ -139,11 +141,11 @@ class _Recovering:
             )
 
     def apply(self) -> None:
-        restore_lost(self._store.objects, self._mirror, self._table, self._lost)
+        restore_lost(self._store.objects, self._mirror, self._table, self.lost)
         if self._restart is None:
             self._store.get(self._table)
             return
-        epoch = new_epoch(self._lost.manifests, self._ledgers, self._store.now())
+        epoch = new_epoch(self.lost.manifests, self._ledgers, self._store.now())
         self._store.get(self._table)
         change: Change
         if self._restart.kind == "read again":
@@ -168,14 +170,14 @@ class _Recovering:
     def _files(self) -> dict[str, int]:
         """Return the sizes of the files in the lake that loads read."""
         objects, table = self._store.objects, self._table
-        paths = [f.path for c in chunks_in(self._lost.manifests) for f in c.loaded_files]
+        paths = [f.path for c in chunks_in(self.lost.manifests) for f in c.loaded_files]
         folders = [lake_layout.data_files(table), *lake_layout.folders_elsewhere(table, paths)]
         if any(path.startswith(lake_layout.DELETES) for path in paths):
             folders.append(lake_layout.deletes_of(table))
         return {info.key: info.size for f in folders for info in objects.list_objects(f)}
 
     def found(self) -> TableRecovery:
-        lost, restart = self._lost, self._restart
+        lost, restart = self.lost, self._restart
         return TableRecovery(
             table_name=str(self._table),
             manifests=len(lost.missing),
@@ -187,7 +189,7 @@ class _Recovering:
 
     def _position(self, restart: Restart | None) -> Position:
         if restart is None:
-            return self._lost.manifests[-1].standing.mysql_state.position
+            return self.lost.manifests[-1].standing.mysql_state.position
         return START if restart.kind == "read again" else restart.state.mysql_state.position
 
 

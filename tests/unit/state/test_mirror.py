@@ -1,6 +1,7 @@
 """The mirror copies the lake's state in a safe order, and reports what is missing."""
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from threading import Event
@@ -33,6 +34,7 @@ from floodmark.state.watermark_store import WatermarkStore
 from floodmark.storage.local import LocalObjectStore
 from floodmark.storage.memory import MemoryObjectStore
 from floodmark.storage.objects import ObjectStore, StoredObject
+from floodmark.sync.recover import recover_table
 from scenarios import TABLE, chunk_after, land, open_store, snapshot
 
 PRIMARY = lake_layout.primary(TABLE)
@@ -305,6 +307,32 @@ def test_an_older_watermark_does_not_replace_a_newer_one(place: Place) -> None:
 
     copy_table(Overtaking(), place.there, TABLE)
     assert state(place.there) == state(place.lake)
+
+
+class Counting(MemoryObjectStore):
+    """Counts what is read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads: Counter[str] = Counter()
+
+    def get(self, key: str) -> StoredObject:
+        self.reads[key] += 1
+        return super().get(key)
+
+
+def test_recovery_reads_a_manifest_once_and_copies_it_once() -> None:
+    lake, there = MemoryObjectStore(), Counting()
+    for name in "abcd":
+        land(open_store(lake), rows=5, name=name)
+    copy_table(lake, there, TABLE)
+    there.reads.clear()
+    lost = MemoryObjectStore()
+    found = recover_table(open_store(lost), there, TABLE, None)
+    assert found.manifests == 4
+    manifests = {key: n for key, n in there.reads.items() if key.startswith("manifests/")}
+    assert set(manifests.values()) == {2}
+    assert state(lost) == state(there)
 
 
 class Slow(Faulty):
