@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from threading import current_thread
 from typing import Any
 
@@ -14,9 +15,10 @@ import pytest
 
 import floodmark
 import processes
-from floodmark.errors import FloodmarkError
+from floodmark.errors import FloodmarkError, LeaseLost
 from floodmark.model.manifest import Reset
 from floodmark.planning import load_batches
+from floodmark.state.lease import Lease, break_lease
 from floodmark.state.watermark_store import WatermarkStore
 from floodmark.sync import load as load_module
 from floodmark.sync import load_while_reading
@@ -24,6 +26,7 @@ from floodmark.warehouse.sql_target import SqlTarget
 from pipelines import DirectEngine, Ended, MakeEngine, Pipeline, ask_once, numbers, wait_until
 from processes import Doom
 from scenarios import open_store
+from warehouses import Warehouse, name_target, new_warehouse
 
 New = Callable[..., Pipeline]
 CURSOR = {"t": "{cursor: [update_at, id]}"}
@@ -322,6 +325,117 @@ def test_an_operator_resets_the_load_meanwhile(pipeline: New) -> None:
         found = target.execute("SELECT id FROM t ORDER BY id").fetchall()
     assert found == [(number,) for number in range(1, 51)]
     it.check_tracking()
+
+
+def into(
+    kind: str, pipeline: New, request: pytest.FixtureRequest, folder: Path
+) -> tuple[Pipeline, Warehouse]:
+    """A table with five rows that are loaded, and 45 more that are not."""
+    it = pipeline(CURSOR, settings=FIVES)
+    folder.joinpath("target").mkdir()
+    warehouse = new_warehouse(kind, request, folder / "target")
+    name_target(it.config, warehouse.connection)
+    create(it, rows=5)
+    synced(it)
+    add(it, 6, 50)
+    return it, warehouse
+
+
+def check_all_there(it: Pipeline, warehouse: Warehouse) -> None:
+    found = warehouse.query("SELECT id FROM {schema}.t ORDER BY id")
+    assert [number for (number,) in found] == list(range(1, 51))
+    ((entries,),) = warehouse.query("SELECT COUNT(*) FROM {schema}.floodmark_ledger")
+    assert entries == len([chunk for chunk in it.chunks() if not chunk.only_columns])
+    state = it.watermark()
+    assert (state.loaded_head, state.redshift_state.total_rows) == (state.head, 50)
+    it.check_tracking()
+
+
+@pytest.mark.enough_on("mysql")
+def test_into_postgresql(pipeline: New, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    it, warehouse = into("postgres", pipeline, request, tmp_path)
+
+    class Waiting(UntilLoaded):
+        def is_loaded(self) -> bool:
+            ((rows,),) = warehouse.query("SELECT COUNT(*) FROM {schema}.t")
+            return rows > 5 and it.watermark().redshift_state.loaded_sequence >= 2
+
+    result = synced(it, Waiting)
+    assert (result["rows"], result["loaded_rows"], result["loaded_manifests"]) == (45, 45, 9)
+    check_all_there(it, warehouse)
+
+
+def sync_elsewhere(pipeline: Pipeline) -> None:
+    """Runs in a process of its own; a DuckDB file may still be open for a moment."""
+    wait_until(lambda: sync(pipeline).code == 0)
+
+
+@pytest.mark.enough_on("mariadb")
+@pytest.mark.parametrize("kind", ["duckdb", "postgres"])
+def test_another_run_takes_the_lease_meanwhile_and_loads_the_rest(
+    kind: str, pipeline: New, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    it, warehouse = into(kind, pipeline, request, tmp_path)
+    codes: list[int | None] = []
+
+    class Robbed(UntilLoaded):
+        def is_loaded(self) -> bool:
+            state = it.watermark()
+            return state.loaded_head == state.head and state.head.sequence == 6
+
+        def extract(self, job: Any, windows: Any, progress: Any) -> Any:
+            found = super().extract(job, windows, progress)
+            if job.sequence == 7:
+                break_lease(open_store(it.lake.open()).objects, it.table())
+                other = processes.start(sync_elsewhere, it)
+                other.join(60)
+                codes.append(other.exitcode)
+            return found
+
+    ended = sync(it, Robbed)
+    assert ended.code == 4, ended
+    assert codes == [0]
+    check_all_there(it, warehouse)
+    assert synced(it)["loaded_rows"] == 0
+
+
+@pytest.mark.enough_on("mysql")
+@pytest.mark.parametrize("kind", ["duckdb", "postgres"])
+def test_nothing_is_loaded_once_the_lease_is_lost(
+    kind: str,
+    pipeline: New,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    it, warehouse = into(kind, pipeline, request, tmp_path)
+    lost: list[int] = []
+    check = Lease.check
+
+    def checked(lease: Lease) -> None:
+        if lost:
+            raise LeaseLost("the lease expired")
+        check(lease)
+
+    class Expiring(UntilLoaded):
+        def is_loaded(self) -> bool:
+            state = it.watermark()
+            return state.loaded_head == state.head and state.head.sequence == 6
+
+        def extract(self, job: Any, windows: Any, progress: Any) -> Any:
+            found = super().extract(job, windows, progress)
+            if job.sequence == 7:
+                lost.append(it.watermark().loaded_head.sequence)
+            return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Lease, "check", checked)
+        assert sync(it, Expiring).code == 4
+    assert lost == [6]
+    assert warehouse.query("SELECT COUNT(*) FROM {schema}.t") == [(30,)]
+    assert it.watermark().loaded_head == it.watermark().head
+    assert synced(it)["loaded_rows"] == 20
+    check_all_there(it, warehouse)
 
 
 STEPS = ("_begin", "_stage", "_commit")
