@@ -45,9 +45,23 @@ class Synced:
         for followed in range(4):
             ended = self.sync(*arguments)
             if ended.code == 0:
-                return followed
+                return followed + self.fill()
             self.follow(ended)
         raise AssertionError(ended)
+
+    def fill(self) -> int:
+        """Fill new columns in older rows; return 1 if some were not."""
+        commands = self.unfilled()
+        for command in commands:
+            done = self.it.call(*command)
+            assert done.code == 0, done
+        return min(1, len(commands))
+
+    def unfilled(self) -> list[list[str]]:
+        """The commands that fill new columns in older rows, as `status` has them."""
+        (table,) = self.it.call("status", "--json").value
+        found = re.findall(r"'floodmark (backfill [^']*)'", " ".join(table["warnings"]))
+        return [command.split() for command in found]
 
     def follow(self, ended: Ended) -> None:
         hint = " ".join(ended.err.split()).partition("hint: ")[2]

@@ -38,6 +38,8 @@ def settle(world: World) -> None:
             seen[refusal] += 1
         if refusals:
             continue
+        for command in world.unfilled():
+            world.call(*command)
         unlike = [one for table in world.tables for one in differences(world, table)]
         if not unlike:
             return

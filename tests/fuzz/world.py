@@ -103,6 +103,11 @@ class World:
             raise Failure("no hint", f"exit {ended.code}: {refusals}\n{ended.err}")
         return refusals
 
+    def unfilled(self) -> list[list[str]]:
+        """The commands that fill new columns in older rows, as `status` has them."""
+        said = self.call("status", "--json").out
+        return [command.split() for command in re.findall(r"'floodmark (backfill [^']*)'", said)]
+
     def command(self, *arguments: str) -> Ended:
         """Run a command as an operator who means it, but never wants rows to be loaded twice."""
         ended = self.call(*arguments)

@@ -26,6 +26,7 @@ from floodmark.model.failure import Failure
 from floodmark.model.formatting import counted, span
 from floodmark.model.table import TableName
 from floodmark.model.timestamps import FIRST_MOMENT, stamped
+from floodmark.model.unfilled_columns import backfill_hint, describe_unfilled
 from floodmark.model.watermark import Watermark, in_future
 from floodmark.state.lease import LeaseDocument
 from floodmark.state.watermark_list import Overview, read_overview
@@ -53,7 +54,7 @@ class TableStatus(Struct, frozen=True, kw_only=True):
     verified      when source and target were last compared; None if never
     reconciled    when they were last reconciled; None if never
     failures      the stages that fail, with their errors
-    warnings      what the last run found in the table's schema
+    warnings      what the last run found in the table's schema, and columns that are not filled
     running       the session that works on it now, if any
     last_run      when a run last succeeded or failed for it; None if unknown
     pipeline      its pipeline; None if it is in the lake, but no longer configured
@@ -145,7 +146,7 @@ def _status(run: RunContext, seen: Overview, now: datetime) -> TableStatus:
         verified=watermark.verified_state.last_verified_time if watermark else None,
         reconciled=watermark.reconciled_state.last_finished if watermark else None,
         failures=tuple(sorted(lease.failures, key=lambda f: f.at)) if lease else (),
-        warnings=lease.warnings if lease else (),
+        warnings=(*(lease.warnings if lease else ()), *_unfilled(watermark)),
         running=running,
         last_run=_last_run(lease),
         pipeline=entry[0] if entry else None,
@@ -160,6 +161,13 @@ def _behind_after(hours: float | None, lease: LeaseDocument | None) -> timedelta
     if lease is None or lease.every_seconds is None:
         return DEFAULT_BEHIND
     return max(LEAST_BEHIND, timedelta(seconds=INTERVALS * lease.every_seconds))
+
+
+def _unfilled(watermark: Watermark | None) -> tuple[str, ...]:
+    """Return a warning if older rows lack values of new columns."""
+    left = watermark.mysql_state.unfilled if watermark else ()
+    hint = backfill_hint(watermark.table_name, left) if watermark else None
+    return (f"{describe_unfilled(left)}; {hint}",) if hint else ()
 
 
 def _freshness(

@@ -10,6 +10,7 @@ from floodmark.model.log_state import MysqlState
 from floodmark.model.position import START
 from floodmark.model.schema import PRIMARY, SourceTable
 from floodmark.model.table import TableName
+from floodmark.model.unfilled_columns import backfill_hint, describe_unfilled
 from floodmark.mysql.catalog import read_table
 from floodmark.mysql.collations import not_told_apart
 from floodmark.mysql.connection import MysqlSession, query, translated
@@ -64,6 +65,13 @@ def check_table(
             finding=f"the schema now suggests the cursor {choice.better}",
             hint=f"to switch, configure 'cursor: [{', '.join(choice.better.columns)}]' and run"
             f" 'floodmark watermark reset -t {table} --extract-only'",
+        )
+    if state and state.unfilled:
+        yield Check(
+            subject=subject,
+            state="note",
+            finding=describe_unfilled(state.unfilled),
+            hint=backfill_hint(table, state.unfilled),
         )
     yield from _check_collations(session, source, choice, subject)
     without_index = [reason for reason in choice.reasons if reason.startswith(NO_INDEX)]

@@ -10,6 +10,7 @@ from floodmark.model.position import show_id
 from floodmark.model.reconciled_state import ReconciledState
 from floodmark.model.table import TableName
 from floodmark.model.timestamps import stamped
+from floodmark.model.unfilled_columns import backfill_hint, describe_unfilled
 from floodmark.model.watermark import VerifiedState, Watermark
 
 IN_STEP = timedelta(seconds=90)
@@ -60,6 +61,9 @@ def show_watermark(
         counted_at = _moment(before.counted_at, now)
         lines.append(f"      Rows Left Out: {before}, counted {counted_at}")
         lines.append(f"      To Read Them: {how}")
+    if (fill := backfill_hint(table, extract.unfilled)) is not None:
+        lines.append(f"      Not Filled: {describe_unfilled(extract.unfilled)}")
+        lines.append(f"      To Fill Them: {fill}")
     if lease is not None and lease.held_by:
         lines.append(f"      Held Back: {lease.held_by}, since {_moment(lease.held_since, now)}")
     if extract.error:

@@ -59,6 +59,17 @@ class Backfill(Struct, frozen=True, kw_only=True):
     """End of this part (inclusive)."""
 
 
+class UnfilledColumn(Struct, frozen=True, kw_only=True):
+    """A new column that rows in `(start, up_to]` were read without, and have values in."""
+
+    column: str
+    """Its name."""
+    start: Position
+    """Start of these rows (exclusive)."""
+    up_to: Position
+    """End of these rows (inclusive)."""
+
+
 class MysqlState(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Stage 1: how far MySQL has been read into the lake."""
 
@@ -108,6 +119,8 @@ class MysqlState(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Whether the first rows were loaded by another tool, so that the lake does not have them."""
     backfill: Backfill | None = None
     """Last part of a backfill that is not complete, if there is one."""
+    unfilled: tuple[UnfilledColumn, ...] = ()
+    """New columns that earlier rows have values in, but not in the target, until a backfill."""
     before_start: RowsBefore | None = None
     """Rows before the table's start position, which were not read."""
     error: str | None = None

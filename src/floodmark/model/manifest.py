@@ -24,6 +24,7 @@ from floodmark.model.log_state import (
     ManifestId,
     Number,
     Seconds,
+    UnfilledColumn,
 )
 from floodmark.model.position import Position
 from floodmark.model.run import Stage, Strategy
@@ -124,6 +125,8 @@ class Chunk(Struct, frozen=True, kw_only=True, tag_field="kind", tag="chunk"):
     """Files of rows with zero or partial dates, if these are not to be loaded."""
     fills: dict[str, str | None] = {}
     """Columns that are new with this chunk, and their value in all earlier rows."""
+    unfilled: tuple[UnfilledColumn, ...] = ()
+    """Columns that are new with this chunk, and have different values in earlier rows."""
     reconciled: Reconciled | None = None
     """Set if these are deletes and repaired rows of any position; the position does not move."""
     inherited: bool = False

@@ -16,6 +16,7 @@ from floodmark.model.load_transitions import load_state_after
 from floodmark.model.log_state import LogState, ManifestId, Metadata, MysqlState
 from floodmark.model.manifest import Change, Chunk, Import, Manifest, Reset, Restore, Set
 from floodmark.model.reconciled_state import after_change
+from floodmark.model.unfilled_columns import unfilled_after
 from floodmark.model.verification_transitions import verified_state_after
 from floodmark.model.watermark import Watermark
 
@@ -172,6 +173,7 @@ def _after_chunk(before: LogState, chunk: Chunk, by: Authorship, *, same_session
         s3_file_count=state.s3_file_count + len(chunk.loaded_files),
         s3_bytes=state.s3_bytes + chunk.bytes,
         chunk_count=chunks,
+        unfilled=unfilled_after(state.unfilled, chunk),
     )
     if chunk.reconciled:  # rows of any position, read before; the position stays as it is
         marked = chunk.reconciled.deleted_at or state.deleted_at

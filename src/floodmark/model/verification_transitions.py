@@ -14,8 +14,9 @@ def verified_state_after(watermark: Watermark, manifest: Manifest) -> VerifiedSt
     """Return what stays verified: nothing after the table's position after a manifest."""
     before, log_state, change = watermark.verified_state, manifest.standing, manifest.change
     new_load_epoch = log_state.load_epoch != watermark.redshift_state.load_epoch
-    adopted = isinstance(change, Chunk) and change.adopted  # rows of any position
-    if new_load_epoch or adopted or isinstance(change, Reset | Restore):
+    # Rows of any position are not what they were.
+    other = isinstance(change, Chunk) and (change.adopted or bool(change.unfilled))
+    if new_load_epoch or other or isinstance(change, Reset | Restore):
         return VerifiedState()
     position = log_state.mysql_state.position.base
     order = before.position.compare(position)

@@ -18,6 +18,7 @@ synced, so that a reconciliation compares it, even before the table's start.
 """
 
 import time
+from collections.abc import Callable, Sequence
 
 from msgspec import Struct, structs
 
@@ -25,11 +26,15 @@ from floodmark.config.models import TableSettings
 from floodmark.errors import LeaseLost, UsageError
 from floodmark.model.backfill_result import BackfillResult
 from floodmark.model.bound import Bound
+from floodmark.model.extraction import Receipt
 from floodmark.model.history import RowsBefore
 from floodmark.model.log_state import Backfill
 from floodmark.model.manifest import Chunk, Reconciled
+from floodmark.model.notice import Notice
+from floodmark.model.position import Position
 from floodmark.model.table import TableName
 from floodmark.model.transitions import history_counted
+from floodmark.model.unfilled_columns import backfill_hint, describe_unfilled
 from floodmark.model.verification import SyncedRange
 from floodmark.model.watermark import Watermark
 from floodmark.mysql.connection import MysqlSession
@@ -46,7 +51,7 @@ from floodmark.sync.column_checks import check_columns
 from floodmark.sync.extraction import Extraction
 from floodmark.sync.load import Loading, LoadResult, load_after, load_table
 from floodmark.sync.machine_clock import check_against_source
-from floodmark.sync.new_columns import Fills
+from floodmark.sync.new_columns import NewColumns
 from floodmark.sync.plan import TablePlan, chunks_of, lake_columns
 from floodmark.sync.progress import Progress
 from floodmark.sync.reconcile_checks import HeldBack, check_source
@@ -106,7 +111,7 @@ class _Run:
         self._watermark: Watermark
         self._plan: TablePlan
         self._range: SyncedRange
-        self._fills: Fills = {}
+        self._new = NewColumns()
 
     def run(self) -> TableResult:
         """Read and commit chunk by chunk."""
@@ -133,7 +138,7 @@ class _Run:
         if self._with.dry_run:
             rows = self._plan.expected_rows
             return self._ended(structs.replace(found, rows=rows, dry_run=True))
-        self._fills = check_columns(
+        self._new = check_columns(
             self._extraction,
             self._table,
             self._watermark,
@@ -141,7 +146,12 @@ class _Run:
             self._settings.schema_changes,
         )
         self._read_chunks()
+        if self._result.chunks == 0 and self._watermark.mysql_state.unfilled:
+            # No row is left in the range, so none of it lacks a value.
+            part = (self._plan.start, self._range.end)
+            self._save(lambda current: self._chunk(current, (), *part, since=self._began))
         self._count_history()
+        self._report_unfilled()
         return self._ended(
             structs.replace(found, rows=self._result.rows, chunks=self._result.chunks)
         )
@@ -212,28 +222,50 @@ class _Run:
                 self._commit(chunk)
 
     def _commit(self, chunk: ReadChunk) -> None:
-        self._check()
-        self._watermark = self._store.commit(
-            self._table, lambda current: self._chunk(current, chunk)
-        )
-        self._committed, self._fills = time.monotonic(), {}
+        plan = chunk.plan
+        # Behind the last row there is nothing up to the end.
+        reached = self._range.end if plan.final else plan.end
+
+        def change(current: Watermark) -> Chunk:
+            chunk.check_next(self._table, current.log_state.next_head)
+            return self._chunk(current, chunk.receipts, plan.start, reached, since=chunk.began)
+
+        self._save(change)
         self._add(chunk)
         self._report(finished=chunk.plan.final)
+
+    def _save(self, change: Callable[[Watermark], Chunk]) -> None:
+        self._check()
+        self._watermark = self._store.commit(self._table, change)
+        self._committed, self._new = time.monotonic(), NewColumns()
+
+    def _report_unfilled(self) -> None:
+        """Report rows outside of this range that still lack values of new columns."""
+        left = self._watermark.mysql_state.unfilled
+        if hint := backfill_hint(self._table, left):
+            message = f"{self._table}: {describe_unfilled(left)}"
+            self._extraction.report(
+                Notice("warning", message, "column_unfilled", str(self._table), hint=hint)
+            )
 
     def _check(self) -> None:
         self._with.loading.check()
         self._lease.check()
 
-    def _chunk(self, current: Watermark, chunk: ReadChunk) -> Chunk:
-        plan, receipts = chunk.plan, chunk.receipts
+    def _chunk(
+        self,
+        current: Watermark,
+        receipts: Sequence[Receipt],
+        start: Position,
+        reached: Position,
+        *,
+        since: float,
+    ) -> Chunk:
         source, cursor = self._plan.source, self._plan.choice.cursor
         if current.position != self._watermark.position:
             raise LeaseLost(
                 f"{self._table} was moved during this run", hint="run the command again"
             )
-        chunk.check_next(self._table, current.log_state.next_head)
-        # Behind the last row there is nothing up to the end.
-        reached = self._range.end if plan.final else plan.end
         return Chunk(
             start=current.position,
             end=current.position,
@@ -243,17 +275,18 @@ class _Run:
             columns=lake_columns(source, self._plan.columns),
             primary_key=source.primary_key,
             version=version_column(source, cursor),
-            seconds=round(time.monotonic() - max(chunk.began, self._committed), 3),
+            seconds=round(time.monotonic() - max(since, self._committed), 3),
             server=self._extraction.source.server.identity,
             clock=self._plan.clock,
             cursor=describe_cursor(source, cursor),
-            fills=self._fills,
             gtids=worth_keeping(self._plan.gtids),
+            fills=self._new.fills,
+            unfilled=self._new.unfilled,
             reconciled=Reconciled(
                 backfill=Backfill(
                     first=self._range.start,
                     last=self._range.end,
-                    start=plan.start,
+                    start=start,
                     reached=reached,
                 )
             ),

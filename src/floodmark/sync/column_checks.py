@@ -13,7 +13,7 @@ from floodmark.planning.schema_change import refuse_changes
 from floodmark.sync.extraction import Extraction
 from floodmark.sync.hash_warning import clear_text_left
 from floodmark.sync.log_facts import newest_columns
-from floodmark.sync.new_columns import Fills, find_fills
+from floodmark.sync.new_columns import NewColumns, find_new_columns
 from floodmark.sync.plan import TablePlan, lake_columns
 
 
@@ -23,8 +23,8 @@ def check_columns(
     watermark: Watermark,
     plan: TablePlan,
     policy: SchemaChanges | None,
-) -> Fills:
-    """Return the values of new columns in rows that were read before; the next chunk records them.
+) -> NewColumns:
+    """Return what is new, and its values in rows that were read before; the next chunk records it.
 
     Raise FloodmarkError if the policy forbids the columns, if these rows must be read again, or if
     the target reserves a name.
@@ -38,7 +38,7 @@ def check_columns(
         extraction.check_frozen(columns, plan.source.primary_key)
     if left := clear_text_left(log, table, watermark, plan):
         extraction.report(left)
-    return find_fills(
+    return find_new_columns(
         extraction.source,
         log,
         watermark,

@@ -48,6 +48,7 @@ from floodmark.sync.history import Outside, remarks_on, rows_outside
 from floodmark.sync.load_while_reading import LoadWhileReading
 from floodmark.sync.log_facts import known_of
 from floodmark.sync.machine_clock import check_against_source
+from floodmark.sync.new_columns import NewColumns
 from floodmark.sync.plan import TablePlan, chunks_of, lake_columns, plan_table
 from floodmark.sync.progress import Progress
 from floodmark.sync.result import TableResult, keeping
@@ -97,7 +98,7 @@ class _TableRun:
         self._plan: TablePlan
         self._in_flight: ChunksInFlight
         self._policy: SchemaChanges | None = None
-        self._fills: dict[str, str | None] = {}
+        self._new = NewColumns()
         self._outside = Outside()
         now = extraction.store.now()
         self._result = self._nothing = TableResult(table_name=str(table)).beginning("extract", now)
@@ -212,9 +213,11 @@ class _TableRun:
                 self._table, lambda current: extract_started(history_counted(current, before))
             )
         if self._watermark is not None:
-            self._fills = check_columns(
+            self._new = check_columns(
                 extraction, self._table, self._watermark, self._plan, self._policy
             )
+            if self._new.notice:
+                extraction.report(self._new.notice)
 
     def _read(self, chunks: Iterator[ChunkPlan]) -> None:
         """Read chunks, several at once, and commit them in order."""
@@ -231,7 +234,7 @@ class _TableRun:
         self._watermark = self._extraction.store.commit(
             self._table, lambda current: self._chunk(current, chunk)
         )
-        self._committed, self._fills = time.monotonic(), {}
+        self._committed, self._new = time.monotonic(), NewColumns()
         self._add(chunk)
         self._loads.committed(self._watermark, chunk.bytes)
         self._report(finished=chunk.plan.final)
@@ -321,7 +324,8 @@ class _TableRun:
             gtids=worth_keeping(self._plan.gtids),
             final=plan.final,
             reload=self._reloads,
-            fills=self._fills,
+            fills=self._new.fills,
+            unfilled=self._new.unfilled,
         )
 
     def _add(self, chunk: ReadChunk) -> None:

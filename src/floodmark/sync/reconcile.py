@@ -367,9 +367,11 @@ class _Run:
             return found
         # Rows are written with all columns, also those that the target does not have yet.
         plan = structs.replace(plan, columns=self._columns)
-        fills = check_columns(
+        new = check_columns(
             self._extraction, self._table, watermark, plan, self._settings.schema_changes
         )
+        if new.notice:
+            self._extraction.report(new.notice)
         written = write_files(self._extraction, plan, self._table, watermark, found)
         self._check(lease)
         if self._whole:
@@ -383,7 +385,7 @@ class _Run:
                 current,
                 found,
                 written,
-                fills,
+                new,
                 self._policy,
                 self._began,
             ),

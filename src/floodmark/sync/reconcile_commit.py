@@ -16,7 +16,7 @@ from floodmark.mysql.gtids import worth_keeping
 from floodmark.planning.cursor import version_column
 from floodmark.planning.cursor_change import describe_cursor
 from floodmark.sync.extraction import Extraction
-from floodmark.sync.new_columns import Fills
+from floodmark.sync.new_columns import NewColumns
 from floodmark.sync.plan import TablePlan, lake_columns
 from floodmark.sync.repair import read_rows
 
@@ -68,7 +68,7 @@ def chunk_of(
     current: Watermark,
     found: ReconcileResult,
     written: Written,
-    fills: Fills,
+    new: NewColumns,
     policy: Policy,
     began: float,
 ) -> Chunk:
@@ -96,8 +96,9 @@ def chunk_of(
         server=extraction.source.server.identity,
         clock=plan.clock,
         cursor=describe_cursor(plan.source, plan.choice.cursor),
-        fills=fills,
         gtids=worth_keeping(plan.gtids),
+        fills=new.fills,
+        unfilled=new.unfilled,
         reconciled=Reconciled(
             deletes=written.deletes,
             deleted=written.deleted,

@@ -20,6 +20,7 @@ from floodmark.model.log_state import ManifestId
 from floodmark.model.manifest import Chunk, Column
 from floodmark.model.position import START, Position
 from floodmark.model.table import TableName
+from floodmark.model.unfilled_columns import backfill_hint, describe_unfilled
 from floodmark.model.verification import VerificationResult
 from floodmark.model.watermark import Watermark
 from floodmark.mysql.connection import MysqlSession
@@ -87,13 +88,16 @@ def verify_after(
         raise
     if not result.differences:
         return structs.replace(synced, verification=result)
+    again = load_again(str(table), everything=verification.everything, keyed=bool(result.keys))
+    watermark = verification.extraction.store.known(table)
+    fill = backfill_hint(table, watermark.mysql_state.unfilled) if watermark else None
     return structs.replace(
         synced,
         status="differs",
         stage="verify",
         verification=result,
         error=result.summary,
-        hint=load_again(str(table), everything=verification.everything, keyed=bool(result.keys)),
+        hint=f"{fill}; if rows differ after that, {again}" if fill else again,
         exit_code=ExitCode.DIFFERENCE,
     )
 
@@ -145,9 +149,15 @@ def verify_table(
                 left = (*left, *outside(rows))
             return structs.replace(
                 result,
-                remarks=(*remarks, *result.remarks),
+                remarks=(*remarks, *result.remarks, *_unfilled(watermark)),
                 not_compared=(*left, *quarantined(result)),
             )
+
+
+def _unfilled(watermark: Watermark) -> tuple[str, ...]:
+    left = watermark.mysql_state.unfilled
+    how = backfill_hint(watermark.table_name, left)
+    return (f"{describe_unfilled(left)}; {how}",) if how else ()
 
 
 def _nothing_loaded(
@@ -168,6 +178,8 @@ def _nothing_loaded(
 def _verified_so_far(watermark: Watermark, *, everything: bool) -> tuple[ManifestId, Position]:
     first = ManifestId(watermark.redshift_state.eligible_from_epoch, 0)
     state = watermark.verified_state
+    # As long as earlier rows lack values of a column, they differ, whatever was verified.
+    everything = everything or bool(watermark.mysql_state.unfilled)
     return (first, START) if everything else (max(first, state.head), state.position)
 
 
