@@ -126,6 +126,9 @@ def test_all_differences_are_shown_before_anything_is_read(
     assert found["note"]["source"] is None
     assert [name for name, d in found.items() if d["stops"]] == ["big"]
     assert "reset -t" in found["big"]["hint"]
+    assert found["x"]["will"] == "the column is added; rows that were read before get its value"
+    assert "the column is added; rows that were read before have NULL" in found["remark"]["will"]
+    assert found["big"]["will"] == "the table stops"
     text = one_line(synced.it.call("sync", "-p", "main", "--dry-run"))
     assert "4 columns differ:" in text
     assert "perhaps it was renamed to remark" in text
@@ -134,3 +137,41 @@ def test_all_differences_are_shown_before_anything_is_read(
     states = {check["finding"].split()[0]: check["state"] for check in columns}
     assert states == {"x": "note", "remark": "note", "note": "note", "big": "failed"}
     assert len(synced.it.manifests()) == 1
+
+
+@pytest.mark.enough_on("mysql")
+@pytest.mark.parametrize(
+    ("change", "column", "will"),
+    [
+        (
+            "ADD COLUMN x INT AS (big * 2) STORED",
+            "x",
+            "the column is added; rows that were read before have NULL in it until a backfill",
+        ),
+        ("MODIFY note VARCHAR(9)", "note", "all values stay the same"),
+        ("MODIFY note VARCHAR(3)", "note", "the table stops, as rows that were read before"),
+        (
+            "CHANGE note w VARCHAR(20), CHANGE w note VARCHAR(20)",
+            "note",
+            "the table stops, as its name may have been swapped",
+        ),
+    ],
+)
+def test_what_is_shown_is_what_the_sync_does(
+    new_table: NewTable, change: str, column: str, will: str
+) -> None:
+    synced = new_table(columns=f"{TABLE}, w VARCHAR(20)")
+    synced.add(1, 3, day=1)
+    synced.change("UPDATE t SET note = CONCAT(id, 'abc'), w = CONCAT(id, 'w')")
+    assert synced.settle() == 0
+    synced.change("SET sql_mode = ''", f"ALTER TABLE t {change}")
+    found = {difference["column"]: difference for difference in dry_run(synced)["schema"]}
+    assert found[column]["will"].startswith(will), found
+    synced.add(4, 4, day=2)
+    ended = synced.sync()
+    assert ended.code == int(found[column]["stops"])
+    if found[column]["stops"]:
+        assert found[column]["hint"] in one_line(ended)
+    else:
+        assert synced.fill() == int("backfill" in will)
+        synced.check_equal()

@@ -37,7 +37,14 @@ class SchemaCheck:
         if session is None:
             return load_differences(run.store, table, watermark, target, target_name)
         return schema_differences(
-            run.store, session, table, settings, watermark, target, target_name
+            run.store,
+            session,
+            table,
+            settings,
+            watermark,
+            target,
+            target_name,
+            run.config.settings.extraction.zero_dates,
         )
 
     def _target(self, table: TableName, name: str) -> Target | None:

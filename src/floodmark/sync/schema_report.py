@@ -1,10 +1,12 @@
 """Report how the columns of a table differ: source, last reading, and target."""
 
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 
 from msgspec import structs
 
 from floodmark.config.models import TableSettings
+from floodmark.model.extraction import ZeroDates
 from floodmark.model.manifest import Chunk, Column, chunks_in
 from floodmark.model.position import START
 from floodmark.model.schema import SourceTable
@@ -15,16 +17,17 @@ from floodmark.mysql.connection import MysqlSession
 from floodmark.planning.joined_types import joined_table
 from floodmark.planning.load_batches import pending_manifests
 from floodmark.planning.schema_change import ACCEPT_HINT, ColumnChange, column_changes
-from floodmark.planning.value_change import value_change
 from floodmark.state.watermark_store import WatermarkStore
 from floodmark.sync.load import manifests_behind
 from floodmark.sync.load_checks import load_again_hint
-from floodmark.sync.log_facts import columns_in, known_of, newest_columns
+from floodmark.sync.log_facts import chunks_before, columns_in, known_of, newest_columns
+from floodmark.sync.new_columns import Judgement, judge_columns
 from floodmark.sync.plan import lake_columns, read_shape
 from floodmark.warehouse.target import Target
 
 _KEPT = "the target keeps it, and new rows have NULL in it"
-_CHECKED = "the sync stops if rows that were read before have other values now"
+_ADDED = "the column is added"
+_EARLIER = "rows that were read before"
 
 
 def schema_differences(
@@ -35,18 +38,34 @@ def schema_differences(
     watermark: Watermark | None,
     target: Target | None,
     target_name: str,
+    zero_dates: ZeroDates,
 ) -> list[SchemaDifference]:
-    """Return every column that differs, and what the next sync does; read no rows.
+    """Return every column that differs, and what the next sync does, as its rows are now.
 
     Without a target, only the source and its last reading are compared.
     """
-    source, _, planned = read_shape(
+    source, choice, planned = read_shape(
         session, table, table_settings, known_of(store.log, table, watermark)
     )
     now = lake_columns(source, planned)
     before = newest_columns(store.log, table)
     stop = table_settings.schema_changes == "stop"
-    changed = [_changed(change, stop=stop) for change in column_changes(before, now) if before]
+    judged: dict[str, Judgement] = {}
+    if watermark is not None:
+        chunks = chunks_before(store.log, table, watermark)
+        judgements = judge_columns(
+            lambda: nullcontext(session),
+            source,
+            choice.cursor,
+            planned if chunks else (),
+            chunks,
+            watermark.position,
+            zero_dates,
+        )
+        judged = {one.name: one for one in judgements}
+    changes = column_changes(before, now) if before else []
+    changed = [_changed(change, judged.pop(change.name, None), stop=stop) for change in changes]
+    changed += [_swapped(one, now) for one in judged.values() if one.refusal]
     left_out = _left_out(source, [*now, *before], table_settings) if before else []
     found = {difference.column.lower(): difference for difference in [*changed, *left_out]}
     types = {column.name.lower(): column.type for column in now}
@@ -102,16 +121,21 @@ def _mismatches(
     return target.compare(expected, lambda: columns_in(store.log, table))
 
 
-def _changed(change: ColumnChange, *, stop: bool) -> SchemaDifference:
+def _changed(change: ColumnChange, judged: Judgement | None, *, stop: bool) -> SchemaDifference:
+    refusal = judged.refusal if judged else None
+    hint = refusal.hint if refusal else None
     if stop:
         will = STOPS
     elif change.now is None:
         will = _KEPT
+    elif refusal:
+        will = f"{STOPS}, as {_EARLIER} have other values now"
     elif change.before is None:
-        will = f"it is added; {_CHECKED}"
+        will = f"{_ADDED}; {_filled(judged)}" if judged else _ADDED
+    elif judged and judged.fills:
+        will = f"{_EARLIER} get the value that all of them have now"
     else:
-        same = value_change(change.before, change.now) == "same"
-        will = "all values stay the same" if same else _CHECKED
+        will = "all values stay the same"
     if change.renamed:
         will += f"; perhaps it was renamed {'from' if change.now else 'to'} {change.renamed}"
     return SchemaDifference(
@@ -119,8 +143,32 @@ def _changed(change: ColumnChange, *, stop: bool) -> SchemaDifference:
         source=_shown(change.now),
         last_read=_shown(change.before) or "not there",
         will=will,
-        stops=stop,
-        hint=ACCEPT_HINT if stop else None,
+        stops=stop or refusal is not None,
+        hint=ACCEPT_HINT if stop else hint,
+    )
+
+
+def _filled(judged: Judgement) -> str:
+    """Describe what rows that were read before have in a new column."""
+    if judged.unfilled:
+        return f"{_EARLIER} have NULL in it until a backfill, whose command the sync reports"
+    if not judged.fills:
+        return f"there are no {_EARLIER}"
+    is_null = judged.fills[judged.name] is None
+    return f"{_EARLIER} {'have NULL in it, as in the source' if is_null else 'get its value'}"
+
+
+def _swapped(judged: Judgement, now: Sequence[Column]) -> SchemaDifference:
+    """Return a column of which only the values may have changed."""
+    assert judged.refusal is not None
+    kind = next(_shown(column) for column in now if column.name == judged.name)
+    return SchemaDifference(
+        column=judged.name,
+        source=kind,
+        last_read=kind,
+        will=f"{STOPS}, as its name may have been swapped with another one",
+        stops=True,
+        hint=judged.refusal.hint,
     )
 
 
@@ -159,10 +207,15 @@ def _with_target(
             stops=mismatch.stops,
             hint=mismatch.hint,
         )
+    will = f"{mismatch.will}; {known.will}"
+    if known.stops or known.will.startswith(mismatch.will):
+        will = known.will
+    elif mismatch.stops:
+        will = mismatch.will
     return structs.replace(
         known,
         target=mismatch.target,
-        will=known.will if known.stops else f"{mismatch.will}; {known.will}",
+        will=will,
         stops=known.stops or mismatch.stops,
         hint=known.hint or mismatch.hint,
     )
