@@ -1,4 +1,4 @@
-"""Random sequences of ALTERs, with syncs and loads in between, end equal.
+"""Random sequences of ALTERs, with syncs, loads and repairs in between, end equal.
 
 A sync that stops says how to go on, and following that ends equal too: never in a dead end.
 """
@@ -11,6 +11,8 @@ import pymysql
 import pytest
 
 import synced_table
+from floodmark.errors import ExitCode
+from pipelines import Ended
 from synced_table import STAMP, NewTable, Synced
 
 TABLE = f"id INT PRIMARY KEY, a INT, b VARCHAR(20), {STAMP}, KEY (update_at, id)"
@@ -19,6 +21,7 @@ TEXTS = ["VARCHAR(20)", "VARCHAR(40)", "TEXT", "VARBINARY(30)"]
 TIMES = ["DATE", "DATETIME"]
 STAGES = [(), ("--backup-only",), ("--backup-only",), ("--redshift-only",), None]
 MOST_HINTS = 8
+REPAIRS = 0.4
 
 
 class Application:
@@ -93,13 +96,47 @@ class Application:
 
     def sync(self, *arguments: str, hints: int = MOST_HINTS) -> None:
         """Sync, and follow hints; with none, leave the table as it stopped."""
+        self._settle("sync", "-p", "main", *arguments, hints=hints)
+
+    def reconcile(self) -> None:
+        """Repair what the story deleted on one side."""
+        command = ("reconcile", "-p", "main", "--deletes", "hard", "--allow-deletes", "1000")
+        self._settle(*command, hints=MOST_HINTS)
+
+    def repair(self) -> None:
+        """Reconcile or backfill, perhaps after rows were deleted on one side."""
+        pick, name = self.random.choice, str(self.synced.it.table())
+        if pick([True, False]):
+            self._run(f"DELETE FROM t WHERE id % 7 = {self.random.randrange(7)}")
+        if pick([True, False]) and self.synced.held():
+            self.synced.warehouse.query("DELETE FROM {schema}.t WHERE id % 5 = 1")
+        what = pick(
+            [
+                ["reconcile", "-t", name, "--deletes", "hard", "--allow-deletes", "1000"],
+                ["backfill", "-t", name, "--to", f"2025-06-{self.random.randrange(2, 9):02d}"],
+                ["backfill", "-t", name, "--from", "2025-06-03"],
+            ]
+        )
+        self._settle(*what, hints=pick([0, MOST_HINTS]))
+
+    def _settle(self, *command: str, hints: int) -> None:
+        """Call a command until it succeeds, and follow hints; with none, leave it as it stopped."""
         for _ in range(hints or 1):
-            ended = self.synced.sync(*arguments)
-            self.story.append(f"sync {arguments}: {ended.code} {ended.out} {ended.err}")
-            if ended.code == 0 or not hints:
+            ended = self._call(*command)
+            if not hints or ended.code == ExitCode.USAGE:  # a range that is not synced yet
                 return
-            self.synced.follow(ended)
+            if ended.code == 0:
+                if not (fill := self.synced.unfilled()):
+                    return
+                ended = self._call(*fill[0])
+            if ended.code != 0:
+                self.synced.follow(ended)
         raise AssertionError("hints lead nowhere")
+
+    def _call(self, *command: str) -> Ended:
+        ended = self.synced.it.call(*command)
+        self.story.append(f"{' '.join(command)}: {ended.code} {ended.out} {ended.err}")
+        return ended
 
 
 @pytest.mark.enough_on("mysql")
@@ -117,7 +154,10 @@ def test_any_sequence_of_changes_ends_equal(
             application.insert()
             if (stages := application.random.choice(STAGES)) is not None:
                 application.sync(*stages, hints=application.random.choice([0, MOST_HINTS]))
+            if application.random.random() < REPAIRS:
+                application.repair()
         application.sync()
+        application.reconcile()
         application.synced.check_equal()
     except BaseException:
         print("\n".join(application.story))
