@@ -157,3 +157,20 @@ def test_a_column_that_was_dropped_in_the_target_is_not_added_again(
     synced.follow(ended)
     assert synced.settle() == 0
     synced.check_equal()
+
+
+@pytest.mark.parametrize("how", REPAIRS)
+@pytest.mark.parametrize(
+    "moved", [("set", "--timestamp", "2025-06-01"), ("restore", "--from", "1-1")]
+)
+def test_a_repair_after_an_operator_moved_the_position(
+    new_table: NewTable, how: str, moved: tuple[str, ...]
+) -> None:
+    synced = new_table(columns=TABLE)
+    fill(synced)
+    synced.change(SWAP)
+    verb, *arguments = moved
+    name = str(synced.it.table())
+    assert synced.it.call("watermark", verb, "-t", name, *arguments, "--force").code == 0
+    ended = repair(synced, how)
+    assert (ended.code, "changed places" in said(ended)) == (1, True), ended
