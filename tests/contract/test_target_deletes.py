@@ -11,11 +11,13 @@ from msgspec import structs
 
 from floodmark.config.models import PostgresConnection
 from floodmark.errors import FloodmarkError, PassingConflict, SchemaConflict
+from floodmark.model.fingerprint import Hashing
 from floodmark.model.load import TargetTable
 from floodmark.model.log_state import ManifestId
 from floodmark.model.manifest import Column
 from floodmark.model.verification import Extent
 from floodmark.warehouse.sql_dialect import LEDGER
+from floodmark.warehouse.target import ComparedTable
 from warehouses import DELETED_AT, Loads, Warehouse, fail_at, quoted, real_redshift
 
 # A lake in S3 makes no difference to DuckDB here.
@@ -200,6 +202,38 @@ def test_marked_rows_are_not_read_back(orders: Loads, deleted_at: str | None) ->
         table = structs.replace(ORDERS, deleted_at="_deleted_at")
         found = [int(n) for batch in target.read(table, [everything]) for n in batch[0].to_pylist()]
     assert sorted(found) == [1, 3]
+
+
+def test_marked_rows_do_not_count(orders: Loads) -> None:
+    orders.load(orders.chunk([order(n, n) for n in (1, 2, 3)]))
+    orders.load_reconciled(orders.reconciled([order(2, 2)], deleted_at="_deleted_at"))
+    with orders.warehouse.open() as target:
+        marked = structs.replace(ORDERS, deleted_at="_deleted_at")
+        assert (target.count(ORDERS), target.count(marked)) == (3, 2)
+
+
+def test_rows_without_a_key_are_counted(warehouse: Warehouse) -> None:
+    loads = Loads(warehouse, ORDERS)
+    loads.load(loads.chunk([order(1, 5)]))  # which makes the schema
+    warehouse.query("CREATE TABLE {schema}.codes (id BIGINT NOT NULL, code VARCHAR(9))")
+    warehouse.query("INSERT INTO {schema}.codes VALUES (1, 'a'), (2, NULL), (3, NULL)")
+    compared = ComparedTable(
+        table=TargetTable(
+            name="codes",
+            columns=(ORDERS.columns[0], Column("code", "varchar(9)", False, "string")),
+            primary_key=("id", "code"),
+            version=None,
+        ),
+        key=("integer", "text"),
+        version=None,
+        hashing=Hashing.random(),
+        extents=(),
+    )
+    with warehouse.open() as target:
+        assert target.count_without_key(compared) == 2
+        only_id = structs.replace(compared.table, primary_key=("id",))
+        compared = structs.replace(compared, table=only_id, key=("integer",))
+        assert target.count_without_key(compared) == 0
 
 
 # Exactly once
