@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -12,7 +13,8 @@ import pyspark
 import pytest
 
 from floodmark.spark.jvm_launcher import is_plain
-from pipelines import wait_until
+from pipelines import Pipeline, ask_once, cold_environment, wait_until
+from target_tables import held
 
 START = """
 import os
@@ -250,3 +252,59 @@ def test_environment_settings_of_spark_disable_the_direct_start() -> None:
     assert not is_plain({"SPARK_CONF_DIR": "/etc/spark"})
     assert not is_plain({"PYSPARK_SUBMIT_ARGS": "--jars a.jar pyspark-shell"})
     assert not is_plain({"HADOOP_CONF_DIR": "/etc/hadoop"})
+
+
+LOADS = """
+import os, sys, time
+from pathlib import Path
+from floodmark.__main__ import main
+from floodmark.warehouse.duckdb import DuckdbTarget
+
+def java():
+    stats = (path.read_text().rpartition(")") for path in Path("/proc").glob("[0-9]*/stat"))
+    return any(f"{os.getpid()}" == rest.split()[1] and "(java" in name for name, _, rest in stats)
+
+def watched(self, batch):
+    deadline = time.monotonic() + (1 if batch.table.name == "t" else patience)
+    while java() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    print("loads", batch.table.name, "with java:", java(), file=sys.stderr)
+    return load(self, batch)
+
+load, DuckdbTarget.load = DuckdbTarget.load, watched
+patience = float(sys.argv.pop())
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "patience", "seen"),
+    [
+        ([], "30", ["t True", "u False"]),
+        (["--verify-data"], "1", ["t True", "u True"]),
+    ],
+    ids=["synced", "verified"],
+)
+def test_spark_ends_before_the_last_table_is_loaded(
+    pipeline: Callable[..., Pipeline], options: list[str], patience: str, seen: list[str]
+) -> None:
+    """DuckDB loads in our process, and needs the memory."""
+    tables = dict.fromkeys("tu", "{cursor: id}")
+    it = pipeline(tables, settings="spark: {master: 'local[1]'}")
+    for name in it.tables:
+        ask_once(it, f"CREATE TABLE {name} (id INT PRIMARY KEY)")
+        ask_once(it, f"INSERT INTO {name} VALUES (1), (2)")
+    sync = ["sync", "-p", "main", "--config", it.config, "--strategy", "sequential", *options]
+    ended = subprocess.run(
+        [sys.executable, "-c", LOADS, *sync, patience],
+        env=cold_environment(),
+        cwd=it.folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert ended.returncode == 0, ended.stderr
+    found = re.findall(r"loads (\w) with java: (\w+)", ended.stderr)
+    assert [" ".join(one) for one in found] == seen
+    for name in it.tables:
+        assert held(it, name) == [1, 2]

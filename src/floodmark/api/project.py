@@ -128,6 +128,13 @@ class Project:
         """Return the tables that a call with these arguments works on; by default all."""
         return tuple(self._run_of_call().selected(tables, pipelines))
 
+    def expect_one_run(self) -> None:
+        """Stop Spark as soon as the last rows of the next run are read.
+
+        By default it is kept for the runs after it, until close(). Loading then has more memory.
+        """
+        self._runner.only_one_run = True
+
     def sync(
         self,
         tables: Names = None,

@@ -54,6 +54,8 @@ class Runner:
         self._lock = Lock()
         self._running = Lock()
         self._closed = False
+        self.only_one_run = False
+        """Whether there will be no other run: Spark ends as soon as the last rows are read."""
         LOGINS.forget()
         self.current = self.new_run()
         self._used = False
@@ -154,6 +156,7 @@ class Runner:
                     verbose=self._verbose,
                     attached=self.spark,
                     window_mb=self.config.settings.extraction.window_mb,
+                    one_run=self.only_one_run,
                 )
             return self._engine
 

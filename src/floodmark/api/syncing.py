@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import partial
-from threading import Thread
+from threading import Lock, Thread
 from typing import Literal
 
 from msgspec import Struct, structs
@@ -19,7 +19,7 @@ from floodmark.api.recording import Recording
 from floodmark.api.takeover import TakeoverOptions, take_over_tables
 from floodmark.api.verification import verification_of
 from floodmark.config.logins import LOGINS
-from floodmark.config.models import Connection, MysqlConnection, SparkSettings
+from floodmark.config.models import Connection, DuckdbConnection, MysqlConnection, SparkSettings
 from floodmark.model.history import StartedBy
 from floodmark.model.manifest import Column
 from floodmark.model.position import Position
@@ -102,9 +102,12 @@ class Syncing(Struct, frozen=True, kw_only=True):
                 return take_over_tables(
                     self.run, self.takeover, self.tables, each, with_table, self._compared
                 )
+            read = Countdown(len(self.tables), self._release_spark)
             with self._looks(sources, tunnels, start) as unchanged:
                 results = each(
-                    lambda table: self._sync_table(table, sources, tunnels, start, unchanged),
+                    lambda table: self._sync_table(
+                        table, sources, tunnels, start, unchanged, read.one_done
+                    ),
                     stage=self._first_stage,
                     finished=self._synced,
                 )
@@ -191,9 +194,14 @@ class Syncing(Struct, frozen=True, kw_only=True):
         tunnels: Tunnels,
         start: tuple[Position, StartedBy],
         unchanged: Callable[[TableName], TableResult | None],
+        read: Callable[[], None],
     ) -> TableResult:
-        """Extract or adopt, then load, then reconcile if that is asked for or due."""
+        """Extract or adopt, then load, then reconcile if that is asked for or due.
+
+        Call `read` when nothing is left to extract.
+        """
         if (idle := unchanged(table)) is not None:
+            read()
             return self._reconciled(idle, table, sources, tunnels, start)
         result = TableResult(table_name=str(table))
         if self.backfill is not None:
@@ -207,7 +215,10 @@ class Syncing(Struct, frozen=True, kw_only=True):
                 if self.load:
                     loading = self.loading(table, tunnels)
                     extraction = structs.replace(extraction, loading=loading)
-                result = extract_table(extraction, table, self.run.table_settings(table))
+                try:
+                    result = extract_table(extraction, table, self.run.table_settings(table))
+                finally:
+                    read()
         elif self.adoption is not None:
             with tunnels.through(self.owners[table]) as connection:
                 result = adopt_table(self.run, self.adoption, table, connection)
@@ -253,6 +264,16 @@ class Syncing(Struct, frozen=True, kw_only=True):
 
         with LookAhead(self.tables, look) as ahead:
             yield ahead.result
+
+    def _release_spark(self) -> None:
+        """Stop Spark if what is left of this run needs only memory: DuckDB loads in our process."""
+        in_process = all(isinstance(one, DuckdbConnection) for one in self.targets.values())
+        if (
+            self.load
+            and in_process
+            and not (self.verify or any(map(self._reconciles, self.tables)))
+        ):
+            self.engine.release()
 
     def _reconciles(self, table: TableName) -> bool:
         """Whether to reconcile a table; by its schedule only after a whole sync."""
@@ -368,6 +389,23 @@ class Syncing(Struct, frozen=True, kw_only=True):
     ) -> None:
         if self.load or not self.extract or self.reconcile or self.repair:
             check_frozen(self.loading(table, tunnels), table, columns, key)
+
+
+class Countdown:
+    """Calls `then` when so many things are done, from any threads."""
+
+    def __init__(self, number: int, then: Callable[[], None]) -> None:
+        self._left = number
+        self._then = then
+        self._lock = Lock()
+
+    def one_done(self) -> None:
+        """Note that one more is done."""
+        with self._lock:
+            self._left -= 1
+            is_last = self._left == 0
+        if is_last:
+            self._then()
 
 
 def _differences(verified: VerificationResult, plan: TablePlan) -> IntervalDifferences:

@@ -196,6 +196,7 @@ def sync_once(app: App, run: Callable[[], SyncResult], meter: Meter, *, quiet: b
     """Sync, print each table's result, and return the exit code."""
     printer, began = ResultPrinter(app, quiet=quiet), time.monotonic()
     app.on_result = printer.show
+    app.project.expect_one_run()
     result = run()
     meter.measure(result.tables)
     app.project.close()

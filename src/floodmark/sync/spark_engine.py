@@ -31,9 +31,10 @@ OLDEST_SECONDS = 86_400.0
 class SparkEngine:
     """Starts Spark when the first table has something to read, and stops it with the run.
 
-    The session is kept between rounds. A dead one is replaced when next needed. The caller's own
-    session (`attached`) is used as it is, and not stopped. With `keep_warm`, Spark runs in the
-    background, and stays; except if this run shows what Spark logs, or needs Spark SQL.
+    The session is kept between rounds, unless it is for `one_run`. A dead one is replaced when next
+    needed. The caller's own session (`attached`) is used as it is, and not stopped. With
+    `keep_warm`, Spark runs in the background, and stays; except if this run shows what Spark logs,
+    or needs Spark SQL.
     """
 
     def __init__(
@@ -44,8 +45,10 @@ class SparkEngine:
         verbose: bool = False,
         attached: Any = None,
         window_mb: int = 64,
+        one_run: bool = False,
     ) -> None:
         self._settings = settings
+        self._one_run = one_run
         self._attached = attached
         self._window_mb = window_mb
         self._needs_own = verbose  # nobody sees what a background Spark logs
@@ -196,6 +199,18 @@ class SparkEngine:
             idle, age = now - self._used, now - self._began
             if self._failed or idle > IDLE_SECONDS or age > OLDEST_SECONDS:
                 self._close()
+
+    def release(self) -> None:
+        """End a session that is for one run, in the background; it starts again if needed.
+
+        Call it when nothing is left to read: loading needs its memory.
+        """
+        if self._one_run and self._attached is None:
+            Thread(target=self._release, name="release Spark", daemon=True).start()
+
+    def _release(self) -> None:
+        with self._lock:
+            self._close()
 
     def stop(self) -> None:
         """End the session and all its jobs, for good."""
