@@ -9,6 +9,7 @@ from floodmark.model.cursor import CursorColumn
 from floodmark.model.log_state import ManifestId
 from floodmark.model.manifest import FROM_MIRROR, Chunk, Column, Reset, Restore
 from floodmark.model.table import TableName
+from floodmark.model.transitions import FIRST_AFTER_LOSS
 from floodmark.model.watermark import Watermark
 from floodmark.mysql.keys import KnownKey, free_choice
 from floodmark.state.manifest_log import ManifestLog
@@ -70,6 +71,8 @@ def loaded_chunks(
 
 def _before_loss(log: ManifestLog, table: TableName, epoch: int) -> list[Chunk]:
     """Return what was loaded before the lake was lost, if the epoch began with that."""
+    if epoch < FIRST_AFTER_LOSS:
+        return []
     first = ManifestId(epoch, 1)
     begins = next(log.manifests(table, since=first, through=first), None)
     if begins is None or not isinstance(begins.change, Restore):
