@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from floodmark.model.watermark import Watermark
     from floodmark.planning.restart import Restart
     from floodmark.state.lake_validation import Findings
-    from floodmark.state.last_drill import LastDrill
+    from floodmark.state.last_drill import DrilledTable, LastDrill
     from floodmark.state.lease import LeaseDocument
     from floodmark.state.mirror import MirrorState
     from floodmark.state.mirror_lag import TableLag
@@ -93,6 +93,7 @@ _LAZY = {
     "KeyScan": "floodmark.model.position",
     "Lake": "floodmark.api.lake",
     "LakeFile": "floodmark.api.lake",
+    "DrilledTable": "floodmark.state.last_drill",
     "LastDrill": "floodmark.state.last_drill",
     "LeaseDocument": "floodmark.state.lease",
     "LoadPlan": "floodmark.api.planning",
@@ -156,6 +157,7 @@ __all__ = [
     "DifferenceFound",
     "DifferingKey",
     "DrillResult",
+    "DrilledTable",
     "ExitCode",
     "Failure",
     "Findings",

@@ -19,7 +19,7 @@ from floodmark.errors import ExitCode, FloodmarkError
 from floodmark.model.notice import Notice
 from floodmark.model.timestamps import utc_now
 
-# Imports create many objects that stay: Python's default of 700 looks through them again and again.
+# Imports create many objects that stay: Python's default of 700 looks through them repeatedly.
 _OBJECTS_BEFORE_COLLECTING = 50_000
 
 
