@@ -212,8 +212,7 @@ class DuckdbTarget(SqlTarget):
 
         def batches() -> Iterator[pa.RecordBatch]:
             try:
-                for path in paths:
-                    yield from self._files.batches(path, names)
+                yield from self._files.batches_of(paths, names)
             except FloodmarkError as error:
                 failures.append(error)
                 raise

@@ -2,6 +2,8 @@
 
 import os
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import zip_longest
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -11,6 +13,7 @@ from floodmark.storage.folders import path_of
 from floodmark.storage.objects import ObjectStore
 
 _BATCH_ROWS = 32_768
+_MOST_AHEAD_BYTES = 32 * 1024 * 1024
 
 
 class LakeFiles:
@@ -34,21 +37,46 @@ class LakeFiles:
 
         From an object store, the whole file is fetched first.
         """
-        local = self.local_path(path)
+        yield from _batches(path, self.local_path(path) or self._fetch(path), columns)
+
+    def batches_of(self, paths: Sequence[str], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Read the rows of files in their order.
+
+        From an object store, the next file is fetched while one is read, unless they are large.
+        """
+        if self._local_root is not None:
+            for path in paths:
+                yield from self.batches(path, columns)
+            return
+        with ThreadPoolExecutor(1, "fetch") as pool:
+            ahead: Future[pa.Buffer] | None = None
+            for path, following in zip_longest(paths, paths[1:]):
+                data = ahead.result() if ahead else self._fetch(path)
+                is_small = data.size <= _MOST_AHEAD_BYTES
+                ahead = pool.submit(self._fetch, following) if following and is_small else None
+                yield from _batches(path, data, columns)
+
+    def _fetch(self, path: str) -> pa.Buffer:
         try:
-            source = local or pa.BufferReader(self._objects.get(path).data)
-            with pq.ParquetFile(source) as file:
-                # One row group at a time: otherwise all of them stay in memory to the end.
-                for group in range(file.num_row_groups):
-                    for batch in file.iter_batches(_BATCH_ROWS, row_groups=[group]):
-                        yield batch.select(columns)
+            return pa.py_buffer(self._objects.get(path).data)
         except ObjectNotFound as error:
             raise _gone(path) from error
-        except (OSError, KeyError, pa.ArrowException) as error:
-            raise FloodmarkError(
-                f"{path}: {error}",
-                hint="'floodmark watermark validate' compares manifests and files",
-            ) from error
+
+
+def _batches(
+    path: str, source: str | pa.Buffer, columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    try:
+        with pq.ParquetFile(source if isinstance(source, str) else pa.BufferReader(source)) as file:
+            # One row group at a time: otherwise all of them stay in memory to the end.
+            for group in range(file.num_row_groups):
+                for batch in file.iter_batches(_BATCH_ROWS, row_groups=[group]):
+                    yield batch.select(columns)
+    except (OSError, KeyError, pa.ArrowException) as error:
+        raise FloodmarkError(
+            f"{path}: {error}",
+            hint="'floodmark watermark validate' compares manifests and files",
+        ) from error
 
 
 def _gone(path: str) -> FloodmarkError:

@@ -269,10 +269,9 @@ class PostgresTarget(SqlTarget):
 
         def batches() -> Iterator[pa.RecordBatch]:
             nonlocal rows
-            for path in paths:
-                for batch in self._files.batches(path, names):
-                    rows += batch.num_rows
-                    yield batch
+            for batch in self._files.batches_of(paths, names):
+                rows += batch.num_rows
+                yield batch
 
         with self._translated(), self._connection.cursor() as cursor:
             with cursor.copy(statement.encode()) as copy:
