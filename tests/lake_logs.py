@@ -20,7 +20,8 @@ from floodmark.state import operator_changes
 from floodmark.state.watermark_store import WatermarkStore
 from floodmark.storage.memory import MemoryObjectStore
 from floodmark.storage.objects import ObjectStore
-from floodmark.sync.load import Loading, load_table
+from floodmark.sync.load import load_table
+from floodmark.sync.loading import Loading
 from floodmark.warehouse.duckdb import DuckdbTarget
 from scenarios import open_store
 from warehouses import data_file

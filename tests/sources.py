@@ -18,7 +18,9 @@ from floodmark.model.watermark import Watermark
 from floodmark.state.lake_validation import validate
 from floodmark.state.watermark_store import WatermarkStore
 from floodmark.storage.objects import ObjectStore
-from floodmark.sync.load import Loading, LoadResult, load_table
+from floodmark.sync.load import load_table
+from floodmark.sync.load_result import LoadResult
+from floodmark.sync.loading import Loading
 from floodmark.warehouse.parallel import ParallelRun
 from floodmark.warehouse.sql_target import SqlTarget
 from scenarios import open_store

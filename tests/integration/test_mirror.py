@@ -22,7 +22,7 @@ from floodmark.model import lake_layout
 from floodmark.model.log_state import ManifestId
 from floodmark.state.mirror import read_mirror_state
 from floodmark.sync import backfill, reconcile
-from floodmark.sync.load import LoadResult
+from floodmark.sync.load_result import LoadResult
 from hints import commands_in
 from pipelines import Ended, Pipeline, ask_once
 from scenarios import Lake, snapshot

@@ -17,7 +17,7 @@ from floodmark.model.log_state import ManifestId
 from floodmark.model.manifest import Manifest
 from floodmark.model.watermark import Watermark
 from floodmark.state.lake_validation import Findings
-from floodmark.sync.load import Loading
+from floodmark.sync.loading import Loading
 from floodmark.sync.validate import repair_table, validate_table
 from floodmark.warehouse.sql_dialect import LEDGER
 from pipelines import Pipeline, ask_once

@@ -10,7 +10,7 @@ from floodmark.errors import UsageError
 from floodmark.planning.reconcile_ranges import CursorRange
 from floodmark.sync.backfill import Backfilling
 from floodmark.sync.extraction import Extraction
-from floodmark.sync.load import Loading
+from floodmark.sync.loading import Loading
 
 
 class BackfillOptions(Struct, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ from functools import partial
 from floodmark.api.context import RunContext
 from floodmark.config.models import PostgresConnection
 from floodmark.model.table import TableName
-from floodmark.sync.load import Loading
+from floodmark.sync.loading import Loading
 from floodmark.sync.spark_engine import SparkEngine
 from floodmark.tunnels.tunnel import Tunnels
 from floodmark.warehouse.factory import open_target, surely_missing

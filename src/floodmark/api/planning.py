@@ -22,7 +22,8 @@ from floodmark.planning.parallelism import windows_per_chunk
 from floodmark.sync.adopt import find_files
 from floodmark.sync.clock_change import check_clock_change
 from floodmark.sync.history import remarks_on, rows_outside
-from floodmark.sync.load import Loading, foresee
+from floodmark.sync.load_selection import foresee
+from floodmark.sync.loading import Loading
 from floodmark.sync.log_facts import known_of
 from floodmark.sync.machine_clock import check_against_source
 from floodmark.sync.plan import TablePlan as ExtractionPlan

@@ -12,7 +12,7 @@ from floodmark.model.reconcile_policy import Deletes, Policy
 from floodmark.model.table import TableName
 from floodmark.planning.reconcile_ranges import CursorRange
 from floodmark.sync.extraction import Extraction
-from floodmark.sync.load import Loading
+from floodmark.sync.loading import Loading
 from floodmark.sync.reconcile import Reconciliation
 
 _DELETES = ("hard", "soft", "report")

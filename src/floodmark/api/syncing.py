@@ -35,7 +35,8 @@ from floodmark.sync.adopt import Adoption
 from floodmark.sync.backfill import backfill_table
 from floodmark.sync.extract import extract_table
 from floodmark.sync.extraction import Extraction
-from floodmark.sync.load import Loading, check_frozen, check_target, load_after
+from floodmark.sync.load import load_after
+from floodmark.sync.loading import Loading
 from floodmark.sync.look_ahead import LookAhead
 from floodmark.sync.notices import HELD_BACK
 from floodmark.sync.plan import TablePlan
@@ -46,6 +47,7 @@ from floodmark.sync.round_catalog import RoundCatalog
 from floodmark.sync.run_tables import run_tables
 from floodmark.sync.source import Source, Sources
 from floodmark.sync.spark_engine import SparkEngine
+from floodmark.sync.target_checks import check_frozen, check_target
 from floodmark.sync.tunnels import open_tunnels
 from floodmark.sync.unchanged import find_unchanged
 from floodmark.sync.verify import verify_after

@@ -13,7 +13,7 @@ from floodmark.errors import UsageError
 from floodmark.model.run import WorkStage
 from floodmark.model.table import TableName
 from floodmark.sync.extraction import Extraction
-from floodmark.sync.load import Loading
+from floodmark.sync.loading import Loading
 from floodmark.sync.reconcile import reconcile_after
 from floodmark.sync.result import TableResult
 from floodmark.sync.takeover import Takeover, inspect_table, take_table

@@ -14,7 +14,7 @@ from floodmark.model.table import TableName
 from floodmark.model.verification import VerificationResult
 from floodmark.state.lake_validation import Findings
 from floodmark.state.lake_validation import validate as validate_lake
-from floodmark.sync.load import Loading
+from floodmark.sync.loading import Loading
 from floodmark.sync.spark_engine import SparkEngine
 from floodmark.sync.tunnels import open_for_workers
 from floodmark.sync.validate import compare_cursor, repair_table, validate_table

@@ -49,7 +49,9 @@ from floodmark.state.lease import Lease
 from floodmark.sync.chunks_in_flight import ChunksInFlight, ReadChunk
 from floodmark.sync.column_checks import check_columns
 from floodmark.sync.extraction import Extraction
-from floodmark.sync.load import Loading, LoadResult, load_after, load_table
+from floodmark.sync.load import load_after, load_table
+from floodmark.sync.load_result import LoadResult
+from floodmark.sync.loading import Loading
 from floodmark.sync.machine_clock import check_against_source
 from floodmark.sync.new_columns import NewColumns
 from floodmark.sync.plan import TablePlan, chunks_of, lake_columns

@@ -16,7 +16,7 @@ from floodmark.model.table import TableName
 from floodmark.model.verification import Comparison, WindowPair
 from floodmark.planning.parallelism import windows_per_chunk
 from floodmark.state.watermark_store import WatermarkStore
-from floodmark.sync.load import Loading
+from floodmark.sync.loading import Loading
 from floodmark.sync.progress import Progress
 from floodmark.sync.source import Source
 

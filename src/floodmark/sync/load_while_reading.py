@@ -33,7 +33,9 @@ from floodmark.model.notice import Notice
 from floodmark.model.table import TableName
 from floodmark.model.watermark import Watermark
 from floodmark.state.lease import Lease
-from floodmark.sync.load import Loading, LoadResult, load_committed
+from floodmark.sync.load import load_committed
+from floodmark.sync.load_result import LoadResult
+from floodmark.sync.loading import Loading
 from floodmark.sync.result import done_before
 
 _PART = 16  # of a transaction of full size

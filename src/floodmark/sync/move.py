@@ -31,7 +31,7 @@ from floodmark.model.manifest import Manifest
 from floodmark.model.table import TableName
 from floodmark.model.watermark import Watermark, empty_watermark
 from floodmark.state.watermark_store import WatermarkStore
-from floodmark.sync.load import Loading
+from floodmark.sync.loading import Loading
 from floodmark.warehouse.target import Target
 
 

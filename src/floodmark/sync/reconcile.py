@@ -50,7 +50,9 @@ from floodmark.state.lease import Lease
 from floodmark.sync.column_checks import check_columns
 from floodmark.sync.extraction import Extraction
 from floodmark.sync.find_differences import find_differences
-from floodmark.sync.load import Loading, LoadResult, load_table
+from floodmark.sync.load import load_table
+from floodmark.sync.load_result import LoadResult
+from floodmark.sync.loading import Loading
 from floodmark.sync.machine_clock import check_against_source
 from floodmark.sync.plan import TablePlan
 from floodmark.sync.reconcile_checks import (

@@ -12,7 +12,7 @@ from floodmark.model.table import TableName
 from floodmark.model.verification import SyncedRange
 from floodmark.mysql.connection import query
 from floodmark.mysql.predicates import cursor_predicate, relation
-from floodmark.sync.load import Loading
+from floodmark.sync.loading import Loading
 from floodmark.sync.plan import TablePlan
 from floodmark.sync.reconcile_plan import target_table
 from floodmark.sync.source import Source

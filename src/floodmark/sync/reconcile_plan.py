@@ -15,7 +15,7 @@ from floodmark.mysql.connection import MysqlSession
 from floodmark.planning.verify_ranges import can_split_by_key, synced_ranges
 from floodmark.state.watermark_store import WatermarkStore
 from floodmark.sync.extraction import Extraction
-from floodmark.sync.load import Loading
+from floodmark.sync.loading import Loading
 from floodmark.sync.log_facts import known_of, loaded_chunks
 from floodmark.sync.plan import TablePlan, lake_columns, plan_table
 

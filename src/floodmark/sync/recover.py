@@ -39,7 +39,7 @@ from floodmark.state.mirror_restore import Lost, find_lost, restore_lost
 from floodmark.state.operator_changes import counted_restore
 from floodmark.state.watermark_store import WatermarkStore
 from floodmark.storage.objects import ObjectStore
-from floodmark.sync.load import Loading
+from floodmark.sync.loading import Loading
 
 LEASE_SECONDS = 10.0
 

@@ -18,10 +18,10 @@ from floodmark.planning.joined_types import joined_table
 from floodmark.planning.load_batches import pending_manifests
 from floodmark.planning.schema_change import ACCEPT_HINT, ColumnChange, column_changes
 from floodmark.state.watermark_store import WatermarkStore
-from floodmark.sync.load import manifests_behind
 from floodmark.sync.load_checks import load_again_hint
 from floodmark.sync.log_facts import chunks_before, columns_in, known_of, newest_columns
 from floodmark.sync.new_columns import Judgement, judge_columns
+from floodmark.sync.pending_loads import manifests_behind
 from floodmark.sync.plan import lake_columns, read_shape
 from floodmark.warehouse.target import Target
 

@@ -42,7 +42,8 @@ from floodmark.planning.takeover_position import takeover_position
 from floodmark.sync.compared_sides import compared_shape
 from floodmark.sync.extraction import Extraction
 from floodmark.sync.history import rows_outside
-from floodmark.sync.load import Loading, load_after
+from floodmark.sync.load import load_after
+from floodmark.sync.loading import Loading
 from floodmark.sync.log_facts import Known
 from floodmark.sync.machine_clock import check_against_source
 from floodmark.sync.plan import TablePlan, lake_columns, plan_table

@@ -33,8 +33,9 @@ from floodmark.planning.null_cursors import judge_unusable
 from floodmark.sync.bound import configured_lag, configured_zone, cursor_clock
 from floodmark.sync.clock_change import check_clock_change
 from floodmark.sync.extraction import Extraction
-from floodmark.sync.load import Loading, surely_loaded
+from floodmark.sync.loading import Loading
 from floodmark.sync.log_facts import known_of
+from floodmark.sync.pending_loads import surely_loaded
 from floodmark.sync.plan import TablePlan, left_out, read_shape
 from floodmark.sync.result import TableResult
 from floodmark.sync.round_catalog import RoundCatalog

@@ -23,7 +23,7 @@ from floodmark.state.lake_validation import Findings, read_log, validate
 from floodmark.state.lease import read_lease
 from floodmark.state.watermark_store import WatermarkStore
 from floodmark.sync.cursor_check import last_chunk
-from floodmark.sync.load import Loading
+from floodmark.sync.loading import Loading
 
 LOOKS = 3
 
