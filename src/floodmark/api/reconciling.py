@@ -13,7 +13,7 @@ from floodmark.model.table import TableName
 from floodmark.planning.reconcile_ranges import CursorRange
 from floodmark.sync.extraction import Extraction
 from floodmark.sync.loading import Loading
-from floodmark.sync.reconcile import Reconciliation
+from floodmark.sync.reconciliation import Reconciliation
 
 _DELETES = ("hard", "soft", "report")
 

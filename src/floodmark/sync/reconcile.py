@@ -21,16 +21,14 @@ manifests, so a row that comes back survives.
 
 import time
 from collections.abc import Callable, Iterable
-from datetime import datetime
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from floodmark.config.models import TableSettings
-from floodmark.errors import ExitCode, FloodmarkError, UsageError
+from floodmark.errors import FloodmarkError, UsageError
 from floodmark.model.extraction import ColumnPlan
 from floodmark.model.formatting import counted
 from floodmark.model.position import Position
-from floodmark.model.reconcile_policy import Policy
 from floodmark.model.reconcile_result import ReconcileResult, merged
 from floodmark.model.reconciled_state import (
     ReconciledState,
@@ -42,17 +40,14 @@ from floodmark.model.reconciled_state import (
 )
 from floodmark.model.reconciliation import IntervalDifferences, Place
 from floodmark.model.table import TableName
-from floodmark.model.timestamps import plain
 from floodmark.model.verification import SyncedRange
 from floodmark.model.watermark import Watermark
-from floodmark.planning.reconcile_ranges import CursorRange, clipped
+from floodmark.planning.reconcile_ranges import clipped
 from floodmark.state.lease import Lease
 from floodmark.sync.column_checks import check_columns
-from floodmark.sync.extraction import Extraction
 from floodmark.sync.find_differences import find_differences
 from floodmark.sync.load import load_table
 from floodmark.sync.load_result import LoadResult
-from floodmark.sync.loading import Loading
 from floodmark.sync.machine_clock import check_against_source
 from floodmark.sync.plan import TablePlan
 from floodmark.sync.reconcile_checks import (
@@ -71,6 +66,8 @@ from floodmark.sync.reconcile_plan import (
     plan_reading,
     refuse_type_of_mark,
 )
+from floodmark.sync.reconcile_report import add_reconciliation, keys_alone, moved_before
+from floodmark.sync.reconciliation import Reconciliation
 from floodmark.sync.repair import gone
 from floodmark.sync.result import TableResult, attach, done_before
 
@@ -79,24 +76,6 @@ _KEPT = (
     "stayed in the target: a trigger or rule there keeps rows, or they were inserted again; the"
     " next reconciliation checks again"
 )
-
-
-class Reconciliation(Struct, frozen=True, kw_only=True):
-    """How to reconcile a table in this run.
-
-    `allowed` is how many deletes the operator allows, if that is more than the policy does. With
-    `dry_run` nothing is changed. A `scheduled` run only notes that a table cannot be compared.
-    `known` returns differences that a verification found: then only these are repaired.
-    """
-
-    extraction: Extraction
-    loading: Loading
-    policy: Policy
-    within: CursorRange = CursorRange()
-    allowed: int = 0
-    dry_run: bool = False
-    scheduled: bool = False
-    known: Callable[[TablePlan], IntervalDifferences] | None = None
 
 
 def reconcile_after(
@@ -113,69 +92,9 @@ def reconcile_after(
             return synced.with_failure(error, "reconcile")
         attach(error, synced)
         raise
-    synced = run.loaded.added_to(synced)
-    if isinstance(found, HeldBack):
-        return structs.replace(synced, status="held_back", held_back=found.reason, hint=found.hint)
-    warnings = (*synced.warnings, *found.remarks)
-    result = structs.replace(synced, reconciliation=found, warnings=warnings)
-    if found.unkeyed:
-        return structs.replace(
-            result,
-            status="differs",
-            error=f"{counted(found.unkeyed, 'row')} in the target without a key that the source can"
-            " have, so that they cannot be repaired",
-            hint=f"delete them in the target: rows of {reconciliation.loading.target_name} in which"
-            f" {' or '.join(found.key)} is NULL, or a time beyond the years 1 to 9999",
-            exit_code=ExitCode.DIFFERENCE,
-        )
-    if not found.left and not (found.dry_run and found.differences):
-        return result
-    return structs.replace(
-        result,
-        status="differs",
-        stage="reconcile",
-        error=f"source and target differ: {found.summary if found.dry_run else found.rest}",
-        hint=_how_to_apply(table, found),
-        exit_code=ExitCode.DIFFERENCE,
+    return add_reconciliation(
+        run.loaded.added_to(synced), found, table, reconciliation.loading.target_name
     )
-
-
-def _how_to_apply(table: TableName, found: ReconcileResult) -> str:
-    if found.dry_run:
-        deletes = f" --deletes {found.deletes}" if found.deleted else ""
-        return f"'floodmark reconcile -t {table}{deletes}' repairs the target"
-    return (
-        f"'floodmark reconcile -t {table} --deletes hard' removes them from the target, '--deletes"
-        " soft' marks them; 'reconcile: {deletes: hard}' in the configuration does so every time"
-    )
-
-
-def _keys_alone(table: TableName) -> str:
-    """Remark on a table without versions, which may even have been emptied and filled again."""
-    return (
-        "its cursor has no time, so that rows are compared by their key alone: deleted and missing"
-        " rows are found; changed ones, and those of a table that was emptied and filled again with"
-        f" the same keys, are not: 'floodmark sync -t {table} --verify-data=all --repair' compares"
-        " all columns"
-    )
-
-
-def _moved_before(
-    table: TableName, ranges: list[SyncedRange], found: list[IntervalDifferences]
-) -> list[str]:
-    """Remark on repaired rows that are before the synced ranges now, where nothing is compared."""
-    start = ranges[0].start
-    versions = [one.version for interval in found for one in interval.moved_out]
-    times = [v for v in versions if isinstance(v, datetime) and Position(v).compare(start) == -1]
-    if not times:
-        return []
-    first, last = plain(min(times)), plain(max(times))
-    remark = (
-        f"{counted(len(times), 'row')} moved in the source to times before {start.opening}, where"
-        " rows are not compared: the next change is not found, unless 'floodmark backfill -t"
-        f' {table} --from "{first}" --to "{last}"\' adds these times'
-    )
-    return [remark]
 
 
 class _Run:
@@ -296,14 +215,14 @@ class _Run:
                 break
         place = found[-1].through if found else None
         by_key = plan.choice.cursor.timestamp is None and self._with.known is None
-        keys_alone = (_keys_alone(self._table),) if by_key else ()
+        alone = (keys_alone(self._table),) if by_key else ()
         result = structs.replace(
             merged(plan.source.primary_key, found),
             deletes=self._policy.deletes,
             dry_run=self._with.dry_run,
             complete=self._whole and place is None,
             pass_started=state.pass_started if self._whole else None,
-            remarks=(*keys_alone, *_moved_before(self._table, self._ranges, found)),
+            remarks=(*alone, *moved_before(self._table, self._ranges, found)),
         )
         return result, place
 
