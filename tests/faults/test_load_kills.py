@@ -209,7 +209,7 @@ def test_the_connection_is_lost_before_any_step(
     random = Random(1)
 
     def terminate(target: Any) -> None:
-        pid = target._connection.info.backend_pid
+        pid = target._session.pid
         postgres.execute("SELECT pg_terminate_backend(%s, 5000)", (pid,))
 
     lost = 0

@@ -76,7 +76,7 @@ class SqlBackend(Target):
 
     def _text(self, value: str) -> str:
         """Return a text literal."""
-        return "'" + value.replace("'", "''") + "'"
+        return text_literal(value)
 
     def _stage_chunks(self, batch: LoadBatch, chunks: Sequence[LoadChunk]) -> int:
         """Stage the files of these chunks, and return the number of rows."""
@@ -217,6 +217,11 @@ def free_name(name: str, taken: Iterable[str]) -> str:
     while name.lower() in known:
         name += "_"
     return name
+
+
+def text_literal(text: str) -> str:
+    """Return a text literal of standard SQL."""
+    return "'" + text.replace("'", "''") + "'"
 
 
 def quote(name: str | None) -> str:

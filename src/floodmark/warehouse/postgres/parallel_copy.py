@@ -53,8 +53,9 @@ from floodmark.model.log_state import ManifestId
 from floodmark.storage.opening import open_lake
 from floodmark.warehouse.lake_reader import LakeFiles
 from floodmark.warehouse.parallel import ParallelRun
+from floodmark.warehouse.postgres.copy import staging_columns
 from floodmark.warehouse.postgres.table_swap import SwappingTarget
-from floodmark.warehouse.postgres.target import NO_SETTINGS, PostgresTarget, staging_columns
+from floodmark.warehouse.postgres.target import NO_SETTINGS, PostgresTarget
 from floodmark.warehouse.postgres.types import staging_type
 from floodmark.warehouse.sql_dialect import NEWEST, STAGING, check_written, quote
 from floodmark.warehouse.sql_target import unknown

@@ -124,7 +124,7 @@ class SwappingTarget(PostgresTarget):
                 self._rename_key(old, key)
                 return True
         except FloodmarkError:
-            if self._connection.closed:
+            if self._session.closed:
                 raise
         self._execute("ROLLBACK TO not_swapped")
         return False
