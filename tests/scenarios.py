@@ -19,7 +19,8 @@ from floodmark.model.position import Position
 from floodmark.model.table import TableName
 from floodmark.model.timestamps import utc_now
 from floodmark.model.watermark import Watermark
-from floodmark.state.watermark_store import Run, WatermarkStore
+from floodmark.state.run import Run
+from floodmark.state.watermark_store import WatermarkStore
 from floodmark.storage.local import LocalObjectStore
 from floodmark.storage.objects import ObjectStore
 from floodmark.storage.retrying import Backoff, RetryingObjectStore

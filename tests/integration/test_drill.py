@@ -21,7 +21,6 @@ from floodmark.state.drill_scratch import OLD, remove_old_scratch, scratch_space
 from floodmark.state.last_drill import LastDrill, read_last_drill
 from floodmark.state.mirror_copy import copy_table
 from floodmark.state.watermark_reader import WatermarkReader
-from floodmark.state.watermark_store import Run
 from floodmark.storage.memory import MemoryObjectStore
 from floodmark.storage.objects import ObjectStore
 from floodmark.sync import drill as drills
@@ -52,7 +51,7 @@ def everything(objects: ObjectStore) -> dict[str, tuple[bytes, str]]:
 
 
 def rehearse(lake: ObjectStore, mirror: ObjectStore | None = None) -> TableDrill:
-    run: Run = open_store(lake)._run
+    run = open_store(lake).run
     with scratch_space(lake, run.session_id, run.clock) as scratch:
         return drill_table(lake, scratch, mirror, TABLE, run)
 
@@ -137,7 +136,7 @@ def killed_drill(lake: Lake, step: int) -> None:
     """Drill until the n-th write, and die there."""
     objects = lake.open()
     doomed = DoomedWrites(objects, Doom(step, "after"))
-    run = open_store(objects)._run
+    run = open_store(objects).run
     with scratch_space(doomed, run.session_id, run.clock) as scratch:
         drill_table(objects, scratch, None, TABLE, run)
 

@@ -18,8 +18,9 @@ from floodmark.model.run import new_session_id
 from floodmark.model.table import TableName, split_name
 from floodmark.model.timestamps import utc_now
 from floodmark.model.transitions import Authorship
+from floodmark.state.run import Run
 from floodmark.state.system_watermark import read_system_watermark
-from floodmark.state.watermark_store import Run, WatermarkStore
+from floodmark.state.watermark_store import WatermarkStore
 from floodmark.storage.objects import ObjectStore
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class RunContext:
     @property
     def by(self) -> Authorship:
         """Author, session and time of a change made now."""
-        return Authorship(self.run.session_id, self.run.author, self.run.clock())
+        return self.run.authorship()
 
     @property
     def folder(self) -> str:

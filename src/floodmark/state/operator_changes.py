@@ -17,6 +17,7 @@ from floodmark.model.run import Stage
 from floodmark.model.table import TableName
 from floodmark.model.watermark import Watermark, extracted_not_after
 from floodmark.state.double_load_check import without_repetition
+from floodmark.state.watermark_repair import begin_again
 from floodmark.state.watermark_store import WatermarkStore
 
 
@@ -179,4 +180,4 @@ def _make_readable(store: WatermarkStore, table: TableName) -> None:
         if (watermark := store.get(table)) is not None:
             watermark.refuse_moved()
     except StateError:
-        store.begin_again(table)
+        begin_again(store, table)

@@ -20,7 +20,8 @@ from floodmark.state.drill_damage import DAMAGES, Damage, Damaged
 from floodmark.state.drill_scratch import read_state
 from floodmark.state.lake_validation import tracked_facts
 from floodmark.state.mirror_copy import get
-from floodmark.state.watermark_store import Run, WatermarkStore
+from floodmark.state.run import Run
+from floodmark.state.watermark_store import WatermarkStore
 from floodmark.storage.objects import ObjectStore
 from floodmark.storage.prefixed import PrefixedObjectStore
 from floodmark.storage.threads import in_threads

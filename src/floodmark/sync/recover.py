@@ -37,6 +37,7 @@ from floodmark.planning.restart import Restart, holes, in_epoch, new_epoch, plan
 from floodmark.state.lease import Lease
 from floodmark.state.mirror_restore import Lost, find_lost, restore_lost
 from floodmark.state.operator_changes import counted_restore
+from floodmark.state.watermark_repair import begin_epoch
 from floodmark.state.watermark_store import WatermarkStore
 from floodmark.storage.objects import ObjectStore
 from floodmark.sync.loading import Loading
@@ -152,7 +153,7 @@ class _Recovering:
             epoch, change = epoch - 1, Reset(stages=("extract", "load"))
         else:
             change = self._going_back(in_epoch(self._restart.state, epoch), epoch)
-        self._store.begin_epoch(self._table, epoch)
+        begin_epoch(self._store, self._table, epoch)
         self._store.commit(self._table, lambda _current: change)
         if self._restart.kind == "read again" and (left := self._restart.deleted):
             self._store.update(

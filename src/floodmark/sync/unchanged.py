@@ -30,6 +30,7 @@ from floodmark.planning.bounds import held_back, settled_before, timestamp_bound
 from floodmark.planning.columns import refuse_names
 from floodmark.planning.cursor_change import refuse_another_cursor
 from floodmark.planning.null_cursors import judge_unusable
+from floodmark.state.unchanged import look_at, record_unchanged
 from floodmark.sync.bound import configured_lag, configured_zone, cursor_clock
 from floodmark.sync.clock_change import check_clock_change
 from floodmark.sync.extraction import Extraction
@@ -69,13 +70,14 @@ def _find(
     store = extraction.store
     if extraction.limit is not None:
         return None
-    look = store.look(table)
+    look = look_at(store, table)
     if look is None or not _is_settled(look.watermark, loading):
         return None
     found = _look_at_source(extraction, look.watermark, table, settings, catalog)
     if found is None:
         return None
-    recorded = store.record_unchanged(
+    recorded = record_unchanged(
+        store,
         table,
         look,
         fresh=found.fresh,

@@ -21,6 +21,7 @@ from floodmark.planning.ledger_diff import (
 from floodmark.planning.load_batches import target_table
 from floodmark.state.lake_validation import Findings, read_log, validate
 from floodmark.state.lease import read_lease
+from floodmark.state.watermark_repair import repair
 from floodmark.state.watermark_store import WatermarkStore
 from floodmark.sync.cursor_check import last_chunk
 from floodmark.sync.loading import Loading
@@ -90,7 +91,7 @@ def repair_table(store: WatermarkStore, table: TableName, loading: Loading | Non
     with store.lease(table):
         with suppress(StateError):
             if validate(store, table).differences:
-                store.repair(table)
+                repair(store, table)
         watermark = _read(store, table)
         if watermark is not None:
             watermark.refuse_moved()

@@ -41,7 +41,8 @@ from floodmark.model.watermark import (
 )
 from floodmark.state import operator_changes
 from floodmark.state.lake_validation import validate
-from floodmark.state.watermark_store import Run, WatermarkStore
+from floodmark.state.run import Run
+from floodmark.state.watermark_store import WatermarkStore
 from floodmark.storage.memory import MemoryObjectStore
 from floodmark.storage.objects import ObjectStore
 
