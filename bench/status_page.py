@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from browser import chromium
-from floodmark.api.project import open_project
+from floodmark.api.opening import open_project
 from floodmark.cli.page.document import Reader
 from floodmark.cli.page.file import collect, write_page
 from floodmark.cli.page.render import render

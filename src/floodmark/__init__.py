@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from floodmark.api.changes import PreparedChange, PreparedSystemChange
     from floodmark.api.drill import DrillResult
     from floodmark.api.lake import CleanResult, Lake, LakeFile
+    from floodmark.api.opening import open_project
     from floodmark.api.planning import AdoptPlan, LoadPlan, ReadPlan, TablePlan
-    from floodmark.api.project import Project, open_project
+    from floodmark.api.project import Project
     from floodmark.api.recovery import RecoveryResult, TableRecovery
     from floodmark.api.results import SyncResult, TableResult
     from floodmark.api.runs import DayOfTable, FoundInRun, RunOfTable, TableHistory
@@ -142,7 +143,7 @@ _LAZY = {
     "WatermarkCopy": "floodmark.api.watermarks",
     "WatermarkOverview": "floodmark.api.watermarks",
     "Watermarks": "floodmark.api.watermarks",
-    "open_project": "floodmark.api.project",
+    "open_project": "floodmark.api.opening",
 }
 
 __all__ = [

@@ -14,7 +14,7 @@ import pytest
 from msgspec import structs
 
 from browser import CHROMIUM, chromium, opened
-from floodmark.api.project import open_project
+from floodmark.api.opening import open_project
 from floodmark.api.status import STATES
 from floodmark.cli.http_access import Access
 from floodmark.cli.http_server import LOOPBACK, HttpServer

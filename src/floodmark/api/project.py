@@ -1,7 +1,6 @@
-"""The public API: a project, its tables, and the operations on them."""
+"""The public API: a project and the operations on its tables; `project_reader` only reads."""
 
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -12,12 +11,12 @@ from floodmark.api.arguments import (
     expect,
     expect_flags,
     expect_session,
-    expect_variables,
 )
 from floodmark.api.callbacks import OnProgress
 from floodmark.api.context import RunContext
+from floodmark.api.project_reader import ProjectReader
 from floodmark.api.runner import Runner
-from floodmark.config.loading import LoadedConfig, load_config
+from floodmark.config.loading import LoadedConfig
 from floodmark.model.notice import Report
 from floodmark.model.run import Stage, Strategy
 from floodmark.model.table import TableName
@@ -31,56 +30,16 @@ if TYPE_CHECKING:
     from floodmark.api.planning import TablePlan
     from floodmark.api.recovery import RecoveryResult
     from floodmark.api.results import SyncResult
-    from floodmark.api.runs import TableHistory
-    from floodmark.api.status import TableStatus
     from floodmark.api.validation import ValidationResult
     from floodmark.api.watermarks import Watermarks
     from floodmark.checks.check import Check
     from floodmark.model.reconcile_policy import Deletes
-    from floodmark.model.run_record import RunRecord
-    from floodmark.state.last_drill import LastDrill
-    from floodmark.state.mirror import MirrorState
-    from floodmark.state.mirror_lag import TableLag
 
 Verify = Literal["new", "all"]
 BOTH: tuple[Stage, ...] = ("extract", "load")
 
 
-def open_project(
-    path: str | os.PathLike[str] | None = None,
-    *,
-    environment: Mapping[str, str] | None = None,
-    spark: Any = None,
-    on_progress: OnProgress | None = None,
-    on_notice: Report | None = None,
-    on_result: "OnResult | None" = None,
-) -> "Project":
-    """Read a configuration; start and connect nothing yet.
-
-    path          the configuration file; by default $FLOODMARK_CONFIG, or ./floodmark.yml
-    environment   variables for `${NAME}` in the configuration; by default os.environ
-    spark         a SparkSession to use, classic or Spark Connect; by default one is started when
-                  there are rows to read, and stopped by close()
-    on_progress   called with a table and its Progress, from other threads
-    on_notice     called with each Notice, from any thread; by default notices go to the logger
-                  `floodmark`
-    on_result     called with each TableResult as soon as the table is done, from other threads
-
-    Raises ConfigError if the configuration is missing or invalid.
-    """
-    expect("path", path, str, os.PathLike, optional=True)
-    expect_variables("environment", environment)
-    expect("on_progress", on_progress, Callable, optional=True)
-    expect("on_notice", on_notice, Callable, optional=True)
-    expect("on_result", on_result, Callable, optional=True)
-    variables = os.environ if environment is None else environment
-    config = load_config(None if path is None else os.fspath(path), variables)
-    return Project(
-        config, spark=spark, on_progress=on_progress, on_notice=on_notice, on_result=on_result
-    )
-
-
-class Project:
+class Project(ProjectReader):
     """The tables of a configuration. Use it as a context manager, or call close().
 
     Every call reads the current state. Only one sync, verify, reconcile, backfill, takeover or
@@ -99,9 +58,7 @@ class Project:
         one_command: bool = False,
     ) -> None:
         """With `one_command`, `watermarks` and `lake` share the state that the run has read."""
-        self.config = config
-        self._one_command = one_command
-        self._runner = Runner(
+        runner = Runner(
             config,
             spark=spark,
             on_progress=on_progress,
@@ -109,24 +66,7 @@ class Project:
             on_result=on_result,
             verbose=verbose,
         )
-
-    @property
-    def tables(self) -> tuple[TableName, ...]:
-        """The tables of the configuration."""
-        return tuple(self.config.tables)
-
-    @property
-    def session_id(self) -> str:
-        """The session id of the current or last run, or of the first one to come."""
-        return self._runner.current.run.session_id
-
-    def find_table(self, table: Table) -> TableName:
-        """Return the full name of a table; UsageError if it matches none or several."""
-        return self._run_of_call().table(table)
-
-    def select_tables(self, tables: Names = None, pipelines: Names = None) -> tuple[TableName, ...]:
-        """Return the tables that a call with these arguments works on; by default all."""
-        return tuple(self._run_of_call().selected(tables, pipelines))
+        super().__init__(runner, one_command=one_command)
 
     def expect_one_run(self) -> None:
         """Stop Spark as soon as the last rows of the next run are read.
@@ -360,20 +300,6 @@ class Project:
         session = self._runner.engine().sql_session if spark is None else lambda: spark
         return read_table(run, name, session, as_of)
 
-    @property
-    def mirror_state(self) -> "MirrorState | None":
-        """How far the mirror is behind, as the last run left it; None if there is none."""
-        from floodmark.state.mirror import read_mirror_state
-
-        return read_mirror_state(self._runner.raw_lake) if self._runner.mirror else None
-
-    def mirror_lag(self, table: Table) -> "TableLag | None":
-        """Compare the mirror's state of a table with the lake's; None if they are equal."""
-        from floodmark.state.mirror_lag import measure_lag
-
-        name = self.new_run().table(table)
-        return measure_lag(self._runner.raw_lake, self._runner.required_mirror.open(), name)
-
     def recover(
         self,
         tables: Names = None,
@@ -424,13 +350,6 @@ class Project:
             return run_drill(lake, mirror, chosen, target=target)
 
     @property
-    def last_drill(self) -> "LastDrill | None":
-        """The result of the last drill; None if there was none."""
-        from floodmark.state.last_drill import read_last_drill
-
-        return read_last_drill(self._runner.raw_lake)
-
-    @property
     def watermarks(self) -> "Watermarks":
         """Inspect and change the watermarks of tables."""
         from floodmark.api.watermarks import Watermarks
@@ -443,45 +362,6 @@ class Project:
         from floodmark.api.lake import Lake
 
         return Lake(self._run_of_call)
-
-    def status(self, tables: Names = None, pipelines: Names = None) -> "tuple[TableStatus, ...]":
-        """Return the state of each table, the worst first, from the lake alone.
-
-        By default all tables of the configuration, and those in the lake that are no longer in it.
-        """
-        from floodmark.api.status import read_status
-
-        return read_status(self.reading(), tables, pipelines)
-
-    def runs(
-        self, *, pipelines: Names = None, failed: bool = False, most: int | None = None
-    ) -> "Iterator[RunRecord]":
-        """Yield the recorded runs, newest first.
-
-        pipelines   only runs with tables of these
-        failed      only runs that failed, or did not finish
-        most        at most this many
-        """
-        from floodmark.api.runs import read_runs
-
-        expect_flags(failed=failed)
-        expect("most", most, int, optional=True)
-        return read_runs(self.reading(), pipelines, failed=failed, most=most)
-
-    def run(self, run_id: str) -> "RunRecord":
-        """Return the record of a run, given its id or the beginning of it."""
-        from floodmark.api.runs import read_run
-
-        expect("run_id", run_id, str)
-        return read_run(self.reading(), run_id)
-
-    def history(self, table: Table, *, days: int = 30) -> "TableHistory":
-        """Return what happened to a table: rows per day, commits, runs and recoveries."""
-        from floodmark.api.runs import read_history
-
-        expect("days", days, int)
-        run = self.reading()
-        return read_history(run, run.table(table), days=days)
 
     def doctor(self, tables: Names = None, *, start_spark: bool = False) -> "Iterator[Check]":
         """Check configuration, lake, Spark, warehouses, sources, tables and leases, one by one."""
@@ -516,14 +396,3 @@ class Project:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _run_of_call(self) -> RunContext:
-        return self._runner.current if self._one_command else self.new_run()
-
-    def new_run(self) -> RunContext:
-        """Return a context with fresh state and its own session id."""
-        return self._runner.new_run()
-
-    def reading(self) -> RunContext:
-        """Return such a context that only reads the lake, and does not need the mirror."""
-        return self._runner.reading()
