@@ -26,6 +26,8 @@ pytestmark = pytest.mark.enough_on("mysql")  # it is about Spark
 
 FOLDER = Path(__file__).parents[2] / "examples" / "kubernetes"
 ROWS = 1000
+# Spark adds these to the options of executors; PySpark 3.5 does not run without the last ones.
+OPEN_PACKAGES = ("java.lang", "java.lang.invoke", "java.nio", "java.util", "sun.nio.ch")
 
 
 def test_the_image_runs_an_executor(pipeline: Callable[..., Pipeline], tmp_path: Path) -> None:
@@ -60,7 +62,8 @@ def test_the_image_runs_an_executor(pipeline: Callable[..., Pipeline], tmp_path:
 @contextmanager
 def executor(app: str, port: int, folder: Path) -> Iterator[None]:
     """Run the image's entry point with the arguments and variables of Spark on Kubernetes."""
-    options = [f"-D{name}={value}" for name, value in SECURITY.items() if "secret" not in name]
+    options = [f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in OPEN_PACKAGES]
+    options += [f"-D{name}={value}" for name, value in SECURITY.items() if "secret" not in name]
     environment = {
         **cold_environment(),
         **{f"SPARK_JAVA_OPT_{number}": option for number, option in enumerate(options)},
