@@ -32,7 +32,7 @@ from floodmark.mysql.in_flight import (
 from floodmark.mysql.servers import read_server
 from floodmark.planning.parallelism import connection_limit, readers
 from floodmark.sync.activity import ActivityReader, PrimaryActivityReader
-from floodmark.sync.readers import Readers
+from floodmark.sync.reader_slots import Readers
 from floodmark.tunnels.tunnel import Tunnels
 
 KEEP_SECONDS = 60.0

@@ -14,7 +14,7 @@ from floodmark.errors import FloodmarkError, SparkJobFailed
 from floodmark.model.extraction import Receipt, Window
 from floodmark.model.notice import Notice, Report
 from floodmark.model.verification import Comparison, WindowPair
-from floodmark.sync.readers import Readers
+from floodmark.sync.reader_slots import Readers
 
 if TYPE_CHECKING:
     from floodmark.spark.runner import Attempt, Spark

@@ -22,6 +22,7 @@ from floodmark.model.log_state import ManifestId
 from floodmark.model.notice import Notice, Report
 from floodmark.model.timestamps import as_utc
 from floodmark.model.verification import Extent
+from floodmark.warehouse.alter_table import TableChanges
 from floodmark.warehouse.conversion import held_as, held_name
 from floodmark.warehouse.deletes import DeletingBackend
 from floodmark.warehouse.fingerprints import FingerprintingBackend
@@ -29,7 +30,6 @@ from floodmark.warehouse.ledger import LedgerTable
 from floodmark.warehouse.range_predicates import within
 from floodmark.warehouse.row_checksums import RowChecksums
 from floodmark.warehouse.sql_dialect import LEDGER, NEWEST, STAGING, check_written, free_name, quote
-from floodmark.warehouse.table_changes import TableChanges
 from floodmark.warehouse.target import Dropped, TargetFacts, no_columns
 from floodmark.warehouse.unsupported_values import UnsupportedValue, may_be_null, open_keys
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from floodmark.sync.readers import Readers
+from floodmark.sync.reader_slots import Readers
 
 Work = Callable[[Sequence[int], Callable[[int], None]], list[int]]
 
