@@ -142,7 +142,7 @@ def test_the_same_command_continues_after_a_crash(
     part = synced.watermark().mysql_state.backfill
     assert part is not None
     # Another range is another backfill.
-    text = synced.call("backfill", "-p", "main", *one_by_one, "--dry-run").out
+    text = synced.call("backfill", "-t", f"{synced.schema}.t", *one_by_one, "--dry-run").out
     assert "read by an interrupted run, were not read again; '--restart' reads all" in text
     other = backfill(synced, "--from", "2025-06-01", "--dry-run")
     assert other.table["backfill"]["continued"] is None

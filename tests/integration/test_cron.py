@@ -77,7 +77,7 @@ def test_the_lines_for_cron_print_problems_and_nothing_else(pipeline: New) -> No
     ask_once(it, "RENAME TABLE t TO gone")
     failed = cron.run(cron.sync)
     assert failed.code != 0
-    assert "does not exist, or may not be read" in failed.out
+    assert "does not exist, or the user may not read it" in failed.out
     never = it.config.replace("floodmark.yml", "never.yml")
     Path(never).write_text(Path(it.config).read_text().replace(it.lake.yaml, "./empty"))
     cron.environment["FLOODMARK_CONFIG"] = never

@@ -117,7 +117,7 @@ def test_what_is_served_is_what_the_commands_print(
     assert [change["what"] for change in details["changes"]] == ["set by hand"]
     assert [(found["deleted"], found["stale"]) for found in customers["found"]] == [(37, 2)]
     assert status["mirror"]["text"].startswith("./mirror, complete at ")
-    assert status["drill"]["text"] == "165 rehearsals recovered"
+    assert status["drill"]["text"] == "165 rehearsals recovered in 15 of 15 tables"
     families = {each.name: each for each in text_string_to_metric_families(metrics)}
     counted = {s.labels["table"]: s.value for s in families["floodmark_files"].samples}
     assert counted[ORDERS] == details["stages"]["extract"]["s3_file_count"]
