@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup mysql promtool demo test test-unit check redshift docs story bench storm volume airflow dbt lowest pin clean
+.PHONY: help setup mysql promtool demo test test-unit check redshift docs story bench storm volume airflow notebook dbt lowest pin clean
 bin := .venv/bin
 
 help: ## Show this help
@@ -60,6 +60,10 @@ airflow: setup ## Run the Airflow example in Airflow, in its own environment
 	[ -x .venv-airflow/bin/airflow ] || { python3 -m venv .venv-airflow && .venv-airflow/bin/pip install -q apache-airflow -e '.[all]'; }
 	$(bin)/python -m pytest tests/unit/test_examples.py tests/integration/test_airflow.py
 
+notebook: setup ## Run a notebook in Jupyter's kernel, in its own environment
+	[ -x .venv-notebook/bin/jupyter ] || { python3 -m venv .venv-notebook && .venv-notebook/bin/pip install -q -c constraints.txt ipykernel nbclient -e '.[all]'; }
+	$(bin)/python -m pytest tests/integration/test_notebook.py
+
 dbt: setup ## Check the dbt example against dbt, in its own environment
 	[ -x .venv-dbt/bin/dbt ] || { python3 -m venv .venv-dbt && .venv-dbt/bin/pip install -q 'dbt-core>=1.11,<1.12' dbt-duckdb; }
 	$(bin)/python -m pytest tests/integration/test_dbt.py
@@ -71,4 +75,4 @@ lowest: setup mysql ## Run all tests with the lowest allowed versions
 	scripts/lowest
 
 clean: ## Remove the virtual environment and caches
-	rm -rf .release .venv .venv-airflow .venv-dbt .venv-lowest .mysql .promtool .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .release .venv .venv-airflow .venv-notebook .venv-dbt .venv-lowest .mysql .promtool .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -336,7 +336,7 @@ def test_the_server_restarted_during_a_sync(
     class Restarting(DirectEngine):
         def extract(self, job: Any, windows: Any, progress: Any) -> Any:
             if next(chunks) == 3:
-                # While connectorx waits for a server, for 30 s, no other thread of its process runs.
+                # While connectorx waits for a server, no other thread of its process runs.
                 with self.reading:
                     self.restart()
             return super().extract(job, windows, progress)

@@ -326,6 +326,45 @@ print(json.dumps(answer))
 """
 
 
+OTHER_PYTHON = """
+import sys
+import floodmark
+from pyspark.sql import SparkSession
+
+builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+spark = builder.config("spark.authenticate", "true").getOrCreate()
+with floodmark.open_project(sys.argv[1], spark=spark) as project:
+    (table,) = project.sync(stages=["extract"]).tables
+spark.stop()
+print(table.rows, table.error, table.hint)
+"""
+
+
+@pytest.mark.enough_on("mysql")
+@pytest.mark.follows_hint("os.environ['PYSPARK_PYTHON'] = sys.executable")
+def test_workers_without_floodmark_are_reported(pipeline: New, tmp_path: Path) -> None:
+    it = filled(pipeline)
+    bare = tmp_path / "bare"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", bare], check=True)
+
+    def run(python: str) -> str:
+        ended = subprocess.run(
+            [sys.executable, "-c", OTHER_PYTHON, it.config],
+            env={**cold_environment(), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": python},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert ended.returncode == 0, ended.stderr
+        return ended.stdout.splitlines()[-1]
+
+    failed = run(str(bare / "bin" / "python"))
+    assert "ModuleNotFoundError: No module named 'floodmark'" in failed
+    assert "set os.environ['PYSPARK_PYTHON'] = sys.executable" in failed
+    assert run(sys.executable) == "300 None None"
+
+
 @pytest.mark.follows_hint("build the session with .config('spark.authenticate', 'true')")
 def test_a_session_of_the_callers_own(pipeline: New) -> None:
     """In a process of its own, as one has but one Spark."""

@@ -151,7 +151,7 @@ class ClassicSpark:
                 return context.parallelize(range(tasks), tasks).map(task).collect()
         except BaseException as error:
             context.cancelJobGroup(group)
-            if isinstance(error, Py4JJavaError):
+            if isinstance(error, Py4JJavaError | PySparkException):
                 raise SparkFailure(reason(error)) from error
             raise
         finally:
@@ -210,8 +210,13 @@ class ClassicSpark:
             return False
 
 
-def reason(error: Py4JJavaError) -> str:
-    """Return a task's exception, or the first line of any other error."""
+def reason(error: Py4JJavaError | PySparkException) -> str:
+    """Return a task's exception, or the first line of any other error.
+
+    PySpark translates Java's exceptions in a process that has a SparkSession.
+    """
+    if isinstance(error, PySparkException):
+        return task_error(str(error).strip() or type(error).__name__)
     return task_error(str(error.java_exception.getMessage() or error.java_exception))
 
 

@@ -17,6 +17,11 @@ class SparkFailure(Exception):
 
 
 _TRACEBACK = "Traceback (most recent call last):"
+_NO_FLOODMARK = "No module named 'floodmark"
+_OTHER_PYTHON = (
+    "Spark's workers run another Python: install floodmark there, or, if they run on this machine,"
+    " set os.environ['PYSPARK_PYTHON'] = sys.executable before the session starts"
+)
 _TRIES = 4  # Spark's own default on a cluster
 
 
@@ -100,7 +105,8 @@ def run_tasks(
     try:
         return spark.run(title, partial(_attempted, run), tasks, progress)
     except SparkFailure as failure:
-        raise SparkJobFailed(f"{title}: Spark could not run it: {failure}") from failure
+        hint = _OTHER_PYTHON if _NO_FLOODMARK in str(failure) else None
+        raise SparkJobFailed(f"{title}: Spark could not run it: {failure}", hint=hint) from failure
 
 
 def _attempted(run: Callable[[int, Attempt], bytes], number: int) -> str:
