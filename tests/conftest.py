@@ -224,6 +224,12 @@ def spark(spark_log: Path) -> Iterator[Any]:
 
 
 @pytest.fixture
+def settings_of_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take Spark's settings from the file of a test: the variable would replace all of them."""
+    monkeypatch.delenv("FLOODMARK_SPARK", raising=False)
+
+
+@pytest.fixture
 def pipeline(
     server: PrivateMariaDB,
     tmp_path: Path,

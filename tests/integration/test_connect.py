@@ -15,6 +15,7 @@ from servers.spark import CONNECT_CLIENT, HAS_CONNECT, SparkConnectServer
 
 pytestmark = [
     pytest.mark.enough_on("mysql"),  # it is about Spark
+    pytest.mark.usefixtures("settings_of_the_file"),
     pytest.mark.skipif(not HAS_CONNECT, reason="PySpark before 4.1 has no such Connect"),
 ]
 
@@ -52,12 +53,6 @@ def create(pipeline: Pipeline, rows: int) -> None:
         "INSERT INTO t SELECT seq, '2025-01-01', '2025-06-01' + INTERVAL seq DIV 50 SECOND"
         f" FROM {numbers(1, rows)}",
     )
-
-
-@pytest.fixture(autouse=True)
-def only_the_files_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spark's settings come from each test's file: the variable would replace them."""
-    monkeypatch.delenv("FLOODMARK_SPARK", raising=False)
 
 
 def configure(pipeline: Pipeline, remote: str, window_rows: int = 1000) -> None:

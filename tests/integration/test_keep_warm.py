@@ -15,6 +15,8 @@ import pytest
 
 from pipelines import Ended, Pipeline, ask_once, cold_environment, finish, numbers, wait_until
 
+pytestmark = pytest.mark.usefixtures("settings_of_the_file")
+
 PROGRAM = [sys.executable, "-m", "floodmark"]
 MakePipeline = Callable[..., Pipeline]
 

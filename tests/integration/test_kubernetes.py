@@ -22,7 +22,10 @@ from floodmark.subprocesses import LOOPBACK
 from pipelines import Pipeline, ask_once, cold_environment, finish, numbers, wait_until
 from servers.spark import SECURITY, SparkCluster
 
-pytestmark = pytest.mark.enough_on("mysql")  # it is about Spark
+pytestmark = [
+    pytest.mark.enough_on("mysql"),  # it is about Spark
+    pytest.mark.usefixtures("settings_of_the_file"),
+]
 
 FOLDER = Path(__file__).parents[2] / "examples" / "kubernetes"
 ROWS = 1000

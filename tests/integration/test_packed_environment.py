@@ -18,7 +18,10 @@ from servers.postgres import PrivatePostgres
 from servers.spark import SECURITY, SparkCluster
 from warehouses import new_postgres
 
-pytestmark = pytest.mark.enough_on("mysql")  # it is about Spark
+pytestmark = [
+    pytest.mark.enough_on("mysql"),  # it is about Spark
+    pytest.mark.usefixtures("settings_of_the_file"),
+]
 
 ROOT = Path(__file__).parents[2]
 GUIDE = ROOT / "docs" / "guides" / "cluster.md"
