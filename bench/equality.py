@@ -77,7 +77,7 @@ def _all_columns(place: Place, rows: int) -> dict[str, Contender]:
         WITH_JSONB: lambda _: runs.floodmark(with_jsonb, *_VERIFY),
         BY_ROW: lambda _: meter.run([sys.executable, str(_BY_ROW), *_VERIFY], folder),
     }
-    if runs.RELEASE.exists():
+    if runs.has_release(place):
         old = place.floodmark("verify_old", "postgres")
         runs.last_release(old, "sync", "-t", "bench.half")
         found[OLD] = lambda _: runs.last_release(old, *_VERIFY)

@@ -37,15 +37,21 @@ def main() -> None:
 
 def report(results: dict[str, Any]) -> str:
     """Return all tables as Markdown."""
-    machine = results["machine"]
-    load = ", ".join(map(str, machine["load"]))
-    cores = machine["cores"]
+    machine, measured = results["machine"], results["measured"]
     heading = (
-        f"Measured on {machine['when']}: {cores} cores, Python {machine['python']},"
-        f" {results['rows']:,} wide rows, medians of {results['rounds']}. The machine's load before"
-        f" and after each part: {load} (above {cores}, other processes were running)."
+        f"{machine['cores']} cores, Python {machine['python']}, {results['rows']:,} wide rows. Each"
+        " part was measured in one run, with the number of rounds below; the medians are shown. The"
+        " load is the machine's before and after it: above the number of cores, other processes"
+        " were running."
     )
-    parts = [heading]
+    dates = table(
+        ("part", "measured", "rounds", "load"),
+        (
+            (name, one["when"], str(one["rounds"]), ", ".join(map(str, one["load"])))
+            for name, one in measured.items()
+        ),
+    )
+    parts = [heading, dates]
     for name, title in (
         ("stage 1", "Stage 1: the whole wide table to files"),
         ("first load", "First load: the whole wide table into an empty warehouse"),

@@ -2,8 +2,8 @@
 
 The parts "… of MySQL" run on MySQL, the others on MariaDB. FLOODMARK_BENCH_ROWS is the number of
 rows of the wide table (2,000,000), FLOODMARK_BENCH_ROUNDS how often everything is measured (3), and
-FLOODMARK_BENCH_PARTS which parts are (all). Everything measured goes to bench/results.json;
-`report.py` makes the tables, `plot.py` the charts.
+FLOODMARK_BENCH_PARTS which parts are (all); results of other parts are kept. Everything measured
+goes to bench/results.json; `report.py` makes the tables, `plot.py` the charts.
 """
 
 import json
@@ -72,7 +72,10 @@ def main() -> None:
         **{f"{name}{OF_MYSQL}": part for name, part in on_both.items()},
     }
     chosen = os.environ.get("FLOODMARK_BENCH_PARTS", ",".join(parts)).split(",")
-    results: dict[str, Any] = {"machine": machine(), "rows": ROWS, "rounds": ROUNDS}
+    results: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    if results.get("rows") != ROWS:
+        results = {"rows": ROWS, "measured": {}}
+    results["machine"] = machine()
     with (
         ExitStack() as running,
         tempfile.TemporaryDirectory(prefix="floodmark-bench-") as name,
@@ -88,8 +91,13 @@ def main() -> None:
                 say("making the wide table in MySQL")
                 tables.create(mysql.source, "wide", tables.WIDE, ROWS)
             at = mysql if mysql is not None and part.endswith(OF_MYSQL) else place
+            before = round(os.getloadavg()[1], 1)
             results[part] = parts[part](at)
-            results["machine"]["load"].append(round(os.getloadavg()[1], 1))
+            results["measured"][part] = {
+                "when": datetime.now(UTC).strftime("%Y-%m-%d"),
+                "rounds": ROUNDS,
+                "load": [before, round(os.getloadavg()[1], 1)],
+            }
             RESULTS.write_text(json.dumps(results, indent=1) + "\n")
 
 
@@ -131,9 +139,10 @@ def first_load(place: Place) -> dict[str, Any]:
             place.floodmark(f"fm_{n}", "postgres"), "sync", "-t", "bench.wide"
         ),
         **with_release(
+            place,
             lambda n: runs.last_release(
                 place.floodmark(f"old_{n}", "postgres"), "sync", "-t", "bench.wide"
-            )
+            ),
         ),
     }
     if PEERS.exists():
@@ -171,7 +180,7 @@ def changes(place: Place) -> dict[str, Any]:
             "Floodmark, kept warm": "fm_kept",
             "Floodmark, warm": "fm_warm",
         }
-        if runs.RELEASE.exists():
+        if runs.has_release(place):
             schemas[RELEASE] = "old_0"
             old_folder = place.floodmark("old_0", "postgres")
             runs.last_release(old_folder, *arguments)
@@ -248,7 +257,7 @@ def duckdb_loads(place: Place) -> dict[str, Any]:
 
             first["dlt"] = lambda n: dlt(f"duck_dlt_{n}")
             later["dlt"] = lambda _: dlt("duck_dlt_0")
-        if runs.RELEASE.exists():
+        if runs.has_release(place):
 
             def old(name: str) -> Cost:
                 return runs.last_release(place.floodmark(name), *arguments)
@@ -285,9 +294,9 @@ def equality(place: Place) -> dict[str, Any]:
     return measure_equality(place, ROWS, interleaved)
 
 
-def with_release(contender: Contender) -> dict[str, Contender]:
-    """Return the last release as a contender, if `make bench` could unpack it."""
-    return {RELEASE: contender} if runs.RELEASE.exists() else {}
+def with_release(place: Place, contender: Contender) -> dict[str, Contender]:
+    """Return the last release as a contender, if it can be measured."""
+    return {RELEASE: contender} if runs.has_release(place) else {}
 
 
 class Changed(NamedTuple):
@@ -416,10 +425,8 @@ def middle(costs: list[dict[str, Any]]) -> dict[str, Any]:
 def machine() -> dict[str, Any]:
     """Describe this machine."""
     return {
-        "when": datetime.now(UTC).strftime("%Y-%m-%d"),
         "cores": os.cpu_count(),
         "python": platform.python_version(),
-        "load": [round(os.getloadavg()[1], 1)],
     }
 
 

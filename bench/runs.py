@@ -14,6 +14,7 @@ import meter
 import tables
 from meter import Cost
 from place import JAR, PEERS, ROOT, Place
+from servers.mysql import PrivateMySQL
 
 Contender = Callable[[int], Cost]
 
@@ -41,6 +42,11 @@ def floodmark(folder: Path, *arguments: str, environment: dict[str, str] | None 
     before = _lake_bytes(folder)
     cost = meter.run([sys.executable, "-m", "floodmark", *arguments], folder, environment)
     return structs.replace(cost, bytes=_lake_bytes(folder) - before)
+
+
+def has_release(place: Place) -> bool:
+    """Whether the last release can be measured here; on MySQL it did not work."""
+    return RELEASE.exists() and not isinstance(place.source, PrivateMySQL)
 
 
 def last_release(folder: Path, *arguments: str) -> Cost:
