@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from random import Random
 from typing import Any
 from unittest.mock import patch
@@ -26,7 +27,9 @@ from floodmark.planning import segments
 from floodmark.storage.objects import ObjectStore
 from floodmark.storage.opening import open_lake
 from floodmark.sync import find_differences
-from floodmark.warehouse.sql_target import SqlTarget
+from floodmark.warehouse.duckdb import DuckdbTarget
+from floodmark.warehouse.postgres.target import PostgresTarget
+from floodmark.warehouse.redshift.target import RedshiftTarget
 from pipelines import Ended, Pipeline, ask, ask_once, session
 from processes import Doom, DoomedWrites
 from scenarios import open_store
@@ -52,6 +55,7 @@ TABLES = {
 KEYS = {"codes": "code", "pairs": "id, code"}
 WITHOUT_BUDGET = ("reconcile", "-p", "main", "--budget", "10m")
 BACKFILL = ("backfill", "--from", "2025-05-31", "--to", "2025-06-02")
+START_OF_TIME, END_OF_BACKFILL = datetime.min.replace(tzinfo=UTC), datetime(2025, 6, 2, tzinfo=UTC)
 SYNC = ("sync", "-p", "main")
 RUNS = (
     SYNC,
@@ -160,7 +164,7 @@ def run_and_die(it: Pipeline, command: tuple[str, ...], step: int, moment: str) 
     def doomed_lake(lake: LakeSettings, retries: RetrySettings) -> ObjectStore:
         return DoomedWrites(open_lake(lake, retries), doom)
 
-    for kind in SqlTarget.__subclasses__():
+    for kind in (DuckdbTarget, PostgresTarget, RedshiftTarget):
         for name in STEPS:
             setattr(kind, name, doom.around(getattr(kind, name)))
     with patch.object(runner, "open_lake", doomed_lake):
@@ -182,10 +186,10 @@ def run(it: Pipeline, command: tuple[str, ...]) -> Ended:
 
 
 def has_times(it: Pipeline, name: str) -> bool:
-    """Whether a table is synced by a time, so that a backfill can read it."""
+    """Whether a table is synced by a time to the end of the backfill, so that it can be read."""
     found = open_store(it.lake.open()).get(it.table(name), write_back=False)
     position = found.position if found else START
-    return position.timestamp is not None and position.walk is None
+    return position.walk is None and (position.timestamp or START_OF_TIME) > END_OF_BACKFILL
 
 
 def equal(it: Pipeline, warehouse: Warehouse, name: str) -> bool:
