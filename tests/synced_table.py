@@ -124,6 +124,8 @@ def text(value: Any) -> str | None:
     match value:
         case None:
             return None
+        case b"\0" | b"\1":  # the client shows a BIT as bytes
+            return str(value[0])
         case bytes() | memoryview():
             return bytes(value).hex()
         case datetime():
@@ -131,7 +133,7 @@ def text(value: Any) -> str | None:
         case date() | time():
             return str(value)
         case bool():
-            return f"{value:02d}"  # as the client shows a BIT
+            return str(int(value))
         case float():
             return f"{value:.6g}"
         case Decimal():

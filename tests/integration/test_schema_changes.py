@@ -53,6 +53,22 @@ CHANGES: dict[str, tuple[list[list[str]], int]] = {
         ],
         3,
     ),
+    "numbers, then a flag": (
+        [
+            ["ALTER TABLE t ADD COLUMN x INT NOT NULL DEFAULT 1"],
+            ["ALTER TABLE t MODIFY x DECIMAL(12,2) NOT NULL DEFAULT 1"],
+            ["ALTER TABLE t MODIFY x BIT(1) NOT NULL DEFAULT b'1'"],
+        ],
+        0,
+    ),
+    "a float, then a flag": (
+        [
+            ["ALTER TABLE t ADD COLUMN x SMALLINT NOT NULL DEFAULT 1"],
+            ["ALTER TABLE t MODIFY x FLOAT NOT NULL DEFAULT 1"],
+            ["ALTER TABLE t MODIFY x BIT(1) NOT NULL DEFAULT b'1'"],
+        ],
+        1,
+    ),
     "case of a name": ([["ALTER TABLE t CHANGE note Note VARCHAR(20)"]], 0),
     "dropped and added again": (
         [["ALTER TABLE t DROP COLUMN note"], ["ALTER TABLE t ADD COLUMN note INT DEFAULT 5"]],

@@ -7,10 +7,11 @@ from msgspec import structs
 
 from floodmark.errors import FloodmarkError
 from floodmark.model.load import LoadBatch, TargetTable
+from floodmark.model.manifest import Column
 from floodmark.warehouse.sql_dialect import STAGING, SqlBackend, quote
 
 _FITTED = "floodmark_fitted"
-_INTEGERS = ("SMALLINT", "INTEGER", "BIGINT")
+_SMALL = Column("", "smallint", nullable=True, arrow="int16")
 
 
 class ConvertingBackend(SqlBackend):
@@ -24,8 +25,12 @@ class ConvertingBackend(SqlBackend):
         """Whether values of a type must be converted to numbers or text for a column."""
         if kind == held or self.widens(kind, held):
             return False
-        is_number = kind.upper() == "BOOLEAN" and held.upper() in _INTEGERS
-        return is_number or self.is_text(held, kind)
+        return self.is_text(held, kind) or (kind.upper() == "BOOLEAN" and self._is_number(held))
+
+    def _is_number(self, held: str) -> bool:
+        """Whether a column of the target holds small numbers, so also 0 and 1."""
+        small = self.column_type(_SMALL)
+        return held == small or self.widens(small, held)
 
     def _fill_in(self, batch: LoadBatch, found: dict[str, str]) -> None:
         """Set the values of columns that already loaded rows did not have."""

@@ -206,6 +206,11 @@ def _fitted(array: pa.Array, kind: pa.DataType) -> pa.Array:
         return array
     if pa.types.is_timestamp(kind) and not getattr(array.type, "tz", None):
         return array.cast(pa.timestamp("us")).view(kind)  # without a zone it is UTC
+    if pa.types.is_boolean(kind) and not pa.types.is_string(array.type):
+        numbers = array.cast(pa.int64())
+        if not set(pc.unique(numbers).to_pylist()) <= {0, 1, None}:  # Arrow would call 5 true
+            raise pa.ArrowInvalid("it is neither 0 nor 1")
+        return numbers.cast(kind)
     return array.cast(kind)
 
 

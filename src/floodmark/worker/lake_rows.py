@@ -46,7 +46,11 @@ def _converted(array: pa.Array, arrow: str, kind: pa.DataType) -> pa.Array:
         array = array.cast(arrow_type(arrow))
     if array.type == kind:
         return array
-    return _texts(array) if pa.types.is_string(kind) else array.cast(kind)
+    if pa.types.is_string(kind):
+        return _texts(array)
+    if pa.types.is_boolean(array.type):
+        array = array.cast(pa.int16())  # Arrow converts no booleans to decimals
+    return array.cast(kind)
 
 
 def _texts(array: pa.Array) -> pa.Array:
