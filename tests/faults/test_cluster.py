@@ -8,8 +8,10 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import duckdb
 import pytest
 
+from floodmark.embedded.process import free_ports
 from floodmark.subprocesses import LOOPBACK
 from pipelines import Pipeline, ask_once, cold_environment, numbers
 from servers.spark import HOME, SECURITY, SparkCluster
@@ -22,6 +24,14 @@ spark:
   memory: 512m
   options: {options}
 extraction: {{window_rows: 5000, windows_per_chunk: 6}}
+"""
+
+WITHOUT_PATIENCE = """\
+from floodmark.cli.main import run
+from floodmark.sync import spark_engine
+
+spark_engine.JOINING_SECONDS = 0.1
+run(["sync", "-p", "main", "--backup-only", "--config", {path!r}])
 """
 
 ONE_WORKER = 384 + 192  # MB, with windows of 64 MB
@@ -121,6 +131,61 @@ def test_a_lake_that_workers_do_not_share(
     assert "here it does not exist in /proc/self/cwd/lake" in ended.out + ended.err
     assert "or a folder that they share" in ended.out + ended.err
     assert not list(it.folder.glob("lake/manifests/*/*/*/*.json"))
+
+
+@pytest.mark.parametrize("how", ["reconcile", "backfill"])
+def test_repairs_into_a_lake_that_workers_do_not_share(
+    pipeline: Callable[..., Pipeline], cluster: SparkCluster, how: str
+) -> None:
+    it = pipeline({"t": "{cursor: [update_at, id]}"})
+    make_table(it, 2_000)
+    assert it.call("sync", "-p", "main").code == 0
+    settings = SETTINGS.format(address=cluster.address, options=json.dumps(options_of_cluster()))
+    it.write_config(settings)
+    config = Path(it.config)
+    config.write_text(
+        re.sub(r"(?m)^lake: .*$", "lake: /proc/self/cwd/lake", config.read_text())
+    )
+    with duckdb.connect(str(it.folder / "warehouse.duckdb")) as database:
+        database.execute("DELETE FROM t WHERE id > 500")
+    before = it.manifests()
+    backfill = ["-t", f"{it.schema}.t", "--from", "2025-06-01"]
+    ended = it.command(how, *(["-p", "main"] if how == "reconcile" else backfill))
+    assert ended.code == 1, ended
+    assert "a worker wrote incremental/" in ended.out + ended.err
+    assert it.manifests() == before
+
+
+def test_a_master_that_does_not_answer(pipeline: Callable[..., Pipeline]) -> None:
+    it = pipeline({"t": "{cursor: [update_at, id]}"})
+    make_table(it, 1)
+    (port,) = free_ports(1)
+    address = f"spark://{LOOPBACK}:{port}"
+    it.write_config(SETTINGS.format(address=address, options=json.dumps(options_of_cluster())))
+    ended = it.command("sync", "-p", "main", "--backup-only")
+    assert ended.code == 1, ended
+    assert f"no Spark master answers at {address} ({LOOPBACK}:{port}: " in ended.out
+    assert "check 'spark.master'" in ended.err
+
+
+def test_a_cluster_that_has_no_executor_for_us(
+    pipeline: Callable[..., Pipeline], tmp_path: Path
+) -> None:
+    it = pipeline({"t": "{cursor: [update_at, id]}"})
+    make_table(it, 1)
+    with SparkCluster(tmp_path / "cluster", workers=0) as empty:
+        options = json.dumps(options_of_cluster())
+        it.write_config(SETTINGS.format(address=empty.address, options=options))
+        script = WITHOUT_PATIENCE.format(path=it.config)
+        with subprocess.Popen(
+            [sys.executable, "-c", script], stderr=subprocess.PIPE, text=True, cwd=it.folder
+        ) as process:
+            assert process.stderr is not None
+            try:
+                found = next(line for line in process.stderr if "executor" in line)
+            finally:
+                process.kill()
+    assert found.startswith("warning: no executor of the cluster has joined yet: tasks wait")
 
 
 def test_doctor_tries_every_executor(

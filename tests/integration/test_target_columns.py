@@ -48,6 +48,29 @@ def test_wider_and_extra_columns_are_fine_and_not_null_is_dropped(
 
 
 @pytest.mark.enough_on("mysql")
+def test_numeric_without_digits_holds_every_number(new_table: NewTable) -> None:
+    """Other tools create it for decimals."""
+    numbers = ("n INT", "u BIGINT UNSIGNED", "price DECIMAL(10,2)", "wide DECIMAL(65,30)")
+    synced = new_table("postgres", f"{SOURCE}, {', '.join(numbers)}")
+    synced.warehouse.query("CREATE SCHEMA {schema}")
+    synced.warehouse.query(
+        "CREATE TABLE {schema}.t (id int PRIMARY KEY, big int, note text, update_at timestamp,"
+        " n numeric, u numeric, price numeric, wide numeric)"
+    )
+    values = "18446744073709551615, 1.50, -12345678901234567890123456789012345.678"
+    synced.change(f"INSERT INTO t VALUES (1, 1, 'n', '2025-06-01', -7, {values})")
+    for day in (2, 3):  # an empty table, and one that has rows
+        assert synced.settle() == 0
+        synced.check_equal()
+        synced.change(f"UPDATE t SET n = 8, price = 0.10, update_at = '2025-06-0{day}'")
+    assert synced.sync().code == 0
+    synced.warehouse.query("UPDATE {schema}.t SET price = 0.104")
+    ended = synced.sync("--load-only", "--verify-data=all")
+    assert ended.code == 1
+    assert "t.price has a value in the target that is not decimal128(10, 2)" in ended.out
+
+
+@pytest.mark.enough_on("mysql")
 @pytest.mark.parametrize("kind", TARGETS)
 def test_dropped_column_stays_and_becomes_nullable(new_table: NewTable, kind: str) -> None:
     synced = new_table(kind, SOURCE)

@@ -150,7 +150,8 @@ class ClassicSpark:
             with _watched(context, group, progress):
                 return context.parallelize(range(tasks), tasks).map(task).collect()
         except BaseException as error:
-            context.cancelJobGroup(group)
+            with suppress(Exception):  # Spark may have stopped, and `error` says why
+                context.cancelJobGroup(group)
             if isinstance(error, Py4JJavaError | PySparkException):
                 raise SparkFailure(reason(error)) from error
             raise

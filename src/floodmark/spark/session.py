@@ -1,6 +1,7 @@
 """Start and stop Spark."""
 
 import os
+import socket
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from floodmark.spark.rdd_runner import ClassicSpark
 
 _LOOPBACK = "127.0.0.1"
+_STANDALONE = "spark://"
+_MASTER_SECONDS = 10.0
 _PYTHON = "spark.pyspark.python"
 # connectorx allocates a string for each text value, and by default glibc caches only seven blocks
 # of a size per thread. It starts new threads for each window; with one arena per thread, and large
@@ -94,6 +97,7 @@ def _own(
     shared: bool,
 ) -> Iterator["ClassicSpark"]:
     """Run Spark in our own JVM; import PySpark while it starts."""
+    _refuse_absent(master)
     environment = dict(os.environ)
     java = find_java(environment)
     if java is None:
@@ -143,6 +147,30 @@ def _own(
         )
         with classic_spark(settings, start, launched, faster=faster, log=log) as spark:
             yield spark
+
+
+def _refuse_absent(master: str) -> None:
+    """Raise FloodmarkError if no master of a standalone cluster accepts a connection.
+
+    Spark would try for a minute, stop itself, and fail jobs without the reason.
+    """
+    if not master.startswith(_STANDALONE):
+        return
+    reason = ""
+    for place in master.removeprefix(_STANDALONE).split(","):
+        host, _, port = place.rpartition(":")
+        if not host or not port.isdecimal():
+            return  # Spark refuses it
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), _MASTER_SECONDS).close()
+        except OSError as error:
+            reason = f"{place}: {error.strerror or error}"
+        else:
+            return
+    raise FloodmarkError(
+        f"no Spark master answers at {master} ({reason})",
+        hint="check 'spark.master', and that the master is running",
+    )
 
 
 def _is_one_process(master: str) -> bool:

@@ -49,7 +49,7 @@ from floodmark.sync.extraction_job import extraction_job
 from floodmark.sync.plan import TablePlan
 from floodmark.sync.read_ahead import read_ahead
 from floodmark.sync.read_windows import read_windows
-from floodmark.sync.receipt_check import check_files, check_receipts
+from floodmark.sync.receipt_check import check_receipts
 
 if TYPE_CHECKING:
     from floodmark.sync.extraction import Extraction
@@ -156,8 +156,6 @@ class ChunksInFlight:
         finally:
             del self._jobs[head]
         check_receipts(plan, receipts)
-        if extraction.engine.on_cluster:
-            check_files(extraction.store.objects, receipts)
         self._note(head, plan, len(plan.windows))
         return ReadChunk(plan=plan, head=head, receipts=receipts, began=began)
 

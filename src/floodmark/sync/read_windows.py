@@ -7,6 +7,7 @@ from msgspec import structs
 
 from floodmark.model.extraction import Receipt, Window
 from floodmark.model.verification import Comparison, WindowPair
+from floodmark.sync.receipt_check import check_files
 
 if TYPE_CHECKING:
     from floodmark.sync.extraction import Engine, Extraction
@@ -25,9 +26,25 @@ def read_windows(
 ) -> list[Receipt]:
     """Read windows into the lake; return receipts in their order.
 
+    FloodmarkError if another machine wrote a file that is not in the lake as seen from here.
     `progress` receives the number of windows done. If readers are scarce, who has the earlier
     `turn` reads first. `check` raises once the receipts are not needed any more.
     """
+    receipts = _read(extraction, job, windows, progress, turn=turn, check=check)
+    if extraction.engine.on_cluster:
+        check_files(extraction.store.objects, receipts)
+    return receipts
+
+
+def _read(
+    extraction: "Extraction",
+    job: "ExtractionJob",
+    windows: Sequence[Window],
+    progress: Callable[[int], None],
+    *,
+    turn: int | None,
+    check: Callable[[], None],
+) -> list[Receipt]:
     engine, source = extraction.engine, extraction.source
     slots = _fixed_slots(engine)
     most = source.readers_at_once(slots)

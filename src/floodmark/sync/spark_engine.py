@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from tempfile import mkstemp
-from threading import Lock, Thread
+from threading import Lock, Thread, Timer
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from floodmark.config.models import SparkSettings
@@ -24,6 +24,13 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 
 _STOPPED = "the run was stopped"
+_NO_EXECUTOR = "no executor of the cluster has joined yet: tasks wait until it has free resources"
+_NO_EXECUTOR_HINT = (
+    "if it stays so, check in the cluster's own pages that workers are running, and that one of"
+    " them has the memory and cores that an executor asks for ('spark.executor.memory', 'memory',"
+    " 'spark.executor.cores')"
+)
+JOINING_SECONDS = 30.0
 IDLE_SECONDS = 1800.0  # a Spark Connect server drops a session after an hour
 OLDEST_SECONDS = 86_400.0
 
@@ -238,7 +245,23 @@ class SparkEngine:
             if self._session is None:
                 self._began = time.monotonic()
                 self._session = self._start()
+                if self.on_cluster:
+                    self._watch_executors(self._session)
             return self._session
+
+    def _watch_executors(self, session: "Spark") -> None:
+        """Report that a cluster has no executor for us; its tasks wait, and Spark only logs it."""
+
+        def look() -> None:
+            with suppress(Exception):  # Spark has ended
+                joined = session.executors()
+                if joined is not None and joined[0] == 0:
+                    self._report(Notice("warning", _NO_EXECUTOR, hint=_NO_EXECUTOR_HINT))
+
+        timer = Timer(JOINING_SECONDS, look)
+        timer.daemon = True
+        timer.start()
+        self._running.callback(timer.cancel)
 
     def _start(self) -> "Spark":
         """Use the caller's Spark, attach to one in the background, or start one for this run."""

@@ -16,6 +16,7 @@ from floodmark.model.server import Server
 from floodmark.model.table import TableName
 from floodmark.model.verification import Comparison, WindowPair
 from floodmark.mysql.connection import MysqlSession
+from floodmark.storage.memory import MemoryObjectStore
 from floodmark.sync import source as sources
 from floodmark.sync.extraction import Extraction
 from floodmark.sync.read_windows import compare_windows, read_windows
@@ -79,7 +80,9 @@ def limited(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Extraction, 
         monkeypatch.setattr(sources, "read_server", lambda _session: server)
         source = Source(MysqlConnection(user="u", **settings), connect=connect)
         cluster = Cluster(on_cluster=on_cluster)
-        return cast("Extraction", SimpleNamespace(source=source, engine=cluster)), cluster
+        store = SimpleNamespace(objects=MemoryObjectStore())
+        found = SimpleNamespace(source=source, engine=cluster, store=store)
+        return cast("Extraction", found), cluster
 
     return make
 

@@ -26,6 +26,7 @@ _WIDER = {
 }
 _ARROW_DIGITS = 38
 _DIGITS = {"smallint": 5, "integer": 10, "bigint": 19}
+_ANY_NUMBER = "numeric"  # without digits: exact, of any size
 _DECIMAL = re.compile(r"(?:decimal128|decimal|numeric)\((\d+), ?(\d+)\)")
 _VARYING = re.compile(r"character varying\((\d+)\)")
 
@@ -47,7 +48,7 @@ def staging_type(column: Column) -> str:
 def can_be_copied(kind: str) -> bool:
     """Whether values of a type can be sent to the server without a cast."""
     decimal = decimal_of(kind)
-    return decimal is None or decimal[0] <= _ARROW_DIGITS
+    return kind != _ANY_NUMBER and (decimal is None or decimal[0] <= _ARROW_DIGITS)
 
 
 def widens(old: str, new: str) -> bool:
@@ -60,7 +61,7 @@ def widens(old: str, new: str) -> bool:
     wide = decimal_of(new)
     narrow = (_DIGITS[old], 0) if old in _DIGITS else decimal_of(old)
     if wide is None or narrow is None:
-        return False
+        return narrow is not None and new == _ANY_NUMBER
     return wide[1] >= narrow[1] and wide[0] - wide[1] >= narrow[0] - narrow[1]
 
 
