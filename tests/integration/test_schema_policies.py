@@ -1,11 +1,13 @@
 """`schema_changes`: follow, freeze or stop; and what `doctor` and `--dry-run` say beforehand."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pipelines import Ended
+from pipelines import Ended, Pipeline, ask_once
 from synced_table import STAMP, NewTable, Synced
 from warehouses import name_target
 
@@ -149,6 +151,7 @@ def test_all_differences_are_shown_before_anything_is_read(
             "the column is added; rows that were read before have NULL in it until a backfill",
         ),
         ("MODIFY note VARCHAR(9)", "note", "all values stay the same"),
+        ("DROP PRIMARY KEY, ADD PRIMARY KEY (id, big)", "PRIMARY KEY", "the table stops"),
         ("MODIFY note VARCHAR(3)", "note", "the table stops, as rows that were read before"),
         (
             "CHANGE note w VARCHAR(20), CHANGE w note VARCHAR(20)",
@@ -175,3 +178,25 @@ def test_what_is_shown_is_what_the_sync_does(
     else:
         assert synced.fill() == int("backfill" in will)
         synced.check_equal()
+
+
+@pytest.mark.enough_on("mysql")
+@pytest.mark.follows_hint("write its new name into 'cursor:'")
+def test_a_table_that_cannot_be_planned_hides_no_other(pipeline: Callable[..., Pipeline]) -> None:
+    it = pipeline({"first": with_policy("stop"), "other": with_policy("stop")})
+    for name in it.tables:
+        ask_once(it, f"CREATE TABLE {name} ({TABLE})")
+        ask_once(it, f"INSERT INTO {name} VALUES (1, 1, 'n', '2025-06-01')")
+    assert it.call("sync", "-p", "main").code == 0
+    ask_once(it, "ALTER TABLE first RENAME COLUMN update_at TO changed_at")
+    ask_once(it, "ALTER TABLE other ADD COLUMN x INT")
+    planned = it.call("sync", "-p", "main", "--dry-run")
+    assert planned.code == 0
+    text = one_line(planned)
+    assert "first has no column 'update_at', which is in its cursor hint: if it was renamed" in text
+    assert "other: x is int in the source, not there when last read, nothing in the target: the" in text
+    assert it.call("sync", "-t", f"{it.schema}.first", "--dry-run").code == 2  # the only one
+    config = Path(it.config)
+    config.write_text(config.read_text().replace("update_at", "changed_at", 1))
+    planned = it.call("sync", "-p", "main", "--dry-run", "--json")
+    assert "no column" not in planned.out

@@ -89,7 +89,10 @@ class TablePlan(Struct, frozen=True, kw_only=True):
 
 
 def plan_sync(syncing: Syncing) -> list[TablePlan]:
-    """Plan what a sync would read and load of each table; change nothing."""
+    """Plan what a sync would read and load of each table; change nothing.
+
+    A table that cannot be planned has its error in `read`, unless that is true of all.
+    """
     start = syncing.run.start_of_new_tables()
     with (
         syncing.open_tunnels() as tunnels,
@@ -97,10 +100,17 @@ def plan_sync(syncing: Syncing) -> list[TablePlan]:
         SchemaCheck(syncing.run, tunnels) as check,
     ):
         loadings = {table: syncing.loading(table, tunnels) for table in syncing.targets}
-        plans = [
-            _plan_table(syncing, table, sources, loadings.get(table), start)
-            for table in syncing.tables
-        ]
+        plans: list[TablePlan] = []
+        errors: list[FloodmarkError] = []
+        for table in syncing.tables:
+            try:
+                plans.append(_plan_table(syncing, table, sources, loadings.get(table), start))
+            except FloodmarkError as error:
+                errors.append(error)
+                failed = ReadPlan(error=error.message, hint=error.hint)
+                plans.append(TablePlan(table_name=str(table), read=failed))
+        if len(errors) == len(plans):
+            raise errors[0]  # there is nothing to show
         return [
             plan
             if plan.read and plan.read.error

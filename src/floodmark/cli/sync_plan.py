@@ -57,6 +57,8 @@ def _show_read(table_name: str, plan: ReadPlan) -> Iterator[str]:
     how = f"{plan.route}, cursor {cursor}"
     if plan.error:
         yield f"fail: {plan.error}"
+        if plan.hint:
+            yield f"hint: {plan.hint}"
     elif plan.held_back:
         yield f"read nothing (held back), {how}"
     elif plan.chunks:

@@ -25,6 +25,14 @@ def load_again_hint(table: TableName, name: str) -> str:
     )
 
 
+def read_into_new_hint(table: TableName, name: str) -> str:
+    """Return how to read a table whose rows have another key now."""
+    return (
+        f"drop {name} in the target, then 'floodmark watermark reset -t {table} --force' and sync"
+        " read it again"
+    )
+
+
 def refuse_loading_twice(
     log: ManifestLog, table: TableName, target: Target, name: str, rows: int
 ) -> None:
@@ -110,8 +118,7 @@ def refuse_other_keys(table: TableName, name: str, manifests: Sequence[Manifest]
     if change := key_change(manifests):
         raise SchemaConflict(
             f"the primary key of {name} changed from {change[0]} to {change[1]} in the source",
-            hint=f"drop {name} in the target, then 'floodmark watermark reset -t {table}"
-            " --force' and sync read it again",
+            hint=read_into_new_hint(table, name),
         )
 
 

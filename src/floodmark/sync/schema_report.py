@@ -18,7 +18,7 @@ from floodmark.planning.joined_types import joined_table
 from floodmark.planning.load_batches import pending_manifests
 from floodmark.planning.schema_change import ACCEPT_HINT, ColumnChange, column_changes
 from floodmark.state.watermark_store import WatermarkStore
-from floodmark.sync.load_checks import load_again_hint
+from floodmark.sync.load_checks import load_again_hint, read_into_new_hint
 from floodmark.sync.log_facts import chunks_before, columns_in, known_of, newest_columns
 from floodmark.sync.new_columns import Judgement, judge_columns
 from floodmark.sync.pending_loads import manifests_behind
@@ -51,6 +51,7 @@ def schema_differences(
     before = newest_columns(store.log, table)
     stop = table_settings.schema_changes == "stop"
     judged: dict[str, Judgement] = {}
+    chunks: list[Chunk] = []
     if watermark is not None:
         chunks = chunks_before(store.log, table, watermark)
         judgements = judge_columns(
@@ -66,10 +67,11 @@ def schema_differences(
     changes = column_changes(before, now) if before else []
     changed = [_changed(change, judged.pop(change.name, None), stop=stop) for change in changes]
     changed += [_swapped(one, now) for one in judged.values() if one.refusal]
+    changed += _other_key(source, chunks, read_into_new_hint(table, target_name))
     left_out = _left_out(source, [*now, *before], table_settings) if before else []
     found = {difference.column.lower(): difference for difference in [*changed, *left_out]}
     types = {column.name.lower(): column.type for column in now}
-    types[KEY.lower()] = f"({', '.join(source.primary_key)})"
+    types[KEY.lower()] = _key(source.primary_key)
     coming = Chunk(
         start=START,
         end=START,
@@ -140,8 +142,8 @@ def _changed(change: ColumnChange, judged: Judgement | None, *, stop: bool) -> S
         will += f"; perhaps it was renamed {'from' if change.now else 'to'} {change.renamed}"
     return SchemaDifference(
         column=change.name,
-        source=_shown(change.now),
-        last_read=_shown(change.before) or "not there",
+        source=_shown(change.now, change.before),
+        last_read=_shown(change.before, change.now) or "not there",
         will=will,
         stops=stop or refusal is not None,
         hint=ACCEPT_HINT if stop else hint,
@@ -172,8 +174,35 @@ def _swapped(judged: Judgement, now: Sequence[Column]) -> SchemaDifference:
     )
 
 
-def _shown(column: Column | None) -> str | None:
-    return (column.source or column.type) if column else None
+def _other_key(source: SourceTable, chunks: Sequence[Chunk], hint: str) -> list[SchemaDifference]:
+    """Return the key if rows were read under another one, which their load refuses."""
+    before = [chunk.primary_key for chunk in chunks if not chunk.only_columns][-1:]
+    now = {name.lower() for name in source.primary_key}
+    return [
+        SchemaDifference(
+            column=KEY,
+            source=_key(source.primary_key),
+            last_read=_key(key),
+            will=STOPS,
+            stops=True,
+            hint=hint,
+        )
+        for key in before
+        if {name.lower() for name in key} != now
+    ]
+
+
+def _key(columns: Sequence[str]) -> str:
+    return f"({', '.join(columns)})" if columns else "nothing"
+
+
+def _shown(column: Column | None, other: Column | None = None) -> str | None:
+    """Return a column's type, with NOT NULL if that is what differs from the other one."""
+    if column is None:
+        return None
+    kind = column.source or column.type
+    same = other is not None and kind == (other.source or other.type)
+    return f"{kind} NOT NULL" if same and not column.nullable else kind
 
 
 def _left_out(
