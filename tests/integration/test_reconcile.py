@@ -524,6 +524,33 @@ def test_a_column_of_the_target_that_cannot_mark_deleted_rows(synced: Pipeline) 
 
 
 @pytest.mark.enough_on("mysql")
+@pytest.mark.follows_hint("in the target, or set 'schema_changes: follow' for the table")
+@pytest.mark.parametrize("kind", ["duckdb", "postgres", "redshift"])
+def test_a_frozen_table_gets_no_column_for_marks(
+    pipeline: New, request: pytest.FixtureRequest, tmp_path: Path, kind: str
+) -> None:
+    policy = "schema_changes: freeze, reconcile: {deletes: soft}"
+    tables = {"t": f"{{cursor: [update_at, id], {policy}}}"}
+    it = pipeline(tables, lake="ministack" if kind == "redshift" else "local")
+    warehouse = replace(new_warehouse(kind, request, tmp_path), lake=it.lake)
+    name_target(it.config, warehouse.connection)
+    create(it)
+    fill(it, 1, 30)
+    assert it.call("sync", "-p", "main").code == 0
+    ask_once(it, "DELETE FROM t WHERE id = 3")
+    before = it.watermark()
+    ended = reconcile(it)
+    assert ended.code == 2, ended
+    assert "the target has no column _deleted_at, and" in ended.table["error"]
+    assert it.watermark().head == before.head
+    (column,) = re.findall("add (_deleted_at .*) to t in the target", ended.table["hint"])
+    warehouse.query(f"ALTER TABLE {{schema}}.t ADD COLUMN {column}")
+    assert found(reconcile(it)) == {"deleted": 1, "removed": 1}
+    marked = warehouse.query("SELECT id FROM {schema}.t WHERE _deleted_at IS NOT NULL")
+    assert marked == [(3,)]
+
+
+@pytest.mark.enough_on("mysql")
 def test_a_trigger_that_keeps_deleted_rows(pipeline: New, request: pytest.FixtureRequest) -> None:
     it = pipeline({"t": CURSOR})
     warehouse = replace(new_warehouse("postgres", request, it.folder / "other"), lake=it.lake)

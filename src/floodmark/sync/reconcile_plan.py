@@ -83,8 +83,15 @@ def refuse_type_of_mark(plan: TablePlan, loading: Loading, name: str) -> None:
         found = target.compare(shape)
     for mismatch in found:
         held = mismatch.target
-        if mismatch.column.lower() == name.lower() and mismatch.change != "add":
-            if held.upper().startswith("TIMESTAMP"):
+        if mismatch.column.lower() == name.lower():
+            if mismatch.change == "add" and mismatch.stops:
+                raise UsageError(
+                    f"{plan.source.name}: deleted rows cannot be marked: the target has no column"
+                    f" {name}, and 'schema_changes' is 'freeze'",
+                    hint=f"add {name} {mismatch.source} to {shape.name} in the target, or set"
+                    " 'schema_changes: follow' for the table",
+                )
+            if mismatch.change == "add" or held.upper().startswith("TIMESTAMP"):
                 continue
             raise UsageError(
                 f"{plan.source.name}: deleted rows cannot be marked in {name!r}: it is {held} in"
