@@ -21,6 +21,7 @@ from floodmark.warehouse.postgres import types as postgres_types
 from floodmark.warehouse.postgres.canonical_text import joined, sha256_of, shown
 from floodmark.warehouse.postgres.catalog import (
     columns_query,
+    computed_query,
     key_query,
     loose_collations_query,
     not_null_query,
@@ -188,7 +189,24 @@ class PostgresTarget(PostgresCopy, SchemaTarget):
     def _compare(
         self, table: TargetTable, found: dict[str, str], dropped: Dropped
     ) -> list[Mismatch]:
-        return [*super()._compare(table, found, dropped), *self._loose_keys(table)]
+        return [
+            *super()._compare(table, found, dropped),
+            *self._loose_keys(table),
+            *self._computed(table, found),
+        ]
+
+    def _computed(self, table: TargetTable, found: dict[str, str]) -> Iterator[Mismatch]:
+        """Yield columns that PostgreSQL computes, so that rows cannot bring their values."""
+        names = [column.name for column in table.columns]
+        for name, change in self._query(computed_query(self._schema, table.name)):
+            if name in names:
+                yield Mismatch(
+                    column=name,
+                    source="a column with values",
+                    target=f"{found[name]} GENERATED ALWAYS",
+                    hint=f"run ALTER TABLE {self._name(table.name)} ALTER COLUMN {quote(name)}"
+                    f" {change} in the target, and sync",
+                )
 
     def _loose_keys(self, table: TargetTable) -> Iterator[Mismatch]:
         """Yield key columns whose collation would make different keys of the source one."""
