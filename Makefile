@@ -49,7 +49,7 @@ bench: setup ## Measure speed against other tools (FLOODMARK_BENCH_ROWS for less
 	.peers/bin/python bench/plot.py
 
 storm: setup mysql ## Run longer random storms, and all tests of sources on both servers
-	FLOODMARK_ALL_SERVERS=1 FLOODMARK_STORM_ROUNDS=30 $(bin)/python -m pytest -s tests/faults/test_load_storm.py tests/faults/test_source_storm.py tests/faults/test_operator_fuzz.py tests/faults/test_cluster_nodes.py tests/faults/test_load_kills.py tests/faults/test_reconcile_storm.py
+	FLOODMARK_ALL_SERVERS=1 FLOODMARK_STORM_ROUNDS=30 $(bin)/python -m pytest -s tests/faults/test_load_storm.py tests/faults/test_source_storm.py tests/faults/test_operator_fuzz.py tests/faults/test_cluster_nodes.py tests/faults/test_load_kills.py tests/faults/test_reconcile_kills.py tests/faults/test_reconcile_storm.py
 	FLOODMARK_ALL_SERVERS=1 $(bin)/python -m pytest -n 3 --dist loadfile -k 'mariadb or mysql' tests/integration tests/faults
 	FLOODMARK_SPARK='{fast_start: off}' $(bin)/python -m pytest -n 3 --dist loadfile --ignore tests/integration/test_spark_start.py tests/integration
 

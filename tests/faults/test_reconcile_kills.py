@@ -6,31 +6,35 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pytest
 
 import processes
+from conftest import ALL_SERVERS
 from floodmark.state.manifest_log import ManifestLog
 from floodmark.state.watermark_store import WatermarkStore
 from floodmark.sync import reconcile as reconciling
 from floodmark.warehouse.duckdb import DuckdbTarget
+from floodmark.warehouse.postgres.target import PostgresTarget
+from floodmark.warehouse.redshift.target import RedshiftTarget
 from pipelines import Pipeline, ask_once, numbers
 from processes import Doom
-from scenarios import Lake
+from warehouses import Warehouse, name_target, new_warehouse
 
 New = Callable[..., Pipeline]
 
 AT_ONCE = 5
 MOST_STEPS = 14
 RECONCILE = ("reconcile", "-p", "main")
+TARGETS = {"duckdb": DuckdbTarget, "postgres": PostgresTarget, "redshift": RedshiftTarget}
 STEPS: tuple[tuple[Any, str], ...] = (
     (reconciling, "load_table"),
     (reconciling, "find_differences"),
     (reconciling, "write_files"),
     (WatermarkStore, "_save"),
     (ManifestLog, "append"),
-    (DuckdbTarget, "_commit"),
+    *((target, "_commit") for target in TARGETS.values()),
 )
+Copy = tuple[Pipeline, Warehouse]
 
 
 class CountingDoom(Doom):
@@ -60,23 +64,28 @@ def doomed(it: Pipeline, step: int) -> None:
     assert ended.code == 0, ended
 
 
-def run_doomed(copies: list[Pipeline], steps: list[int]) -> list[int | None]:
+def run_doomed(copies: list[Copy], steps: list[int]) -> list[int | None]:
     running = [
-        processes.start(doomed, copy, step) for copy, step in zip(copies, steps, strict=True)
+        processes.start(doomed, copy, step) for (copy, _), step in zip(copies, steps, strict=True)
     ]
     for process in running:
         process.join(120)
     return [process.exitcode for process in running]
 
 
-def copy_of(it: Pipeline, number: int) -> Pipeline:
+def copy_of(it: Pipeline, number: int, kind: str, request: pytest.FixtureRequest) -> Copy:
     """The same source, with a lake and a target of its own."""
     folder = it.folder.with_name(f"{it.folder.name}-{number}")
-    return replace(it, folder=folder, lake=Lake(folder=str(folder / "lake"))).write_config()
+    folder.mkdir()
+    warehouse = new_warehouse(kind, request, folder)
+    copy = replace(it, folder=folder, lake=warehouse.lake).write_config()
+    name_target(copy.config, warehouse.connection)
+    return copy, warehouse
 
 
 @pytest.mark.enough_on("mysql")  # the steps are ours
-def test_killed_after_every_step(pipeline: New) -> None:
+@pytest.mark.parametrize("kind", TARGETS if ALL_SERVERS else ["duckdb"])
+def test_killed_after_every_step(pipeline: New, request: pytest.FixtureRequest, kind: str) -> None:
     it = pipeline({"t": "{cursor: [update_at, id], reconcile: {deletes: hard}}"})
     ask_once(
         it,
@@ -87,15 +96,15 @@ def test_killed_after_every_step(pipeline: New) -> None:
         it,
         f"INSERT INTO t SELECT seq, seq, '2025-06-01' + INTERVAL seq SECOND FROM {numbers(1, 30)}",
     )
-    copies = [copy_of(it, number) for number in range(MOST_STEPS + 1)]
-    for copy in copies:  # each by itself: a watermark names its target
+    copies = [copy_of(it, number, kind, request) for number in range(MOST_STEPS + 1)]
+    for copy, _ in copies:  # each by itself: a watermark names its target
         assert copy.call("sync", "-p", "main").code == 0
     whole, *_ = copies
     ask_once(it, "DELETE FROM t WHERE id IN (3, 4, 5)")
     ask_once(it, "UPDATE t SET v = -1, update_at = '2025-05-01' WHERE id = 7")
     ask_once(it, "INSERT INTO t VALUES (50, 50, '2025-06-01')")
     assert run_doomed([whole], [0]) == [0]
-    steps = (whole.folder / "tally").read_text().split()
+    steps = (whole[0].folder / "tally").read_text().split()
     assert {name for _, name in STEPS} == set(steps)
     assert len(steps) < len(copies), "too few copies"
     check(it, whole)
@@ -103,19 +112,19 @@ def test_killed_after_every_step(pipeline: New) -> None:
         at = list(range(first, min(first + AT_ONCE, len(steps) + 1)))
         some = [copies[step] for step in at]
         assert run_doomed(some, at) == [-signal.SIGKILL] * len(at), at
-        for step, copy in zip(at, some, strict=True):
+        for step, (copy, warehouse) in zip(at, some, strict=True):
             if step % 2:  # a sync ends what was committed, as well
                 assert copy.call("sync", "-p", "main").code == 0, steps[step - 1]
             ended = copy.call(*RECONCILE)
             assert ended.code == 0, (steps[step - 1], ended)
-            check(it, copy)
+            check(it, (copy, warehouse))
 
 
-def check(source: Pipeline, copy: Pipeline) -> None:
+def check(source: Pipeline, copied: Copy) -> None:
     """The target equals the source, and everything counts once."""
-    select = "SELECT id, v, update_at FROM t ORDER BY id"
-    with duckdb.connect(str(copy.folder / "warehouse.duckdb")) as database:
-        assert database.execute(select).fetchall() == ask_once(source, select)
+    copy, warehouse = copied
+    select = "SELECT id, v, update_at FROM {}t ORDER BY id"
+    assert warehouse.query(select.format("{schema}.")) == ask_once(source, select.format(""))
     state = copy.watermark().reconciled_state
     assert (state.status, state.pass_started, state.place) == ("success", None, None)
     assert (state.total_deleted, state.total_repaired) == (3, 2)

@@ -196,6 +196,24 @@ def test_an_error_of_both_starts_is_that_of_pyspark(tmp_path: Path) -> None:
     assert said.splitlines()[-1] == "['0']"
 
 
+@pytest.mark.parametrize("fast_start", [True, False])
+def test_what_java_says_against_a_setting_is_shown(tmp_path: Path, fast_start: bool) -> None:
+    script = (
+        "from floodmark.errors import FloodmarkError\n"
+        "from floodmark.spark.session import spark_session\n"
+        "options = {'spark.task.cpus': '-1'}\n"
+        "try:\n"
+        f"    with spark_session(log_file='/dev/null', options=options, fast_start={fast_start}):\n"
+        "        pass\n"
+        "except FloodmarkError as error: print('refused:', error)\n"
+    )
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    command = [sys.executable, "-c", script]
+    said = subprocess.check_output(command, env=environment, text=True, timeout=300)
+    assert said.startswith("refused: Spark does not start: "), said
+    assert "cpu" in said.lower(), said
+
+
 def test_workers_start_if_their_daemon_cannot_import_something(tmp_path: Path) -> None:
     """The tasks of `start` need no connectorx."""
     (tmp_path / "connectorx.py").write_text("print('imported')\nraise OSError('broken')")

@@ -84,8 +84,6 @@ def _started_fast(
 def _started_by_pyspark(settings: Mapping[str, str], log: int | None) -> SparkContext:
     try:
         return _started(settings, None, log)
-    except Py4JJavaError as error:
-        raise cannot_start(reason(error)) from error
     except (Py4JError, PySparkException, OSError) as error:
         raise cannot_start(str(error).strip() or type(error).__name__) from error
 
@@ -99,13 +97,21 @@ def _started(
         if not has_jvm():
             gateway = (launched.reach() if launched else None) or launch_jvm(settings, log)
         with _keeping_sigint():
-            return SparkContext(conf=SparkConf().setAll(list(settings.items())), gateway=gateway)
+            return _context(settings, gateway)
     except BaseException:
         if process := process_of(gateway):
             forget_jvm()
             with process:  # closes its stdin, and waits
                 process.kill()
         raise
+
+
+def _context(settings: Mapping[str, str], gateway: Any) -> SparkContext:
+    try:
+        return SparkContext(conf=SparkConf().setAll(list(settings.items())), gateway=gateway)
+    except Py4JJavaError as error:
+        why = reason(error)  # the exception is in the JVM, which ends now
+        raise cannot_start(why) from None
 
 
 @contextmanager
