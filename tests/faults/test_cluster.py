@@ -143,9 +143,7 @@ def test_repairs_into_a_lake_that_workers_do_not_share(
     settings = SETTINGS.format(address=cluster.address, options=json.dumps(options_of_cluster()))
     it.write_config(settings)
     config = Path(it.config)
-    config.write_text(
-        re.sub(r"(?m)^lake: .*$", "lake: /proc/self/cwd/lake", config.read_text())
-    )
+    config.write_text(re.sub(r"(?m)^lake: .*$", "lake: /proc/self/cwd/lake", config.read_text()))
     with duckdb.connect(str(it.folder / "warehouse.duckdb")) as database:
         database.execute("DELETE FROM t WHERE id > 500")
     before = it.manifests()

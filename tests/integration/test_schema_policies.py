@@ -194,7 +194,10 @@ def test_a_table_that_cannot_be_planned_hides_no_other(pipeline: Callable[..., P
     assert planned.code == 0
     text = one_line(planned)
     assert "first has no column 'update_at', which is in its cursor hint: if it was renamed" in text
-    assert "other: x is int in the source, not there when last read, nothing in the target: the" in text
+    assert (
+        "other: x is int in the source, not there when last read, nothing in the target: the"
+        in text
+    )
     assert it.call("sync", "-t", f"{it.schema}.first", "--dry-run").code == 2  # the only one
     config = Path(it.config)
     config.write_text(config.read_text().replace("update_at", "changed_at", 1))
