@@ -93,6 +93,11 @@ class Route(Struct, frozen=True, kw_only=True):
     chunked: bool
     why: str
 
+    @property
+    def scans(self) -> bool:
+        """Whether every window scans the whole table, as no index leads to its rows."""
+        return self.index is None
+
 
 class ColumnChoices(Struct, frozen=True, kw_only=True):
     """The configured column treatment: excluded, hashed, read as booleans."""

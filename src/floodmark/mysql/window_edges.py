@@ -54,7 +54,7 @@ def cursor_edges(
     )
     reached = cursor_values(table, cursor, start)
     for end, rows in strides(session, scan, reached, size=stride, limit=limit):
-        yield Edge(_cursor_position(cursor, end), rows)
+        yield Edge(cursor_position(cursor, end), rows)
 
 
 def key_edges(
@@ -142,7 +142,8 @@ def limited_bound(
     return next((edge.end for edge in edges), nothing)
 
 
-def _cursor_position(cursor: Cursor, values: Found) -> Position:
+def cursor_position(cursor: Cursor, values: Found) -> Position:
+    """Return the position of a row, given the values of the cursor's columns."""
     if cursor.timestamp is None:
         return Position(id=_identity(values))
     return Position(read_moment(values[0]), _identity(values[1:]) if cursor.key else None)

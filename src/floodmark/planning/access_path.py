@@ -7,6 +7,12 @@ During a scan along the primary key, the position contains the last key and the 
 the rows (`model.position.KeyScan`). An interrupted scan resumes from there under the same bound,
 however much later: rows that changed since are above the bound, and are read along the cursor once
 the scan is over and the position is that of the newest row it read.
+
+Windows are read at different moments. That is safe for ranges of the cursor, as a row that changes
+meanwhile leaves them for a place above the bound. A table that is read without a cursor is divided
+by its primary key, which updates rarely change. Without a key it is read by one statement, which
+sees one state of the table: a row that moves between two parts (partitions, ranges of another
+index, a hash) while these are read would be lost or doubled until the next sync.
 """
 
 from floodmark.model.cursor import Cursor, key_kind
@@ -15,6 +21,14 @@ from floodmark.model.position import Position
 from floodmark.model.schema import SourceTable
 from floodmark.planning.indexes import serving_index
 
+ONE_WINDOW = (
+    "in one window: it has no usable key, and a row that moves between two parts while these are"
+    " read would be lost or doubled"
+)
+SCANS = (
+    "without a usable primary key, windows are ranges of the cursor that each scan the whole table,"
+    " committed as one chunk"
+)
 LARGE_TABLE_ROWS = 1_000_000
 MOST_OF_A_TABLE = 0.5
 
@@ -41,7 +55,7 @@ def choose_route(
         why = "reads the whole table"
         if walkable:
             return _by_key(table, chunked=False, why=f"{why}, along the primary key")
-        return Route(by="cursor", index=None, chunked=False, why=f"{why}, which has no usable key")
+        return Route(by="cursor", index=None, chunked=False, why=f"{why} {ONE_WINDOW}")
     few = limit is not None and limit < large
     most = (
         start.is_start
@@ -61,7 +75,7 @@ def choose_route(
             chunked=False,
             why=f"{why}: split by primary key, filtered, committed as one chunk",
         )
-    return Route(by="cursor", index=None, chunked=False, why=f"{why}, and no usable primary key")
+    return Route(by="cursor", index=None, chunked=False, why=f"{why}: {SCANS}")
 
 
 def walk_bound(start: Position) -> Position | None:

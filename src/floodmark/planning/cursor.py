@@ -8,6 +8,7 @@ from msgspec import structs
 from floodmark.errors import ConfigError
 from floodmark.model.cursor import Cursor, CursorChoice, CursorColumn, is_time, key_kind
 from floodmark.model.schema import SourceColumn, SourceTable
+from floodmark.planning.access_path import ONE_WINDOW, SCANS, has_walkable_key
 from floodmark.planning.columns import find_column
 from floodmark.planning.cursor_change import keeps
 from floodmark.planning.indexes import is_unique, serving_index
@@ -40,6 +41,8 @@ def choose_cursor(
         choice = _keep(table, configured, tuple(column.name for column in known))
     else:
         choice = _choose(table, configured)
+    if choice.cursor.kind == "none" and not has_walkable_key(table):
+        choice = structs.replace(choice, reasons=(*choice.reasons, f"read {ONE_WINDOW}"))
     if not table.partial:
         return choice
     return structs.replace(choice, warnings=(_only_some_columns(table), *choice.warnings))
@@ -233,11 +236,13 @@ def _choice(
         reasons.append(f"index {index} supports {cursor}")
     elif table.estimated_rows < SMALL_TABLE_ROWS:
         reasons.append(f"{NO_INDEX} {cursor}, and the table is small: every sync reads all of it")
-    else:
+    elif has_walkable_key(table):
         warnings.append(
             f"{NO_INDEX} {cursor}: windows are split by primary key and filtered,"
             " so every sync reads the whole table"
         )
+    else:
+        warnings.append(f"{NO_INDEX} {cursor}: {SCANS}")
     return CursorChoice(
         cursor=cursor, index=index, reasons=tuple(reasons), warnings=tuple(warnings)
     )

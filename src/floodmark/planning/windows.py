@@ -11,6 +11,8 @@ from floodmark.model.position import Position
 Predicate = Callable[[Position, Position], str]
 
 _FEWEST_ROWS = 50_000  # below this, the overhead of a task dominates
+_FEWEST_SCANS, _MOST_SCANS = 4, 16  # windows of a table without an index: each scans all of it
+_SLACK = 1 / 16
 _DENSE = 0.5  # rows per number; below this, splitting by numbers makes many small windows
 
 
@@ -21,6 +23,45 @@ def even_rows(rows: int, *, most_rows: int, windows_per_chunk: int) -> int:
     """
     chunks = max(1, ceil(rows / (most_rows * windows_per_chunk)))
     return min(most_rows, max(_FEWEST_ROWS, ceil(rows / (chunks * windows_per_chunk))))
+
+
+def scanned_rows(rows: int, *, table_rows: int, most_rows: int, most_ahead: int) -> int:
+    """Return the rows per window if every window scans the whole table.
+
+    As few windows as keep a few slots busy, or more if a worker can then hold each in memory. None
+    has only a small part of the table, as the scan would cost more than it saves.
+    """
+    least = max(min(_FEWEST_ROWS, most_rows), ceil(max(rows, table_rows) / _MOST_SCANS))
+    fitting = ceil(rows * (1 + 2 * _SLACK) / most_ahead)
+    stride = max(least, ceil(rows / max(_FEWEST_SCANS, fitting)))
+    if stride * (1 + _SLACK) > most_ahead:  # they are streamed in any case
+        stride = max(least, ceil(rows / _FEWEST_SCANS))
+    return stride
+
+
+def merged_edges(
+    cells: Iterable[tuple[Position, int]], bound: Position, rows: int, *, stride: int
+) -> Iterator[Edge]:
+    """Merge neighbouring cells into windows of about `stride` rows; the last one ends at `bound`.
+
+    A cell is a position and the rows since the previous one. If there are more `rows` than in all
+    cells, the others may be in any window.
+    """
+    most = stride * (1 + _SLACK)  # otherwise what cells cannot fill makes another window
+    found = list(cells)
+    unplaced = max(0, rows - sum(count for _, count in found))
+
+    def edge(end: Position, count: int) -> Edge:
+        return Edge(end, count, counted=not unplaced, most=count + unplaced)
+
+    reached: Position | None = None
+    total = 0
+    for end, count in found:
+        if reached is not None and total + count > most:
+            yield edge(reached, total)
+            total = 0
+        reached, total = end, total + count
+    yield edge(bound, total)
 
 
 def is_dense(numbers: range, rows: int) -> bool:

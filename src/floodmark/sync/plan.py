@@ -38,9 +38,16 @@ from floodmark.planning.cursor import choose_cursor
 from floodmark.planning.cursor_change import refuse_another_cursor
 from floodmark.planning.next_position import first_position
 from floodmark.planning.null_cursors import judge_unusable, judge_waiting
-from floodmark.planning.windows import even_edges, even_rows, is_dense, plan_chunks
+from floodmark.planning.windows import (
+    even_edges,
+    even_rows,
+    is_dense,
+    plan_chunks,
+    scanned_rows,
+)
 from floodmark.sync.bound import configured_lag, configured_zone, cursor_clock, find_bound
 from floodmark.sync.log_facts import Known
+from floodmark.sync.scanned_edges import scanned_edges
 from floodmark.sync.source import Source
 
 # Headroom for low estimates: a last chunk of one window would leave the other workers idle.
@@ -270,9 +277,13 @@ def chunks_of(
     """
     if plan.end is None:
         return iter(())
-    most_rows = window_rows(plan.source, settings)
+    most_rows, most_ahead = window_rows(plan.source, settings), rows_ahead(plan.source, settings)
     first = next(windows_per_chunk)
     share = partial(even_rows, most_rows=most_rows, windows_per_chunk=first)
+    if plan.route.scans:
+        rows = plan.source.estimated_rows
+        share = partial(scanned_rows, table_rows=rows, most_rows=most_rows, most_ahead=most_ahead)
+        most_rows = most_ahead
     return plan_chunks(
         plan.start,
         _announced(_edges(session, plan, share, limit), found),
@@ -290,9 +301,13 @@ def _announced(edges: Iterator[Edge], found: Callable[[], None]) -> Iterator[Edg
 
 
 def window_rows(source: SourceTable, settings: ExtractionSettings) -> int:
-    """Return the rows per window; fewer if they are wide, as a task may hold a window in memory."""
-    fitting = settings.window_mb * 1_000_000 // max(1, source.average_row_bytes)
-    return max(1, min(settings.window_rows, fitting))
+    """Return the rows per window; fewer if they are wide."""
+    return min(settings.window_rows, rows_ahead(source, settings))
+
+
+def rows_ahead(source: SourceTable, settings: ExtractionSettings) -> int:
+    """Return how many rows a task may hold in memory."""
+    return max(1, settings.window_mb * 1_000_000 // max(1, source.average_row_bytes))
 
 
 def _edges(
@@ -312,6 +327,9 @@ def _edges(
     stride = share(ceil(plan.expected_rows * _MARGIN))
     if cursor.kind == "none":
         yield from _reload_edges(session, plan, bound, stride)
+        return
+    if plan.route.scans:
+        yield from scanned_edges(session, plan.source, cursor, plan.start, bound, share, limit)
         return
     stride = min(stride, limit or stride)
     if plan.route.by == "cursor":
@@ -369,9 +387,14 @@ def _numbers(session: MysqlSession, plan: TablePlan, bound: Position) -> range |
 def _reload_edges(
     session: MysqlSession, plan: TablePlan, bound: Position, stride: int
 ) -> Iterator[Edge]:
-    """Divide a whole table along its key; one window if it has no key or no rows."""
-    if plan.route.by != "key":
-        yield Edge(bound, plan.source.estimated_rows, counted=False)
+    """Divide a whole table along its key; one window if it has no key or no rows.
+
+    A window of a table that the server estimates as small is not streamed. If the estimate is far
+    too low, the worker notices.
+    """
+    if plan.route.scans:
+        rows = plan.source.estimated_rows
+        yield Edge(bound, rows, counted=False, most=rows or None)
         return
     edges = key_edges(session, plan.source, plan.choice.cursor, START, bound, stride=stride)
     yield next(edges, Edge(bound, 0))

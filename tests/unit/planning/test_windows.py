@@ -20,7 +20,15 @@ from floodmark.model.position import START, KeyScan, Position
 from floodmark.model.schema import SourceColumn, SourceTable
 from floodmark.model.table import TableName
 from floodmark.mysql.predicates import window_predicate
-from floodmark.planning.windows import check_tiling, even_edges, even_rows, is_dense, plan_chunks
+from floodmark.planning.windows import (
+    check_tiling,
+    even_edges,
+    even_rows,
+    is_dense,
+    merged_edges,
+    plan_chunks,
+    scanned_rows,
+)
 
 NOON = datetime(2025, 8, 4, 12, tzinfo=UTC)
 BOUND = Position(NOON)
@@ -305,3 +313,61 @@ def test_windows_that_may_be_too_large_are_streamed() -> None:
     )
     assert [window.streamed for window in chunk.windows] == [False, True, True, False, True]
     assert not chunk.counted
+
+
+@given(
+    cells=st.lists(st.integers(1, 40), min_size=1, max_size=60),
+    stride=st.integers(1, 100),
+    unplaced=st.integers(0, 9),
+)
+def test_merged_cells_tile_the_range(cells: list[int], stride: int, unplaced: int) -> None:
+    ends = [Position(NOON - timedelta(seconds=len(cells) - n)) for n in range(len(cells))]
+    rows = sum(cells) + unplaced
+    edges = list(merged_edges(zip(ends, cells, strict=True), BOUND, rows, stride=stride))
+    (chunk,) = plan_chunks(
+        START, edges, windows_per_chunk=None, most_rows=10, predicate=lambda *_: "TRUE"
+    )
+    check_tiling(START, BOUND, chunk.windows)
+    assert sum(edge.rows for edge in edges) == sum(cells)
+    taken = iter(zip(ends, cells, strict=True))
+    for edge, window in zip(edges, chunk.windows, strict=True):
+        inside = [next(taken)]
+        while inside[-1][0] != edge.end and sum(n for _, n in inside) < edge.rows:
+            inside.append(next(taken))
+        assert sum(n for _, n in inside) == edge.rows
+        assert len(inside) == 1 or edge.rows <= stride * 17 / 16
+        assert window.streamed == (edge.rows + unplaced > 10)
+    assert not list(taken)
+    if max(cells) * 16 <= stride:
+        assert len(edges) <= ceil(sum(cells) / stride)
+
+
+@given(
+    rows=st.integers(1, 10**10),
+    others=st.integers(0, 10**10),
+    most_rows=st.integers(1, 10**6),
+    most_ahead=st.integers(1, 10**8),
+)
+def test_scans_are_few_and_worth_it(
+    rows: int, others: int, most_rows: int, most_ahead: int
+) -> None:
+    stride = scanned_rows(
+        rows, table_rows=rows + others, most_rows=most_rows, most_ahead=most_ahead
+    )
+    assert ceil(rows / stride) <= 16
+    assert stride >= min((rows + others) / 16, rows / 16)
+    if rows * 16 <= rows + others:
+        assert ceil(rows / stride) == 1
+    if ceil(rows / stride) > 4:  # else they are streamed, and more windows would not help
+        assert stride * 17 / 16 <= most_ahead
+
+
+@pytest.mark.parametrize(
+    ("rows", "table_rows", "windows"),
+    [(40_000, 40_000, 1), (2_000_000, 2_000_000, 4), (5_000_000, 5_000_000, 6), (9e5, 9e7, 1)],
+)
+def test_windows_of_a_scanned_table(rows: float, table_rows: float, windows: int) -> None:
+    stride = scanned_rows(
+        int(rows), table_rows=int(table_rows), most_rows=150_000, most_ahead=1_000_000
+    )
+    assert ceil(rows / stride) == windows
