@@ -17,10 +17,12 @@ from floodmark.embedded.mariadb import PrivateMariaDB
 from floodmark.errors import FloodmarkError, UsageError
 from floodmark.model.bound import Bound
 from floodmark.model.extraction import ChunkPlan, Receipt, Window
+from floodmark.model.log_state import Clock
 from floodmark.model.position import START, Position
 from floodmark.model.table import TableName
 from floodmark.mysql.catalog import read_table
 from floodmark.mysql.connection import MysqlSession, connect, query
+from floodmark.mysql.row_estimates import count_outside
 from floodmark.planning.access_path import choose_route
 from floodmark.planning.cursor import choose_cursor
 from floodmark.planning.windows import check_tiling
@@ -35,6 +37,7 @@ Step = Callable[[], object]
 
 ROWS = 1000
 NEXT_YEAR = Position(datetime(2027, 1, 1, tzinfo=UTC))
+CLOCK = Clock(offset_seconds=0, at=datetime(2026, 1, 1, tzinfo=UTC))
 SMALL = "extraction: {window_rows: 30}\ndefault_start: all\n"
 
 
@@ -232,11 +235,15 @@ MOVE = "region = (IFNULL(region, 3) + 1) % 4, note = region, v = v + 1"
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_rows_that_move_within_the_table_are_read_once(pipeline: New, place: str) -> None:
-    """With an id cursor no update changes the cursor."""
-    it = make(pipeline, place, "id")
+@pytest.mark.parametrize("cursor", ["id", "updated_at"])
+def test_rows_that_move_within_the_table_are_read_once(
+    pipeline: New, place: str, cursor: str
+) -> None:
+    """Their cursor stays as it is, as an id always does, and a time if the application sets it."""
+    it = make(pipeline, place, cursor)
     with session(it) as writer:
-        it.synced(engine=changing(*[lambda: ask(writer, f"UPDATE t SET {MOVE}")] * 4))
+        moved = f"UPDATE t SET {MOVE}, updated_at = updated_at"
+        it.synced(engine=changing(*[lambda: ask(writer, moved)] * 4))
     assert it.ids() == Counter(range(1, 121))
     assert len(it.chunks()[-1].files) == 4
     it.check_tracking()
@@ -358,13 +365,28 @@ def test_a_small_table_is_not_streamed(pipeline: New, width: int, streamed: bool
     assert it.ids() == Counter(range(1, 201))
 
 
+def test_no_rows_are_left_out_before_the_start(opened: MysqlSession) -> None:
+    """However few rows were looked at."""
+    query(opened, "CREATE TABLE t (n INT NOT NULL, at DATETIME NOT NULL)")
+    query(opened, f"INSERT INTO t SELECT seq, {NOON} FROM {numbers(1, 20)}")
+    table = read_table(opened, TableName("S", "scanned", "t"))
+    cursor = choose_cursor(table, ("at",)).cursor
+    for up_to, exact in ((None, True), (NEXT_YEAR, False)):
+        before, after = count_outside(
+            opened, table, cursor, index=None, up_to=up_to, clock=CLOCK, most=10
+        )
+        assert before.exact == exact
+        assert not after.exact
+    assert before.rows == 11
+
+
 @pytest.mark.enough_on("mysql")
 @pytest.mark.parametrize("command", ["doctor", "sync -p main --dry-run"])
 @pytest.mark.parametrize(
     ("cursor", "said"),
     [
-        ("none", "in one window: it has no usable key, and a row that moves between two parts"),
-        ("updated_at", "windows are ranges of the cursor that each scan the whole table"),
+        ("none", "in one window, as it has no usable key: a row that moves between two parts"),
+        ("updated_at", "ranges of the cursor, each of which scans the whole table"),
     ],
 )
 def test_the_plan_says_how_a_table_is_divided(

@@ -98,7 +98,11 @@ def count_outside(
     some += "" if most is None else f" LIMIT {most + 1}"
     counts = ", ".join(f"COUNT(IF({condition}, 1, NULL))" for condition in conditions)
     looked_at, *found = query(session, f"SELECT COUNT(*), {counts} FROM ({some}) AS looked_at")[0]  # noqa: S608
-    before, after = (RowCount(int(n), most is None or looked_at <= most) for n in found)
+    exact = most is None or looked_at <= most
+    before, after = (
+        RowCount(int(n), exact or condition == _NONE)
+        for n, condition in zip(found, conditions, strict=True)
+    )
     return before, after
 
 

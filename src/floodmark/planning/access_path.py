@@ -22,12 +22,8 @@ from floodmark.model.schema import SourceTable
 from floodmark.planning.indexes import serving_index
 
 ONE_WINDOW = (
-    "in one window: it has no usable key, and a row that moves between two parts while these are"
-    " read would be lost or doubled"
-)
-SCANS = (
-    "without a usable primary key, windows are ranges of the cursor that each scan the whole table,"
-    " committed as one chunk"
+    "in one window, as it has no usable key: a row that moves between two parts while they are read"
+    " would be lost or doubled"
 )
 LARGE_TABLE_ROWS = 1_000_000
 MOST_OF_A_TABLE = 0.5
@@ -75,7 +71,13 @@ def choose_route(
             chunked=False,
             why=f"{why}: split by primary key, filtered, committed as one chunk",
         )
-    return Route(by="cursor", index=None, chunked=False, why=f"{why}: {SCANS}")
+    return Route(
+        by="cursor",
+        index=None,
+        chunked=False,
+        why=f"{why}, no usable primary key: ranges of the cursor, each of which scans the whole"
+        " table, committed as one chunk",
+    )
 
 
 def walk_bound(start: Position) -> Position | None:

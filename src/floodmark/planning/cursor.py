@@ -8,7 +8,7 @@ from msgspec import structs
 from floodmark.errors import ConfigError
 from floodmark.model.cursor import Cursor, CursorChoice, CursorColumn, is_time, key_kind
 from floodmark.model.schema import SourceColumn, SourceTable
-from floodmark.planning.access_path import ONE_WINDOW, SCANS, has_walkable_key
+from floodmark.planning.access_path import ONE_WINDOW, has_walkable_key
 from floodmark.planning.columns import find_column
 from floodmark.planning.cursor_change import keeps
 from floodmark.planning.indexes import is_unique, serving_index
@@ -242,7 +242,9 @@ def _choice(
             " so every sync reads the whole table"
         )
     else:
-        warnings.append(f"{NO_INDEX} {cursor}: {SCANS}")
+        warnings.append(
+            f"{NO_INDEX} {cursor}, and no usable primary key: every window scans the whole table"
+        )
     return CursorChoice(
         cursor=cursor, index=index, reasons=tuple(reasons), warnings=tuple(warnings)
     )
