@@ -35,12 +35,13 @@ class CursorRange(Struct, frozen=True, kw_only=True):
     """Some rows: how many there are, and the position of the last one.
 
     `numbers` has the values of the cursor's first column: integers, or times in units of its
-    precision.
+    precision. `placed` rows have one of them; the others have an invalid time.
     """
 
     numbers: range
     end: Position
     rows: int
+    placed: int
 
 
 def read_range(
@@ -48,17 +49,17 @@ def read_range(
 ) -> CursorRange | None:
     """Return the range of the rows in `(start, bound]`; None if there are none.
 
-    Rows with an invalid time are counted; those after the last valid one are not in the range.
+    Rows with an invalid time after the last valid one are counted, but not in the range.
     """
     scan = _scan(table, cursor, start, bound)
     column = scan.columns[0]
     value = f"IF({scan.can_end}, {quote_name(column.name)}, NULL)"
     found = query(
         session,
-        f"SELECT CONCAT(MIN({value})), CONCAT(MAX({value})), COUNT(*)"  # noqa: S608
+        f"SELECT CONCAT(MIN({value})), CONCAT(MAX({value})), COUNT(*), COUNT({value})"  # noqa: S608
         f" FROM {scan.relation} WHERE {scan.where}",
     )
-    first, last, rows = found[0]
+    first, last, rows, placed = found[0]
     if first is None:
         return None
     end = read_values(scan.columns[:1], (last,))
@@ -68,6 +69,7 @@ def read_range(
         numbers=range(_number(column, first), _number(column, last) + 1),
         end=cursor_position(cursor, end),
         rows=int(rows),
+        placed=int(placed),
     )
 
 

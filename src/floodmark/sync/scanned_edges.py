@@ -38,7 +38,7 @@ def scanned_edges(
     if found is None:
         return
     stride = share(found.rows)
-    cells: Iterable[tuple[Position, int]] = [(found.end, found.rows)]
+    cells: Iterable[tuple[Position, int]] = [(found.end, found.placed)]
     if found.rows > stride:
         cells = read_histogram(session, table, cursor, start, found, most=stride)
     yield from merged_edges(cells, found.end, found.rows, stride=stride)
