@@ -38,13 +38,7 @@ from floodmark.planning.cursor import choose_cursor
 from floodmark.planning.cursor_change import refuse_another_cursor
 from floodmark.planning.next_position import first_position
 from floodmark.planning.null_cursors import judge_unusable, judge_waiting
-from floodmark.planning.windows import (
-    even_edges,
-    even_rows,
-    is_dense,
-    plan_chunks,
-    scanned_rows,
-)
+from floodmark.planning.windows import even_edges, even_rows, is_dense, plan_chunks, scanned_rows
 from floodmark.sync.bound import configured_lag, configured_zone, cursor_clock, find_bound
 from floodmark.sync.log_facts import Known
 from floodmark.sync.scanned_edges import scanned_edges
@@ -283,7 +277,7 @@ def chunks_of(
     if plan.route.scans:
         rows = plan.source.estimated_rows
         share = partial(scanned_rows, table_rows=rows, most_rows=most_rows, most_ahead=most_ahead)
-        most_rows = most_ahead
+        most_rows = most_ahead  # by size alone
     return plan_chunks(
         plan.start,
         _announced(_edges(session, plan, share, limit), found),
@@ -387,13 +381,9 @@ def _numbers(session: MysqlSession, plan: TablePlan, bound: Position) -> range |
 def _reload_edges(
     session: MysqlSession, plan: TablePlan, bound: Position, stride: int
 ) -> Iterator[Edge]:
-    """Divide a whole table along its key; one window if it has no key or no rows.
-
-    A window of a table that the server estimates as small is not streamed. If the estimate is far
-    too low, the worker notices.
-    """
+    """Divide a whole table along its key; one window if it has no key or no rows."""
     if plan.route.scans:
-        rows = plan.source.estimated_rows
+        rows = plan.source.estimated_rows  # if far too low, the worker streams after all
         yield Edge(bound, rows, counted=False, most=rows or None)
         return
     edges = key_edges(session, plan.source, plan.choice.cursor, START, bound, stride=stride)
