@@ -30,6 +30,7 @@ from floodmark.sync.plan import TablePlan as ExtractionPlan
 from floodmark.sync.plan import chunks_of, plan_table
 from floodmark.sync.server_change import check_server_change
 from floodmark.sync.source import Source, Sources
+from floodmark.sync.window_sizes import window_sizes
 
 
 class ReadPlan(Struct, frozen=True, kw_only=True):
@@ -196,7 +197,24 @@ def _read_plan(
         problem = _problem(run, source, session, watermark, plan)
         slots = syncing.engine.known_slots
         sizes = repeat(windows_per_chunk(settings.windows_per_chunk, syncing.strategy, slots))
-        chunks = list(chunks_of(session, plan, settings, windows_per_chunk=sizes, limit=limit))
+        chunks = list(
+            chunks_of(
+                session,
+                plan,
+                settings,
+                windows_per_chunk=sizes,
+                limit=limit,
+                window_size=window_sizes(
+                    plan,
+                    settings,
+                    source,
+                    syncing.engine,
+                    syncing.strategy,
+                    limit=limit,
+                    watermark=lambda: watermark,
+                ),
+            )
+        )
     remarks = remarks_on(outside, plan.source, plan.choice, synced=not position.is_start)
     return ReadPlan(
         cursor=tuple(plan.choice.cursor.columns),

@@ -93,7 +93,7 @@ def describe(progress: "Progress") -> str:
 def facts_of(progress: "Progress") -> list[str]:
     """Return rows read and, once known, speed, bytes in the lake, rows loaded and time left."""
     rows = counted(progress.read_rows, "row")
-    facts = [f"about {rows}" if progress.windows_done else rows]
+    facts = [f"about {rows}" if progress.slices_done else rows]
     if progress.read_rows and progress.seconds:
         facts.append(f"{progress.read_rows / progress.seconds:,.0f} rows/s")
         if progress.bytes:

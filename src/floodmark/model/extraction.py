@@ -40,7 +40,8 @@ class Window(Struct, frozen=True, kw_only=True):
     """A half-open range of positions `(start, end]` that one task reads.
 
     `predicate` is the SQL condition that selects exactly the rows of the range. A window that may
-    not fit into a worker's memory is `streamed`: slower, but in constant memory.
+    not fit into a worker's memory is `streamed`: slower, but in constant memory. A window that is
+    larger on purpose, so that its file has a good size, has `slices` that tile it.
     """
 
     part: int
@@ -48,6 +49,12 @@ class Window(Struct, frozen=True, kw_only=True):
     end: Position
     predicate: str
     streamed: bool = False
+    slices: tuple["Window", ...] = ()
+
+    @property
+    def statements(self) -> tuple["Window", ...]:
+        """What is read one after another: its slices, or the window itself."""
+        return self.slices or (self,)
 
 
 class Edge(Struct, frozen=True):
@@ -126,9 +133,10 @@ class ColumnPlan(Struct, frozen=True, kw_only=True):
 
 
 class Receipt(Struct, frozen=True, kw_only=True):
-    """The files that a task wrote for its window."""
+    """The files that a task wrote for its window, of which it read so many slices."""
 
     part: int
+    slices: int = 1
     rows: int
     files: tuple[DataFile, ...]
     quarantine: tuple[DataFile, ...] = ()

@@ -1,12 +1,12 @@
 """Split a range of positions into windows and chunks that tile it."""
 
-from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import ceil
 
 from floodmark.errors import IllegalTransition
 from floodmark.model.extraction import ChunkPlan, Edge, Window
 from floodmark.model.position import Position
+from floodmark.planning.window_sizes import WindowSize
 
 Predicate = Callable[[Position, Position], str]
 
@@ -100,30 +100,101 @@ def plan_chunks(
     windows_per_chunk: Iterator[int] | None,
     most_rows: int,
     predicate: Predicate,
+    window_size: Callable[[int], WindowSize] = lambda _planned: WindowSize(),
 ) -> Iterator[ChunkPlan]:
     """Split the range from `start` along the edges into chunks of windows, or into one chunk.
 
-    `windows_per_chunk` is asked before each chunk. A window that may have more than `most_rows`,
-    because of ties or an unknown count, is streamed.
+    `windows_per_chunk` is asked before each chunk. A slice that may have more than `most_rows`,
+    because of ties or an unknown count, is streamed. `window_size` returns how many slices the next
+    windows have, given the rows planned so far. In the first chunk a window is one slice: it is
+    committed soon, and shows how large rows are.
 
     Edges are consumed lazily, one ahead of the chunks: the first chunk can be read before all edges
     are known. No edges, no chunks.
     """
-    ahead = iter(edges)
-    pending = next(ahead, None)
-    while pending is not None:
-        rest = next(windows_per_chunk) - 1 if windows_per_chunk else None
-        chunk = [pending, *islice(ahead, rest)]
-        pending = next(ahead, None)
-        yield _plan_chunk(start, chunk, most_rows, predicate, final=pending is None)
-        start = chunk[-1].end
+    ahead, first = _EdgesAhead(edges, most_rows), windows_per_chunk is not None
+    while ahead.more:
+        wanted = next(windows_per_chunk) if windows_per_chunk else None
+        chunk: list[list[Edge]] = []
+        slices = 0
+        while ahead.more and (wanted is None or slices < wanted):
+            size = WindowSize() if first else window_size(ahead.taken_rows)
+            for _ in range(size.at_once):
+                if not ahead.more:
+                    break
+                most = size.most_slices
+                if most is not None and wanted is not None:
+                    most = min(most, wanted - slices)
+                chunk.append(ahead.take(size.rows, most))
+                slices += len(chunk[-1])
+        yield _plan_chunk(start, chunk, most_rows, predicate, final=not ahead.more)
+        start, first = chunk[-1][-1].end, False
+
+
+class _EdgesAhead:
+    """Takes edges for one window after another; looks one edge ahead.
+
+    A slice counts as a third of `most_rows` or more: few rows may be found in a range that takes
+    long. One that may have more than these is a window of its own.
+    """
+
+    def __init__(self, edges: Iterable[Edge], most_rows: int) -> None:
+        self._edges = iter(edges)
+        self._most_rows = most_rows
+        self._pending = next(self._edges, None)
+        self.taken_rows = 0
+
+    @property
+    def more(self) -> bool:
+        """Whether there is another edge."""
+        return self._pending is not None
+
+    def take(self, rows: int, most: int | None) -> list[Edge]:
+        """Take one edge, and as many more as fit into these rows, up to `most` in all."""
+        taken: list[Edge] = []
+        weight = 0
+        while (edge := self._pending) is not None:
+            weight += max(1, edge.rows, self._most_rows // 3)
+            alone = edge.may_exceed(self._most_rows)
+            if taken and (alone or weight > rows or len(taken) == most):
+                break
+            taken.append(edge)
+            self.taken_rows += edge.rows
+            self._pending = next(self._edges, None)
+            if alone:
+                break
+        return taken
 
 
 def _plan_chunk(
-    start: Position, edges: list[Edge], most_rows: int, predicate: Predicate, *, final: bool
+    start: Position,
+    chunk: Sequence[Sequence[Edge]],
+    most_rows: int,
+    predicate: Predicate,
+    *,
+    final: bool,
 ) -> ChunkPlan:
-    starts = [start, *(edge.end for edge in edges)]
-    windows = tuple(
+    windows: list[Window] = []
+    reached = start
+    for part, edges in enumerate(chunk, start=1):
+        windows.append(_plan_window(part, reached, edges, most_rows, predicate))
+        reached = edges[-1].end
+    check_tiling(start, reached, windows)
+    edges_of_all = [edge for edges in chunk for edge in edges]
+    return ChunkPlan(
+        start=start,
+        end=reached,
+        windows=tuple(windows),
+        rows=sum(edge.rows for edge in edges_of_all),
+        counted=all(edge.counted for edge in edges_of_all),
+        final=final,
+    )
+
+
+def _plan_window(
+    part: int, start: Position, edges: Sequence[Edge], most_rows: int, predicate: Predicate
+) -> Window:
+    slices = tuple(
         Window(
             part=part,
             start=begin,
@@ -131,18 +202,13 @@ def _plan_chunk(
             predicate=predicate(begin, edge.end),
             streamed=edge.may_exceed(most_rows),
         )
-        for part, (begin, edge) in enumerate(zip(starts, edges, strict=False), start=1)
+        for begin, edge in zip([start, *(edge.end for edge in edges)], edges, strict=False)
     )
+    if len(slices) == 1:
+        return slices[0]
     end = edges[-1].end
-    check_tiling(start, end, windows)
-    return ChunkPlan(
-        start=start,
-        end=end,
-        windows=windows,
-        rows=sum(edge.rows for edge in edges),
-        counted=all(edge.counted for edge in edges),
-        final=final,
-    )
+    check_tiling(start, end, slices)
+    return Window(part=part, start=start, end=end, predicate=predicate(start, end), slices=slices)
 
 
 def check_tiling(start: Position, end: Position, windows: Iterable[Window]) -> None:

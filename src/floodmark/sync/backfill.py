@@ -59,6 +59,7 @@ from floodmark.sync.progress import Progress
 from floodmark.sync.reconcile_checks import HeldBack, check_source
 from floodmark.sync.reconcile_plan import comparable, plan_reading
 from floodmark.sync.result import TableResult, keeping
+from floodmark.sync.window_sizes import window_sizes
 
 _ANY_SIZE = 2**63  # no scan along the key that stops half-way: its rows are not a range
 
@@ -212,6 +213,15 @@ class _Run:
             windows_per_chunk=extraction.chunk_sizes(),
             limit=None,
             found=extraction.prepare,
+            window_size=window_sizes(
+                self._plan,
+                settings,
+                extraction.source,
+                extraction.engine,
+                extraction.strategy,
+                limit=None,
+                watermark=lambda: self._watermark,
+            ),
         )
         self._in_flight = ChunksInFlight(
             extraction,
@@ -315,15 +325,15 @@ class _Run:
         return self._result
 
     def _report(self, *, finished: bool = False) -> None:
-        done, windows, rows = self._in_flight.windows
+        done, slices, rows = self._in_flight.slices
         self._extraction.progress(
             self._table,
             Progress(
                 rows=self._result.rows,
                 bytes=self._result.bytes,
                 expected_rows=self._plan.expected_rows,
-                windows_done=done,
-                windows=windows,
+                slices_done=done,
+                slices=slices,
                 seconds=time.monotonic() - self._began,
                 chunk_rows=rows,
                 finished=finished,

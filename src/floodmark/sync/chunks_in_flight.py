@@ -31,17 +31,19 @@ Files of discarded chunks are never read. `s3clean` removes them once their numb
 they are a day old (`state.removable_files`).
 """
 
+import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from itertools import count
+from tempfile import TemporaryDirectory
 from threading import Event
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from floodmark.errors import FloodmarkError, LeaseLost
-from floodmark.model.extraction import ChunkPlan, Receipt
+from floodmark.model.extraction import ChunkPlan, Receipt, Window
 from floodmark.model.log_state import ManifestId
 from floodmark.model.table import TableName
 from floodmark.planning.parallelism import MOST_CHUNKS, chunks_at_once
@@ -99,6 +101,7 @@ class ChunksInFlight:
         self._over = Event()
         self._jobs: dict[ManifestId, ExtractionJob] = {}
         self._windows: dict[ManifestId, tuple[ChunkPlan, int]] = {}
+        self._marks: str | None = None
 
     @contextmanager
     def read(self, chunks: Iterator[ChunkPlan]) -> Iterator[Iterator[ReadChunk]]:
@@ -122,7 +125,7 @@ class ChunksInFlight:
             limit=limit,
             cancel=self._cancel,
         )
-        with closing(reading):
+        with TemporaryDirectory(prefix="floodmark-") as self._marks, closing(reading):
             yield reading
 
     def committed(self, chunk: ReadChunk) -> None:
@@ -130,18 +133,31 @@ class ChunksInFlight:
         del self._windows[chunk.head]
 
     @property
-    def windows(self) -> tuple[int, int, int]:
-        """The windows that are done, all windows, and the planned rows of what is in flight."""
-        found = list(self._windows.values())
+    def slices(self) -> tuple[int, int, int]:
+        """The slices that are done, all slices, and the planned rows of what is in flight."""
+        found = list(self._windows.items())
         return (
-            sum(done for _, done in found),
-            sum(len(plan.windows) for plan, _ in found),
-            sum(plan.rows for plan, _ in found),
+            sum(self._done(head, plan, done) for head, (plan, done) in found),
+            sum(_slices(plan.windows) for _, (plan, _) in found),
+            sum(plan.rows for _, (plan, _) in found),
         )
+
+    def _done(self, head: ManifestId, plan: ChunkPlan, windows: int) -> int:
+        """Return how many slices of a chunk are done, by its windows and by their marks."""
+        marked = 0
+        with suppress(OSError):  # workers of a cluster have no such file
+            marked = os.path.getsize(self._marks_of(head))
+        return min(max(marked, _slices(plan.windows[:windows])), _slices(plan.windows))
+
+    def _marks_of(self, head: ManifestId) -> str:
+        return os.path.join(self._marks or "", str(head))
 
     def _read(self, plan: ChunkPlan, head: ManifestId, turn: int) -> ReadChunk:
         began, extraction = time.monotonic(), self._extraction
         job = extraction_job(extraction, self._plan, self._plan.source.name, head.sequence)
+        with suppress(OSError):  # progress is then seen when tasks end
+            open(self._marks_of(head), "x").close()
+        job = structs.replace(job, marks=self._marks_of(head))
         self._jobs[head] = job
         self._note(head, plan, 0)
         try:
@@ -172,3 +188,7 @@ class ChunksInFlight:
         self._over.set()
         for job in list(self._jobs.values()):
             self._extraction.engine.cancel(job)
+
+
+def _slices(windows: Sequence[Window]) -> int:
+    return sum(len(window.statements) for window in windows)

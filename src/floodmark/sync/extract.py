@@ -53,6 +53,7 @@ from floodmark.sync.plan import TablePlan, chunks_of, lake_columns, plan_table
 from floodmark.sync.progress import Progress
 from floodmark.sync.result import TableResult, keeping
 from floodmark.sync.server_change import check_server_change
+from floodmark.sync.window_sizes import window_sizes
 
 
 def extract_table(
@@ -149,6 +150,15 @@ class _TableRun:
             windows_per_chunk=self._extraction.chunk_sizes(),
             limit=limit,
             found=self._extraction.prepare,
+            window_size=window_sizes(
+                self._plan,
+                settings,
+                self._extraction.source,
+                self._extraction.engine,
+                self._extraction.strategy,
+                limit=limit,
+                watermark=lambda: self._watermark,
+            ),
         )
         if (found := next(chunks, None)) is not None:
             self._begin()
@@ -352,15 +362,15 @@ class _TableRun:
         self._in_flight.committed(chunk)
 
     def _report(self, *, finished: bool = False) -> None:
-        done, windows, rows = self._in_flight.windows
+        done, slices, rows = self._in_flight.slices
         self._extraction.progress(
             self._table,
             Progress(
                 rows=self._result.rows,
                 bytes=self._result.bytes,
                 expected_rows=self._plan.expected_rows,
-                windows_done=done,
-                windows=windows,
+                slices_done=done,
+                slices=slices,
                 seconds=time.monotonic() - self._began,
                 chunk_rows=rows,
                 loaded_rows=self._loads.result.rows,

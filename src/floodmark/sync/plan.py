@@ -38,6 +38,7 @@ from floodmark.planning.cursor import choose_cursor
 from floodmark.planning.cursor_change import refuse_another_cursor
 from floodmark.planning.next_position import first_position
 from floodmark.planning.null_cursors import judge_unusable, judge_waiting
+from floodmark.planning.window_sizes import WindowSize
 from floodmark.planning.windows import even_edges, even_rows, is_dense, plan_chunks, scanned_rows
 from floodmark.sync.bound import configured_lag, configured_zone, cursor_clock, find_bound
 from floodmark.sync.log_facts import Known
@@ -264,10 +265,12 @@ def chunks_of(
     windows_per_chunk: Iterator[int],
     limit: int | None,
     found: Callable[[], None] = lambda: None,
+    window_size: Callable[[int], WindowSize] = lambda _planned: WindowSize(),
 ) -> Iterator[ChunkPlan]:
     """Divide a plan into chunks of windows, found one after another as needed.
 
-    `windows_per_chunk` is asked before each chunk. `found` is called as soon as there is one.
+    `windows_per_chunk` is asked before each chunk, and `window_size` before windows of several
+    slices. `found` is called as soon as there is one.
     """
     if plan.end is None:
         return iter(())
@@ -284,6 +287,7 @@ def chunks_of(
         windows_per_chunk=chain([first], windows_per_chunk) if plan.route.chunked else None,
         most_rows=most_rows,
         predicate=partial(window_predicate, plan.source, plan.choice.cursor),
+        window_size=window_size,
     )
 
 

@@ -8,15 +8,15 @@ _ALMOST = 0.99
 class Progress(Struct, frozen=True, kw_only=True):
     """Progress of a table in this run. Rows and bytes are those of committed chunks.
 
-    `chunk_rows` are planned for the chunks that are being read, of whose windows some are done.
+    `chunk_rows` are planned for the chunks that are being read, of whose slices some are done.
     `loaded_rows` are in the target already, while others are read.
     """
 
     rows: int
     bytes: int
     expected_rows: int
-    windows_done: int
-    windows: int
+    slices_done: int
+    slices: int
     seconds: float
     chunk_rows: int = 0
     loaded_rows: int = 0
@@ -25,7 +25,7 @@ class Progress(Struct, frozen=True, kw_only=True):
     @property
     def read_rows(self) -> int:
         """Rows read so far, including chunks that are not committed yet."""
-        return self.rows + self.chunk_rows * self.windows_done // max(1, self.windows)
+        return self.rows + self.chunk_rows * self.slices_done // max(1, self.slices)
 
     @property
     def share(self) -> float:

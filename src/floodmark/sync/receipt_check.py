@@ -16,6 +16,11 @@ def check_receipts(plan: ChunkPlan, receipts: Sequence[Receipt]) -> None:
     if len(set(paths)) != len(paths):
         raise FloodmarkError("two tasks reported the same file")
     for window, receipt in zip(plan.windows, receipts, strict=True):
+        if receipt.slices != len(window.statements):
+            raise FloodmarkError(
+                f"window {window.part} has {len(window.statements)} slices,"
+                f" of which {receipt.slices} were read"
+            )
         _check_range(window, receipt)
 
 

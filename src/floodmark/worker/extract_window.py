@@ -15,6 +15,7 @@ from floodmark.worker.lake_writer import open_files
 from floodmark.worker.mysql_reader import read_batches
 from floodmark.worker.parquet_writer import ParquetFiles, ParquetLayout
 from floodmark.worker.position_range import Span
+from floodmark.worker.slice_marks import mark_done
 
 
 def run_window(job: ExtractionJob, window: Window, *, attempt_id: int, failures: int) -> Outcome:
@@ -23,15 +24,26 @@ def run_window(job: ExtractionJob, window: Window, *, attempt_id: int, failures:
     A refusal keeps its message; Spark would bury an exception in a long traceback.
     """
     try:
-        try:
-            return Outcome(receipt=_extract(job, window, attempt_id))
-        except TooFarAhead:  # its files are overwritten
-            streamed = structs.replace(window, streamed=True)
-            return Outcome(receipt=_extract(job, streamed, attempt_id))
+        while True:
+            extract = _Extract(job, window, attempt_id)
+            try:
+                return Outcome(receipt=extract.run())
+            except TooFarAhead:  # its files are overwritten
+                if window.statements[extract.done].streamed:
+                    raise
+                window = _streamed(window, extract.done)
     except FloodmarkError as error:
         if is_final(job, error, failures):
             return Outcome(refusal=Refusal(window.part, error.message, error.hint))
         raise
+
+
+def _streamed(window: Window, first: int) -> Window:
+    """Have a window streamed, from its slice of this number on: those before it had fitted."""
+    if not window.slices:
+        return structs.replace(window, streamed=True)
+    later = (structs.replace(one, streamed=True) for one in window.slices[first:])
+    return structs.replace(window, slices=(*window.slices[:first], *later))
 
 
 def is_final(job: ExtractionJob, error: FloodmarkError, failures: int) -> bool:
@@ -39,49 +51,67 @@ def is_final(job: ExtractionJob, error: FloodmarkError, failures: int) -> bool:
     return isinstance(error, UnfitValue | ConfigError | NoLogin) or failures + 1 >= job.tries
 
 
-def _extract(job: ExtractionJob, window: Window, attempt_id: int) -> Receipt:
-    began, rows = time.monotonic(), 0
-    quarantine = Quarantine(job, window.part, attempt_id)
-    conversion = Conversion(job.columns, job.zero_dates, quarantine.add)
-    files = ParquetFiles(
-        ParquetLayout(
-            schema=conversion.schema,
-            create=open_files(job.lake),
-            name=lambda number: job.key(window.part, attempt_id, number),
-            span=lambda: Span(job.cursor, ordered=bool(job.order)),
-            cursor=job.cursor.columns,
-            file_bytes=job.file_bytes,
-            row_group_bytes=job.row_group_bytes,
-            codec=job.lake.codec,
+class _Extract:
+    """Reads the slices of a window one after another, of which some are `done`."""
+
+    def __init__(self, job: ExtractionJob, window: Window, attempt_id: int) -> None:
+        self._job = job
+        self._window = window
+        self._attempt_id = attempt_id
+        self._began, self._rows = time.monotonic(), 0
+        self.done = 0
+
+    def run(self) -> Receipt:
+        """Write all rows of the window."""
+        job, part, attempt_id = self._job, self._window.part, self._attempt_id
+        quarantine = Quarantine(job, part, attempt_id)
+        conversion = Conversion(job.columns, job.zero_dates, quarantine.add)
+        files = ParquetFiles(
+            ParquetLayout(
+                schema=conversion.schema,
+                create=open_files(job.lake),
+                name=lambda number: job.key(part, attempt_id, number),
+                span=lambda: Span(job.cursor, ordered=bool(job.order)),
+                cursor=job.cursor.columns,
+                file_bytes=job.file_bytes,
+                row_group_bytes=job.row_group_bytes,
+                codec=job.lake.codec,
+            )
         )
-    )
-    try:
-        for batch in read_batches(job, window):
-            rows += batch.num_rows
-            files.write(conversion.convert(batch))
-            if window.streamed:
-                _wait(job, rows, began)  # so does the server, which sends rows as we read them
-        written, aside = files.finish(), quarantine.finish()
-    except BaseException:
-        files.abandon()
-        quarantine.abandon()
-        raise
-    _wait(job, rows, began)
-    return Receipt(
-        part=window.part,
-        rows=sum(file.rows for file in written),
-        files=written,
-        quarantine=aside,
-        seconds=time.monotonic() - began,
-        zero_dates=dict(conversion.zero_dates),
-        peak_memory_bytes=_peak_memory(),
-    )
+        try:
+            for window in self._window.statements:
+                for batch in read_batches(job, window):
+                    self._rows += batch.num_rows
+                    files.write(conversion.convert(batch))
+                    if window.streamed:
+                        self._wait()  # so does the server, which sends rows as we read them
+                self._finish_slice()
+            written, aside = files.finish(), quarantine.finish()
+        except BaseException:
+            files.abandon()
+            quarantine.abandon()
+            raise
+        return Receipt(
+            part=part,
+            slices=self.done,
+            rows=sum(file.rows for file in written),
+            files=written,
+            quarantine=aside,
+            seconds=time.monotonic() - self._began,
+            zero_dates=dict(conversion.zero_dates),
+            peak_memory_bytes=_peak_memory(),
+        )
 
+    def _finish_slice(self) -> None:
+        self.done += 1
+        mark_done(self._job.marks)
+        self._wait()
 
-def _wait(job: ExtractionJob, rows: int, began: float) -> None:
-    """Sleep until it is late enough for this many rows, if their rate is limited."""
-    if job.rows_per_second is not None:
-        time.sleep(max(0.0, began + rows / job.rows_per_second - time.monotonic()))
+    def _wait(self) -> None:
+        """Sleep until it is late enough for this many rows, if their rate is limited."""
+        if self._job.rows_per_second is not None:
+            due = self._began + self._rows / self._job.rows_per_second
+            time.sleep(max(0.0, due - time.monotonic()))
 
 
 def _peak_memory() -> int:

@@ -36,7 +36,8 @@ class ExtractionJob(Struct, frozen=True, kw_only=True):
 
     A worker may hold a whole window that is not streamed. If its memory grows by more than
     `most_ahead_bytes`, rows are larger than planned, and the window is started again, streamed. If
-    there are `rows_per_second`, a task reads no more than these on average.
+    there are `rows_per_second`, a task reads no more than these on average. A task marks each slice
+    that it has read in the file `marks`, if it has that file.
     """
 
     table: TableName
@@ -57,6 +58,7 @@ class ExtractionJob(Struct, frozen=True, kw_only=True):
     most_ahead_bytes: int = 384 * MEBIBYTE
     tries: int = 4
     rows_per_second: float | None = None
+    marks: str | None = None
 
     def query(self, predicate: str) -> str:
         """Return the statement that reads the rows of a window."""

@@ -112,8 +112,8 @@ def test_a_progress_line_fits_and_names_the_table(columns: int) -> None:
         rows=1_250_000,
         bytes=123_000_000,
         expected_rows=5_000_000,
-        windows_done=0,
-        windows=8,
+        slices_done=0,
+        slices=8,
         seconds=100,
     )
     line = progress_line(table, progress, columns)
@@ -126,7 +126,7 @@ def test_a_progress_line_fits_and_names_the_table(columns: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "windows_done", "finished", "line"),
+    ("rows", "slices_done", "finished", "line"),
     [
         (0, 0, False, "░░░░░░░░░░░░░░░░░░░░   0% 0 rows"),
         (0, 2, False, "██████████░░░░░░░░░░  50% about 500 rows, 50 rows/s, about 10 seconds left"),
@@ -148,14 +148,14 @@ def test_a_progress_line_fits_and_names_the_table(columns: int) -> None:
     ],
 )
 def test_progress_is_not_done_before_all_is_committed(
-    rows: int, windows_done: int, finished: bool, line: str
+    rows: int, slices_done: int, finished: bool, line: str
 ) -> None:
     progress = Progress(
         rows=rows,
         bytes=9000 if rows else 0,
         expected_rows=1000,
-        windows_done=windows_done,
-        windows=4,
+        slices_done=slices_done,
+        slices=4,
         seconds=10,
         chunk_rows=1000,
         finished=finished,
