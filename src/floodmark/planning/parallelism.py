@@ -1,5 +1,6 @@
 """Decide how much is read at once: connections, windows, chunks and tables."""
 
+from collections.abc import Sequence
 from math import ceil
 
 from floodmark.model.run import Strategy
@@ -23,14 +24,21 @@ def windows_per_chunk(configured: int | None, strategy: Strategy, slots: int | N
     return configured or max(_WINDOWS, slots or 0)
 
 
-def chunks_at_once(windows_per_chunk: int, strategy: Strategy, slots: int | None) -> int:
-    """Return how many chunks of a table are in flight: more than one only with `intra-table`.
+def chunks_at_once(in_flight: Sequence[int], strategy: Strategy, slots: int | None) -> int:
+    """Return how many chunks of a table may be in flight: more than one only with `intra-table`.
 
     One more than are needed to use all slots, so that none is idle at the end of a chunk.
+    `in_flight` are the numbers of windows of those that are in flight already, the oldest first.
     """
     if strategy != "intra-table":
         return 1
-    return min(MOST_CHUNKS, 1 + ceil((slots or 1) / windows_per_chunk))
+    enough = sum(in_flight[1:]) >= (slots or 1)
+    return min(MOST_CHUNKS, max(1, len(in_flight) + (not enough)))
+
+
+def fewest_windows(slots: int) -> int:
+    """Return how many windows a chunk must have, so that all chunks in flight use all slots."""
+    return ceil(slots / (MOST_CHUNKS - 1))
 
 
 def tables_at_once(

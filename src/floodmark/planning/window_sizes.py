@@ -9,6 +9,8 @@ from fractions import Fraction
 
 from msgspec import Struct
 
+from floodmark.planning.parallelism import fewest_windows
+
 _FILLED = Fraction(7, 8)  # a file that is full a little before its window ends leaves a small one
 _COMPRESSED = Fraction(1, 3)  # of MySQL's estimate, while no file is known
 _FEWEST_KNOWN = 10_000  # rows
@@ -22,11 +24,12 @@ class WindowSize(Struct, frozen=True, kw_only=True):
     """The size of the next `at_once` windows: slices of so many `rows` in all, or one slice.
 
     A window has no more than `most_slices`, if there is a limit; then a chunk has no more than were
-    asked for either.
+    asked for either. Otherwise it has at least `per_chunk` windows.
     """
 
     rows: int = 0
     at_once: int = 1
+    per_chunk: int = 1
     most_slices: int | None = None
 
 
@@ -59,6 +62,7 @@ def window_size(
     left = max(expected - planned, planned // _HIDDEN)
     return WindowSize(
         rows=min(file_rows, int(left * _SHARE) // max(at_once, _FEWEST_SLOTS)),
-        at_once=1 if slices_per_chunk else at_once,
+        at_once=at_once,
+        per_chunk=1 if slices_per_chunk else fewest_windows(at_once),
         most_slices=max(1, slices_per_chunk // at_once) if slices_per_chunk else None,
     )

@@ -1,6 +1,7 @@
 """Split a range of positions into windows and chunks that tile it."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import repeat
 from math import ceil
 
 from floodmark.errors import IllegalTransition
@@ -112,23 +113,29 @@ def plan_chunks(
     Edges are consumed lazily, one ahead of the chunks: the first chunk can be read before all edges
     are known. No edges, no chunks.
     """
-    ahead, first = _EdgesAhead(edges, most_rows), windows_per_chunk is not None
+    ahead = _EdgesAhead(edges, most_rows)
+    sizes, size = _same_for_all_slots(lambda: window_size(ahead.taken_rows)), WindowSize()
+    first = windows_per_chunk is not None
     while ahead.more:
         wanted = next(windows_per_chunk) if windows_per_chunk else None
         chunk: list[list[Edge]] = []
         slices = 0
-        while ahead.more and (wanted is None or slices < wanted):
-            size = WindowSize() if first else window_size(ahead.taken_rows)
-            for _ in range(size.at_once):
-                if not ahead.more:
-                    break
-                most = size.most_slices
-                if most is not None and wanted is not None:
-                    most = min(most, wanted - slices)
-                chunk.append(ahead.take(size.rows, most))
-                slices += len(chunk[-1])
+        while ahead.more and (wanted is None or slices < wanted or len(chunk) < size.per_chunk):
+            size = WindowSize() if first else next(sizes)
+            most = size.most_slices
+            if most is not None and wanted is not None:
+                most = min(most, wanted - slices)
+            chunk.append(ahead.take(size.rows, most))
+            slices += len(chunk[-1])
         yield _plan_chunk(start, chunk, most_rows, predicate, final=not ahead.more)
         start, first = chunk[-1][-1].end, False
+
+
+def _same_for_all_slots(decide: Callable[[], WindowSize]) -> Iterator[WindowSize]:
+    """Windows that are read at once have the same size, and so end together."""
+    while True:
+        size = decide()
+        yield from repeat(size, size.at_once)
 
 
 class _EdgesAhead:

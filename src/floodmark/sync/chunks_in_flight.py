@@ -101,6 +101,7 @@ class ChunksInFlight:
         self._over = Event()
         self._jobs: dict[ManifestId, ExtractionJob] = {}
         self._windows: dict[ManifestId, tuple[ChunkPlan, int]] = {}
+        self._planned: dict[ManifestId, int] = {}
         self._marks: str | None = None
 
     @contextmanager
@@ -114,10 +115,15 @@ class ChunksInFlight:
         def limit() -> int:
             """Return how many chunks are in flight: more once the executors of a cluster join."""
             slots = extraction.engine.known_slots
-            return chunks_at_once(extraction.windows_per_chunk, extraction.strategy, slots)
+            # The last one was planned, and waits for this answer.
+            in_flight = list(self._planned.values())[:-1]
+            return chunks_at_once(in_flight, extraction.strategy, slots)
 
-        numbered = zip(chunks, self._heads, strict=False)
-        turns = ((plan, head, extraction.source.readers.turn()) for plan, head in numbered)
+        def turn(plan: ChunkPlan, head: ManifestId) -> tuple[ChunkPlan, ManifestId, int]:
+            self._planned[head] = len(plan.windows)
+            return plan, head, extraction.source.readers.turn()
+
+        turns = map(turn, chunks, self._heads)
         reading = read_ahead(
             turns,
             lambda turn: self._read(*turn),
@@ -130,7 +136,7 @@ class ChunksInFlight:
 
     def committed(self, chunk: ReadChunk) -> None:
         """Take a chunk out of those that are in flight."""
-        del self._windows[chunk.head]
+        del self._windows[chunk.head], self._planned[chunk.head]
 
     @property
     def slices(self) -> tuple[int, int, int]:

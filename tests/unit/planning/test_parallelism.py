@@ -1,11 +1,15 @@
 """How much is read at once."""
 
+from collections.abc import Iterator
+from itertools import repeat
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from floodmark.planning.parallelism import (
     chunks_at_once,
     connection_limit,
+    fewest_windows,
     readers,
     tables_at_once,
     windows_per_chunk,
@@ -30,12 +34,29 @@ def test_chunks_in_flight_fill_the_slots_when_one_of_them_ends(
     configured: int | None, slots: int | None
 ) -> None:
     windows = windows_per_chunk(configured, "intra-table", slots)
-    chunks = chunks_at_once(windows, "intra-table", slots)
+    chunks = len(filled(repeat(windows), slots))
     assert 2 <= chunks <= 8
     assert chunks == 8 or (chunks - 1) * windows >= (slots or 1)
     assert configured or chunks == 2
-    assert chunks_at_once(1, "inter-table", slots) == 1
-    assert chunks_at_once(1, "sequential", slots) == 1
+    assert (
+        chunks_at_once([], "inter-table", slots) == chunks_at_once([1], "inter-table", slots) == 1
+    )
+    assert chunks_at_once([1], "sequential", slots) == 1
+
+
+@given(slots=few, more=st.lists(few, min_size=8, max_size=8))
+def test_chunks_of_different_size_fill_the_slots(slots: int, more: list[int]) -> None:
+    in_flight = filled((fewest_windows(slots) + n - 1 for n in more), slots)
+    assert sum(in_flight[1:]) >= slots
+    assert sum(in_flight[1:-1]) < slots
+
+
+def filled(chunks: Iterator[int], slots: int | None) -> list[int]:
+    """Add chunks of so many windows, as long as more may be in flight."""
+    in_flight: list[int] = []
+    while chunks_at_once(in_flight, "intra-table", slots) > len(in_flight):
+        in_flight.append(next(chunks))
+    return in_flight
 
 
 @given(configured=perhaps, slots=perhaps, connections=perhaps)
