@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from msgspec import structs
 
 from floodmark.config.models import LakeSettings, MysqlConnection, RetrySettings
 from floodmark.config.secret import Secret
@@ -126,6 +127,10 @@ def window(part: int, first: int, last: int, *, slowly: bool = False) -> Window:
     )
 
 
+def sliced(part: int, *slices: Window) -> Window:
+    return Window(part=part, start=START, end=START, predicate="FALSE", slices=slices)
+
+
 def position(identity: int) -> Position:
     moment = datetime(2025, 1, 1, tzinfo=UTC) + timedelta(seconds=identity // 10)
     return Position(timestamp=moment, id=identity)
@@ -182,6 +187,28 @@ def test_large_windows_roll_over_to_further_files(
         assert 100_000 <= file.bytes < 300_000 or file is receipt.files[-1]
 
 
+@pytest.mark.parametrize("order", ["", "`update_at`, `id`"])
+def test_slices_of_a_window_share_a_file(
+    connection: MysqlConnection, spark: Spark, lake: LakeSettings, order: str
+) -> None:
+    empty = window(3, -5, 0)
+    windows = [
+        sliced(3, empty, window(3, 1, 10), empty, window(3, 11, 4000), empty),
+        sliced(4, empty, empty),
+        sliced(5, window(5, 4001, 5000), structs.replace(window(5, 5001, ROWS), streamed=True)),
+    ]
+    receipts = extract(spark, make_job(connection, lake, order=order), windows)
+    assert [(r.part, r.slices, r.rows, len(r.files)) for r in receipts] == [
+        (3, 5, 4000, 1),
+        (4, 2, 0, 0),
+        (5, 2, ROWS - 4000, 1),
+    ]
+    assert sorted(ids(lake, receipts)) == list(range(1, ROWS + 1))
+    first, last = (receipt.files[0] for receipt in receipts if receipt.files)
+    assert (first.first, first.last) == (position(1), position(4000))
+    assert (last.first, last.last) == (position(4001), position(ROWS))
+
+
 def test_an_empty_window_writes_nothing(
     connection: MysqlConnection, spark: Spark, lake: LakeSettings
 ) -> None:
@@ -230,17 +257,22 @@ def interrupted(
     server: PrivateMariaDB,
     lake: Path,
     strike: Callable[[int], object],
+    slow: Window | None = None,
+    first: int = 1,
 ) -> list[Receipt]:
-    """Extract slowly; once the slow window has a file, strike at the connection that reads it."""
+    """Extract slowly; once the slow window has a file, strike at the connection that reads it.
+
+    That is the connection whose statement reads from the row `first` on.
+    """
+    slow = slow or window(0, 1, 2000, slowly=True)
     struck = threading.Event()
 
     def wait_and_strike() -> None:
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             reading = server.execute(
-                "SELECT id FROM information_schema.processlist WHERE user = %s AND info LIKE"
-                " '%%BETWEEN 1 AND%%SLEEP%%'",
-                [USER],
+                "SELECT id FROM information_schema.processlist WHERE user = %s AND info LIKE %s",
+                [USER, f"%BETWEEN {first} AND%SLEEP%"],
             )
             if reading and any(lake.rglob("*-00000-*.parquet")):
                 strike(reading[0][0])
@@ -251,7 +283,7 @@ def interrupted(
     thread = threading.Thread(target=wait_and_strike)
     thread.start()
     try:
-        receipts = extract(spark, job, [window(0, 1, 2000, slowly=True), window(1, 2001, 2100)])
+        receipts = extract(spark, job, [slow, window(1, 2001, 2100)])
     finally:
         thread.join()
     assert struck.is_set()
@@ -297,6 +329,7 @@ def command(pid: int) -> str:
         return ""
 
 
+@pytest.mark.parametrize("slices", [1, 2])
 @pytest.mark.parametrize("target", ["connection", "query", "worker"])
 def test_a_task_that_dies_is_done_again_and_nothing_is_doubled(
     server: PrivateMariaDB,
@@ -304,10 +337,15 @@ def test_a_task_that_dies_is_done_again_and_nothing_is_doubled(
     spark: Spark,
     tmp_path: Path,
     target: str,
+    slices: int,
 ) -> None:
     lake = LakeSettings(url=str(tmp_path))
     job = small_files(connection, lake)
-    receipts = interrupted(spark, job, server, tmp_path, strikes(server)[target])
+    slow, first = window(0, 1, 2000, slowly=True), 1
+    if slices > 1:
+        slow, first = sliced(0, window(0, 1, 1000), window(0, 1001, 2000, slowly=True)), 1001
+    strike = strikes(server)[target]
+    receipts = interrupted(spark, job, server, tmp_path, strike, slow, first)
     assert sorted(ids(lake, receipts)) == list(range(1, 2101))
     named = {file.path for receipt in receipts for file in receipt.files}
     there = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.parquet")}

@@ -5,7 +5,9 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
+from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from msgspec import structs
 
@@ -22,7 +24,7 @@ from floodmark.mysql import connection
 from floodmark.mysql.catalog import read_table
 from floodmark.mysql.connection import Sessions, connect, query
 from floodmark.mysql.types import plan_columns
-from floodmark.worker import login
+from floodmark.worker import extract_window, login
 from floodmark.worker.extract_window import run_window
 from floodmark.worker.job import MEBIBYTE, ExtractionJob
 from floodmark.worker.mysql_reader import read_batches
@@ -163,6 +165,33 @@ def test_rows_far_larger_than_planned_are_streamed_after_all(
     assert outcome.receipt.rows == ROWS
     named = {file.path for file in outcome.receipt.files}
     assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.parquet")} == named
+
+
+def test_a_slice_that_is_larger_than_planned_has_itself_and_the_later_ones_streamed(
+    job: ExtractionJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few, most, rest = "id <= 100", f"id > 100 AND id <= {ROWS - 100}", f"id > {ROWS - 100}"
+    read: list[tuple[str, bool]] = []
+
+    def noted(job: ExtractionJob, window: Window) -> Iterator[Any]:
+        read.append((window.predicate, window.streamed))
+        for number, batch in enumerate(read_batches(job, window)):
+            if number == 380 and not window.streamed:  # a row group is written by then
+                raise TooFarAhead("memory has grown")
+            yield batch
+
+    monkeypatch.setattr(extract_window, "read_batches", noted)
+    small = structs.replace(job, lake=LakeSettings(url=str(tmp_path)))
+    slices = tuple(structs.replace(WHOLE, predicate=rows) for rows in (few, most, rest))
+    window = structs.replace(WHOLE, slices=slices)
+    outcome = run_window(small, window, attempt_id=7, failures=0)
+    assert outcome.receipt is not None
+    assert (outcome.receipt.rows, outcome.receipt.slices) == (ROWS, 3)
+    assert read == [(few, False), (most, False), (few, False), (most, True), (rest, True)]
+    files = [tmp_path / file.path for file in outcome.receipt.files]
+    assert sorted(tmp_path.rglob("*.parquet")) == sorted(files)
+    found = [number for file in files for number in pq.read_table(file)["id"].to_pylist()]
+    assert sorted(found) == list(range(1, ROWS + 1))
 
 
 def test_stream_error_is_reported_without_the_password(job: ExtractionJob) -> None:

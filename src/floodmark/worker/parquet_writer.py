@@ -125,6 +125,7 @@ class _ParquetFile:
         )
 
     def abandon(self) -> None:
+        self._writer.is_open = False  # or it writes to the closed file when it is collected
         self._file.abandon()
 
 
