@@ -45,14 +45,17 @@ class ExtractionSettings(Struct, frozen=True, kw_only=True):
     """How tables are split into windows, chunks and files, and how far they are read."""
 
     window_rows: Rows = 150_000
-    """Maximum rows per window, which one Spark task reads."""
+    """Maximum rows per statement. A window has one, or several slices in a large load; one Spark
+    task reads them into one file."""
     window_mb: Megabytes = 64
-    """Maximum size of a window by MySQL's estimate: a task may hold a whole window in memory."""
+    """Maximum size of a statement's rows by MySQL's estimate: a task may hold them all in memory."""
     windows_per_chunk: Few | None = None
-    """Windows committed together with `--strategy intra-table`; by default 8, and on a larger Spark
-    as many as it runs tasks at once."""
+    """Statements whose rows are committed together with `--strategy intra-table`; then windows have
+    no more than their share of them. By default 8, and on a larger Spark as many as it runs tasks
+    at once, or as many as fill files of `file_mb`."""
     file_mb: Megabytes = 192
-    """Size at which a Parquet file is closed and the next one started."""
+    """Size at which a Parquet file is closed and the next one started. Files of a large load are
+    nearly as large; others are smaller, so that all tasks have something to read."""
     lag_seconds: Annotated[float, Meta(ge=0, le=2_592_000)] | None = None
     """How long an unseen transaction may stay open: rows newer than this are not read yet. By
     default 0 on a primary, and 60 on a replica without `primary` and on a cluster. Required to read

@@ -34,9 +34,9 @@ class ExtractionJob(Struct, frozen=True, kw_only=True):
     read in the cursor's order. `source` contains a password. A job is sent to the workers inside
     the pickled task, which neither Spark's UI nor its event log nor the process list shows.
 
-    A worker may hold a whole window that is not streamed. If its memory grows by more than
-    `most_ahead_bytes`, rows are larger than planned, and the window is started again, streamed. If
-    there are `rows_per_second`, a task reads no more than these on average. A task marks each slice
+    A worker may hold a whole slice that is not streamed. If its memory grows by more than
+    `most_ahead_bytes`, rows are larger than planned, and the window is started again, with this
+    slice and the later ones streamed. If there are `rows_per_second`, a task reads no more than these on average. A task marks each slice
     that it has read in the file `marks`, if it has that file.
     """
 
