@@ -121,7 +121,7 @@ class Growing(DirectEngine):
         found = super().extract(job, windows, progress)
         with self.reading:
             self.windows[job.sequence] = self.windows.get(job.sequence, 0) + len(windows)
-            self.slices += [len(window.statements) for window in windows]
+            self.slices.extend(len(window.statements) for window in windows)
             if job.sequence == 2:
                 Growing.known = 64
         return found

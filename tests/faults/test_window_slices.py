@@ -12,7 +12,11 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+import floodmark
 from floodmark.model.manifest import DataFile
+from floodmark.sync import spark_engine as engines
+from floodmark.worker import extract_window
+from floodmark.worker.slice_marks import mark_done
 from pipelines import (
     PROGRAM,
     DirectEngine,
@@ -128,6 +132,35 @@ def test_a_slice_that_is_not_read_is_noticed(pipeline: New) -> None:
 
 def without_last(window: Any) -> Any:
     return structs.replace(window, slices=window.slices[:-1])
+
+
+@pytest.mark.enough_on("mysql")
+def test_rows_are_shown_as_slices_are_read(pipeline: New, monkeypatch: pytest.MonkeyPatch) -> None:
+    it = pipeline(CURSOR, settings=SMALL)
+    create(it, 3000, width=10)
+    shown: list[tuple[int, int]] = []
+    tell: list[Callable[[int], None]] = []
+
+    def marked(path: str | None) -> None:
+        mark_done(path)
+        tell[-1](0)  # no window is done yet
+
+    class Telling(DirectEngine):
+        def extract(self, job: Any, windows: Any, progress: Any) -> Any:
+            with self.reading:
+                tell.append(progress)
+                return [self._read(job, window) for window in windows]
+
+    monkeypatch.setattr(extract_window, "mark_done", marked)
+    monkeypatch.setattr(engines, "SparkEngine", Telling)
+
+    def note(_: object, progress: floodmark.Progress) -> None:
+        shown.append((progress.rows, progress.read_rows))
+
+    with floodmark.open_project(it.config, on_progress=note) as project:
+        project.sync(stages=["extract"]).raise_for_failures()
+    second = [read for committed, read in shown if committed == 8 * SLICE]
+    assert {9 * SLICE, 10 * SLICE, 11 * SLICE} <= set(second)
 
 
 @pytest.fixture
