@@ -48,7 +48,8 @@ class ExtractionSettings(Struct, frozen=True, kw_only=True):
     """Maximum rows per statement. A window has one, or several slices in a large load; one Spark
     task reads them into one file."""
     window_mb: Megabytes = 64
-    """Maximum size of a statement's rows by MySQL's estimate: a task may hold them all in memory."""
+    """Maximum size of a statement's rows by MySQL's estimate: a task may hold all of them in
+    memory."""
     windows_per_chunk: Few | None = None
     """Statements whose rows are committed together with `--strategy intra-table`; then windows have
     no more than their share of them. By default 8, and on a larger Spark as many as it runs tasks

@@ -36,8 +36,9 @@ class ExtractionJob(Struct, frozen=True, kw_only=True):
 
     A worker may hold a whole slice that is not streamed. If its memory grows by more than
     `most_ahead_bytes`, rows are larger than planned, and the window is started again, with this
-    slice and the later ones streamed. If there are `rows_per_second`, a task reads no more than these on average. A task marks each slice
-    that it has read in the file `marks`, if it has that file.
+    slice and the later ones streamed. If there are `rows_per_second`, a task reads no more than
+    these on average. A task marks each slice that it has read in the file `marks`, if it has that
+    file.
     """
 
     table: TableName
