@@ -205,3 +205,15 @@ def test_rows_of_a_file_are_known_from_files_of_the_table() -> None:
 
 def test_a_limited_rate_limits_a_window_to_a_minute() -> None:
     assert file_rows(192 * MEBIBYTE, average_row_bytes=210, rate=500) == 30_000
+
+
+@pytest.mark.parametrize(("slots", "windows"), [(2, 1), (16, 3), (200, 29)])
+def test_a_chunk_of_large_windows_has_a_part_of_those_in_flight(slots: int, windows: int) -> None:
+    chunks = load(2_000_000_000, slots)
+    assert {len(chunk.windows) for chunk in chunks[1:5]} == {windows}
+
+
+def test_a_configured_number_of_slices_is_kept() -> None:
+    chunks = load(60_000_000, 2, configured=7)
+    sizes = [[len(window.statements) for window in chunk.windows] for chunk in chunks]
+    assert sizes[:3] == [[1] * 7, [3, 3, 1], [3, 3, 1]]
