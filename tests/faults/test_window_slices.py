@@ -186,19 +186,23 @@ def start(pipeline: Pipeline, temporary: Path) -> "subprocess.Popen[str]":
     )
 
 
-def wait_between_slices(temporary: Path) -> None:
-    """Wait until a task of the second chunk has read some slices of its window, but not all."""
+def wait_between_slices(pipeline: Pipeline, temporary: Path) -> None:
+    """Wait until a task of the second chunk has read some slices of its window, but not all.
+
+    By then the first chunk is committed.
+    """
 
     def between() -> bool:
         marks = [path.stat().st_size for path in temporary.glob(f"floodmark-*/{SECOND_CHUNK}")]
-        return any(size % IN_SECOND for size in marks)
+        reading = any(size % IN_SECOND and size < 2 * IN_SECOND for size in marks)
+        return reading and len(pipeline.chunks()) == 1
 
     wait_until(between, seconds=90)
 
 
 def test_a_run_that_is_killed_between_two_slices(throttled: Pipeline, tmp_path: Path) -> None:
     process = start(throttled, tmp_path / "temporary")
-    wait_between_slices(tmp_path / "temporary")
+    wait_between_slices(throttled, tmp_path / "temporary")
     process.kill()
     finish(process)
     assert len(throttled.chunks()) == 1
@@ -210,7 +214,7 @@ def test_a_run_that_is_killed_between_two_slices(throttled: Pipeline, tmp_path: 
 
 def test_a_worker_that_is_killed_between_two_slices(throttled: Pipeline, tmp_path: Path) -> None:
     process = start(throttled, tmp_path / "temporary")
-    wait_between_slices(tmp_path / "temporary")
+    wait_between_slices(throttled, tmp_path / "temporary")
     killed = list(workers_of(process.pid))
     assert killed
     for worker in killed:
