@@ -1,26 +1,33 @@
 """Edges and windows on a real server: which rows they hold, and how they are reached."""
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from itertools import pairwise, repeat
-from typing import Any
 
 import pytest
 from pymysql.cursors import DictCursor
 
-from floodmark.config.models import ExtractionSettings, MysqlConnection
-from floodmark.config.secret import Secret
+from edge_tables import (
+    BOUND,
+    NOON,
+    SHAPES,
+    described,
+    new_database,
+    plan,
+    read,
+    run,
+    windows_of,
+)
+from floodmark.config.models import ExtractionSettings
 from floodmark.embedded.mariadb import PrivateMariaDB
 from floodmark.errors import UsageError
 from floodmark.model.bound import Bound
-from floodmark.model.cursor import CursorChoice
-from floodmark.model.extraction import ChunkPlan, Edge, Window
+from floodmark.model.extraction import ChunkPlan, Edge
 from floodmark.model.position import START, Position
-from floodmark.model.schema import SourceTable
 from floodmark.model.table import TableName
 from floodmark.mysql.catalog import read_table
 from floodmark.mysql.connection import MysqlSession, connect
-from floodmark.mysql.predicates import relation, window_predicate
+from floodmark.mysql.predicates import relation
 from floodmark.mysql.row_estimates import count_unusable, estimate_rows
 from floodmark.mysql.window_edges import (
     cursor_edges,
@@ -30,146 +37,16 @@ from floodmark.mysql.window_edges import (
     read_numbers,
 )
 from floodmark.planning.access_path import choose_route
-from floodmark.planning.cursor import choose_cursor
-from floodmark.planning.windows import check_tiling, plan_chunks
+from floodmark.planning.windows import check_tiling
 from floodmark.sync.plan import TablePlan, chunks_of
 from pipelines import numbers
-
-NOON = datetime(2025, 8, 4, 12, tzinfo=UTC)
-BOUND = Position(datetime(2025, 8, 5, tzinfo=UTC))
 
 
 @pytest.fixture
 def connection(server: PrivateMariaDB) -> Iterator[MysqlSession]:
-    server.execute("DROP DATABASE IF EXISTS edges")
-    server.execute("CREATE DATABASE edges CHARACTER SET utf8mb4")
-    settings = MysqlConnection(
-        host=server.host, port=server.port, user=server.user, password=Secret(server.password)
-    )
-    with connect(settings) as opened:
+    with connect(new_database(server)) as opened:
         run(opened, "USE edges")
         yield opened
-
-
-def run(connection: MysqlSession, sql: str) -> list[tuple[Any, ...]]:
-    with connection.cursor() as cursor:
-        cursor.execute(sql)
-        return list(cursor.fetchall())
-
-
-def described(
-    connection: MysqlSession, cursor: tuple[str, ...]
-) -> tuple[SourceTable, CursorChoice]:
-    run(connection, "ANALYZE TABLE t")
-    table = read_table(connection, TableName("S", "edges", "t"))
-    return table, choose_cursor(table, cursor)
-
-
-def plan(
-    table: SourceTable, choice: CursorChoice, start: Position, edges: Iterator[Edge]
-) -> list[ChunkPlan]:
-    return list(
-        plan_chunks(
-            start,
-            edges,
-            most_rows=1000,
-            windows_per_chunk=repeat(2),
-            predicate=lambda begin, end: window_predicate(table, choice.cursor, begin, end),
-        )
-    )
-
-
-def windows_of(chunks: list[ChunkPlan]) -> list[Window]:
-    return [window for chunk in chunks for window in chunk.windows]
-
-
-def read(connection: MysqlSession, table: SourceTable, window: Window, column: str) -> list[Any]:
-    rows = run(connection, f"SELECT {column} FROM {relation(table)} WHERE {window.predicate}")
-    return [row[0] for row in rows]
-
-
-SHAPES = {
-    "time and id": (
-        (
-            "id BIGINT AUTO_INCREMENT PRIMARY KEY, n INT, update_at DATETIME(6) NOT NULL,"
-            " pad CHAR(100) DEFAULT 'x', INDEX by_time (update_at)"
-        ),
-        "SELECT seq, seq, {time} + INTERVAL seq DIV 700 MICROSECOND, 'x'",
-        ("update_at", "id"),
-    ),
-    "time and id, all tied": (
-        (
-            "id BIGINT AUTO_INCREMENT PRIMARY KEY, n INT, update_at DATETIME NOT NULL,"
-            " pad CHAR(100) DEFAULT 'x', INDEX by_time (update_at, id)"
-        ),
-        "SELECT seq, seq, {time}, 'x'",
-        ("update_at", "id"),
-    ),
-    "TIMESTAMP": (
-        (
-            "id BIGINT AUTO_INCREMENT PRIMARY KEY, n INT, update_at TIMESTAMP(3) NOT NULL,"
-            " pad CHAR(100) DEFAULT 'x', INDEX by_time (update_at, id)"
-        ),
-        "SELECT seq, seq, {time} + INTERVAL seq DIV 700 SECOND, 'x'",
-        ("update_at", "id"),
-    ),
-    "id": (
-        "id BIGINT UNSIGNED PRIMARY KEY, n INT, update_at DATETIME, pad CHAR(100)",
-        "SELECT 18446744073709541615 + seq, seq, NULL, 'x'",
-        ("id",),
-    ),
-    "composite key": (
-        (
-            "shop VARCHAR(20), id INT, n INT, update_at DATETIME NOT NULL, pad CHAR(100),"
-            " PRIMARY KEY (shop, id), INDEX by_time (update_at)"
-        ),
-        "SELECT CONCAT('shop ', seq % 3), seq, seq, {time} + INTERVAL seq DIV 3000 SECOND, 'x'",
-        ("update_at",),
-    ),
-    "text key": (
-        (
-            "code VARCHAR(40) PRIMARY KEY, n INT, update_at DATETIME NOT NULL, pad CHAR(100),"
-            " INDEX by_time (update_at)"
-        ),
-        (
-            "SELECT CONCAT(ELT(1 + seq % 4, 'it''s ', 'a\\\\', '雨', '😀 '), seq), seq,"
-            " {time} + INTERVAL seq DIV 3000 SECOND, 'x'"
-        ),
-        ("update_at",),
-    ),
-    "latin1 text key": (
-        (
-            "code VARCHAR(40) CHARACTER SET latin1 PRIMARY KEY, n INT, update_at DATETIME NOT NULL,"
-            " pad CHAR(100), INDEX by_time (update_at)"
-        ),
-        "SELECT CONCAT('é', seq), seq, {time} + INTERVAL seq DIV 3000 SECOND, 'x'",
-        ("update_at",),
-    ),
-    "binary key": (
-        (
-            "uid BINARY(16) PRIMARY KEY, n INT, update_at DATETIME NOT NULL, pad CHAR(100),"
-            " INDEX by_time (update_at)"
-        ),
-        "SELECT UNHEX(LEFT(SHA2(seq, 256), 32)), seq, {time} + INTERVAL seq DIV 3000 SECOND, 'x'",
-        ("update_at",),
-    ),
-    "whole decimal key": (
-        "num DECIMAL(20,0) PRIMARY KEY, n INT, update_at DATETIME, pad CHAR(100)",
-        "SELECT 10000000000000000000 + seq, seq, NULL, 'x'",
-        ("num",),
-    ),
-    "decimal and date key": (
-        (
-            "day DATE, price DECIMAL(30,10), n INT, update_at DATETIME NOT NULL, pad CHAR(100),"
-            " PRIMARY KEY (day, price), INDEX by_time (update_at)"
-        ),
-        (
-            "SELECT '2025-01-01' + INTERVAL seq % 5 DAY, seq / 7, seq,"
-            " {time} + INTERVAL seq DIV 3000 SECOND, 'x'"
-        ),
-        ("update_at",),
-    ),
-}
 
 
 @pytest.mark.parametrize("shape", SHAPES)

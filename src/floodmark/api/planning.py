@@ -26,6 +26,7 @@ from floodmark.sync.load_selection import foresee
 from floodmark.sync.loading import Loading
 from floodmark.sync.log_facts import known_of
 from floodmark.sync.machine_clock import check_against_source
+from floodmark.sync.parallel_strides import walk_over
 from floodmark.sync.plan import TablePlan as ExtractionPlan
 from floodmark.sync.plan import chunks_of, plan_table
 from floodmark.sync.server_change import check_server_change
@@ -204,6 +205,7 @@ def _read_plan(
                 settings,
                 windows_per_chunk=sizes,
                 limit=limit,
+                walk=walk_over(source, syncing.strategy, slots),
                 window_size=window_sizes(
                     plan,
                     settings,

@@ -7,22 +7,33 @@ never written as a literal, which MySQL would refuse.
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from typing import Protocol
 
 from msgspec import Struct
 
 from floodmark.errors import UsageError
 from floodmark.model.schema import SourceColumn
-from floodmark.mysql.connection import MysqlSession, query
+from floodmark.mysql.connection import MysqlSession, query, query_dicts
 from floodmark.mysql.predicates import Values, below, between, order_by, read_values, selection
 from floodmark.mysql.types import quote_name
 
 Found = tuple[int | str, ...]
 
 
+class Walk(Protocol):
+    """Scans in strides, as `strides` does."""
+
+    def __call__(
+        self, session: MysqlSession, scan: "Scan", start: Values, *, size: int, limit: int | None
+    ) -> Iterator[tuple[Found, int]]:
+        """Yield the last values of each stride and its number of rows."""
+
+
 class Scan(Struct, frozen=True, kw_only=True):
     """Rows to scan and the columns that order them; `unique` if no two rows are equal in those.
 
-    With `by_time`, a stride ends only at a row whose first column is a valid time.
+    With `by_time`, a stride ends only at a row whose first column is a valid time. With `filtered`,
+    `where` is about other columns, so not all rows between two others are scanned.
     """
 
     relation: str
@@ -30,6 +41,7 @@ class Scan(Struct, frozen=True, kw_only=True):
     where: str
     unique: bool
     by_time: bool = False
+    filtered: bool = False
 
     @property
     def can_end(self) -> str:
@@ -132,3 +144,14 @@ def find_row(
         f" ORDER BY {order_by(scan.columns, descending=last)} LIMIT 1 OFFSET {skip}",
     )
     return read_values(scan.columns, found[0]) if found else None
+
+
+def explained_rows(session: MysqlSession, relation: str, where: str) -> int:
+    """Return the optimizer's estimate of the rows that a condition selects.
+
+    MySQL prints a tree unless asked for a table, and with FORCE INDEX estimates one row for a plain
+    SELECT; COUNT is estimated properly.
+    """
+    counting = f"SELECT COUNT(*) FROM {relation} WHERE {where}"  # noqa: S608
+    rows = query_dicts(session, f"EXPLAIN FORMAT=TRADITIONAL {counting}")
+    return int(rows[0]["rows"] or 0) if rows else 0

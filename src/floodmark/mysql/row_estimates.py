@@ -6,8 +6,8 @@ from floodmark.model.history import RowCount
 from floodmark.model.log_state import Clock
 from floodmark.model.position import START, Position
 from floodmark.model.schema import SourceTable
-from floodmark.mysql.connection import MysqlSession, query, query_dicts
-from floodmark.mysql.index_scan import Scan, count, find_row
+from floodmark.mysql.connection import MysqlSession, query
+from floodmark.mysql.index_scan import Scan, count, explained_rows, find_row
 from floodmark.mysql.predicates import (
     above,
     cursor_columns,
@@ -200,12 +200,12 @@ def estimate_rows(
     well, and divide the table's rows in that ratio.
     """
     where = cursor_predicate(table, cursor, start, bound)
-    inside = _explain(session, table, index, where)
+    inside = explained_rows(session, relation(table, index), where)
     if inside < _NEAR_THE_CAP * table.estimated_rows:
         return inside
     columns = cursor_columns(table, cursor)
     outside = sum(
-        _explain(session, table, index, condition(columns, values))
+        explained_rows(session, relation(table, index), condition(columns, values))
         for condition, values in (
             (up_to, cursor_values(table, cursor, start)),
             (above, cursor_values(table, cursor, bound)),
@@ -213,14 +213,3 @@ def estimate_rows(
         if values
     )
     return round(table.estimated_rows * inside / max(1, inside + outside))
-
-
-def _explain(session: MysqlSession, table: SourceTable, index: str, where: str) -> int:
-    """Return the optimizer's estimate of the rows that a condition selects.
-
-    MySQL prints a tree unless asked for a table, and with FORCE INDEX estimates one row for a plain
-    SELECT; COUNT is estimated properly.
-    """
-    counting = f"SELECT COUNT(*) FROM {relation(table, index)} WHERE {where}"  # noqa: S608
-    rows = query_dicts(session, f"EXPLAIN FORMAT=TRADITIONAL {counting}")
-    return int(rows[0]["rows"] or 0) if rows else 0

@@ -2,7 +2,8 @@
 
 Each edge is found by skipping that many index entries from the previous edge; in total that reads
 the range once, in the index alone. Edges are positions of existing rows; if such a row moves before
-it is read, the position still divides all others.
+it is read, the position still divides all others. A large range is divided into pieces first, which
+several connections scan at once (`mysql.index_pieces`, `sync.parallel_strides`).
 
 Along a clustered primary key that reads the table twice. If keys are integers with few gaps,
 `planning.windows` divides the table without reading any: from the first to the last one.
@@ -15,7 +16,7 @@ from floodmark.model.extraction import Edge
 from floodmark.model.position import Identity, KeyScan, Position
 from floodmark.model.schema import SourceTable
 from floodmark.mysql.connection import MysqlSession, query
-from floodmark.mysql.index_scan import Found, Scan, find_row, read_moment, strides
+from floodmark.mysql.index_scan import Found, Scan, Walk, find_row, read_moment, strides
 from floodmark.mysql.predicates import (
     cursor_columns,
     cursor_predicate,
@@ -37,6 +38,7 @@ def cursor_edges(
     index: str | None,
     stride: int,
     limit: int | None = None,
+    walk: Walk = strides,
 ) -> Iterator[Edge]:
     """Scan along the cursor from `start` to `bound`, and yield an edge every `stride` rows.
 
@@ -53,7 +55,7 @@ def cursor_edges(
         by_time=cursor.timestamp is not None,
     )
     reached = cursor_values(table, cursor, start)
-    for end, rows in strides(session, scan, reached, size=stride, limit=limit):
+    for end, rows in walk(session, scan, reached, size=stride, limit=limit):
         yield Edge(cursor_position(cursor, end), rows)
 
 
@@ -66,6 +68,7 @@ def key_edges(
     *,
     stride: int,
     limit: int | None = None,
+    walk: Walk = strides,
 ) -> Iterator[Edge]:
     """Scan along the primary key over `(start, bound]`, and yield an edge every `stride` rows.
 
@@ -77,11 +80,12 @@ def key_edges(
         columns=key_columns(table),
         where=cursor_predicate(table, cursor, start.base, bound),
         unique=True,
+        filtered=True,
     )
     reached = identity_values(start.walk.key) if start.walk else ()
     last: Edge | None = None
     total = 0
-    for end, rows in strides(session, scan, reached, size=stride, limit=limit):
+    for end, rows in walk(session, scan, reached, size=stride, limit=limit):
         if last:
             yield last
         last = Edge(Position(start.timestamp, start.id, KeyScan(_identity(end), bound)), rows)

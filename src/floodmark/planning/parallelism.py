@@ -11,6 +11,8 @@ _FEWEST_TABLES, _MOST_TABLES = 4, 64
 _SHARED = 6  # connections: two look ahead, two see what is in flight, one reads, one to spare
 _PART_OF_SERVER = 5  # the other connections are for everyone else
 _ALONE = 50_000  # rows per second that one connection reads at least
+_FED = 8  # readers, for which one connection finds edges: it reads the index so much faster
+_MOST_WALKERS = 16
 
 
 def windows_per_chunk(configured: int | None, strategy: Strategy, slots: int | None) -> int:
@@ -57,6 +59,14 @@ def tables_at_once(
     if connections is not None:
         tables = min(tables, connections // 2, connections - _SHARED)
     return max(1, tables)
+
+
+def walkers(readers: int, strategy: Strategy) -> int:
+    """Return how many connections find the edges of a table's windows: enough for its readers.
+
+    Only with `intra-table` do many readers wait for the edges of one table.
+    """
+    return min(_MOST_WALKERS, ceil(readers / _FED)) if strategy == "intra-table" else 1
 
 
 def connection_limit(configured: int | None, server: int | None, account: int) -> int:

@@ -11,6 +11,7 @@ crash before that leaves nothing; after it, the manifest is loaded by the next r
 
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from itertools import chain
 
 from msgspec import structs
@@ -149,6 +150,7 @@ class _TableRun:
             settings,
             windows_per_chunk=self._extraction.chunk_sizes(),
             limit=limit,
+            walk=self._extraction.walk,
             found=self._extraction.prepare,
             window_size=window_sizes(
                 self._plan,
@@ -160,9 +162,10 @@ class _TableRun:
                 watermark=lambda: self._watermark,
             ),
         )
-        if (found := next(chunks, None)) is not None:
-            self._begin()
-            self._read(chain([found], chunks))
+        with closing(chunks):
+            if (found := next(chunks, None)) is not None:
+                self._begin()
+                self._read(chain([found], chunks))
         return self._plan
 
     @property

@@ -14,9 +14,11 @@ from floodmark.model.position import Position
 from floodmark.model.run import Strategy
 from floodmark.model.table import TableName
 from floodmark.model.verification import Comparison, WindowPair
+from floodmark.mysql.index_scan import Walk
 from floodmark.planning.parallelism import windows_per_chunk
 from floodmark.state.watermark_store import WatermarkStore
 from floodmark.sync.loading import Loading
+from floodmark.sync.parallel_strides import walk_over
 from floodmark.sync.progress import Progress
 from floodmark.sync.source import Source
 
@@ -84,6 +86,11 @@ class Extraction(Struct, frozen=True, kw_only=True):
         """How many windows make a chunk, by what is known of Spark now."""
         configured = self.settings.windows_per_chunk
         return windows_per_chunk(configured, self.strategy, self.engine.known_slots)
+
+    @property
+    def walk(self) -> Walk:
+        """How to find the edges of many windows, by what is known of Spark now."""
+        return walk_over(self.source, self.strategy, self.engine.known_slots)
 
     def chunk_sizes(self) -> Iterator[int]:
         """Yield how many windows make each chunk, by what is known of Spark when it is planned.

@@ -1,6 +1,6 @@
 """Plan one table's extraction: what to read, how far, and along which index."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from datetime import datetime
 from functools import partial
 from itertools import chain
@@ -21,6 +21,7 @@ from floodmark.model.table import TableName
 from floodmark.mysql.catalog import Definition, read_table
 from floodmark.mysql.connection import MysqlSession
 from floodmark.mysql.in_flight import read_next_id
+from floodmark.mysql.index_scan import Walk, strides
 from floodmark.mysql.predicates import window_predicate
 from floodmark.mysql.row_estimates import count_unusable, count_waiting, estimate_rows, has_rows
 from floodmark.mysql.types import plan_columns
@@ -47,6 +48,7 @@ from floodmark.sync.source import Source
 
 # Headroom for low estimates: a last chunk of one window would leave the other workers idle.
 _MARGIN = 9 / 8
+_MANY_WINDOWS = 32  # whose edges one connection finds fast enough
 
 
 class TablePlan(Struct, frozen=True, kw_only=True):
@@ -264,16 +266,18 @@ def chunks_of(
     *,
     windows_per_chunk: Iterator[int],
     limit: int | None,
+    walk: Walk = strides,
     found: Callable[[], None] = lambda: None,
     window_size: Callable[[int], WindowSize] = lambda _planned: WindowSize(),
-) -> Iterator[ChunkPlan]:
+) -> Generator[ChunkPlan]:
     """Divide a plan into chunks of windows, found one after another as needed.
 
     `windows_per_chunk` is asked before each chunk, and `window_size` before windows of several
-    slices. `found` is called as soon as there is one.
+    slices. A range of many windows is scanned by `walk`. `found` is called as soon as there is a
+    chunk.
     """
     if plan.end is None:
-        return iter(())
+        return
     most_rows, most_ahead = window_rows(plan.source, settings), rows_ahead(plan.source, settings)
     first = next(windows_per_chunk)
     share = partial(even_rows, most_rows=most_rows, windows_per_chunk=first)
@@ -281,9 +285,9 @@ def chunks_of(
         rows = plan.source.estimated_rows
         share = partial(scanned_rows, table_rows=rows, most_rows=most_rows, most_ahead=most_ahead)
         most_rows = most_ahead  # by size alone
-    return plan_chunks(
+    yield from plan_chunks(
         plan.start,
-        _announced(_edges(session, plan, share, limit), found),
+        _announced(_edges(session, plan, share, limit, walk), found),
         windows_per_chunk=chain([first], windows_per_chunk) if plan.route.chunked else None,
         most_rows=most_rows,
         predicate=partial(window_predicate, plan.source, plan.choice.cursor),
@@ -309,7 +313,11 @@ def rows_ahead(source: SourceTable, settings: ExtractionSettings) -> int:
 
 
 def _edges(
-    session: MysqlSession, plan: TablePlan, share: Callable[[int], int], limit: int | None
+    session: MysqlSession,
+    plan: TablePlan,
+    share: Callable[[int], int],
+    limit: int | None,
+    walk: Walk,
 ) -> Iterator[Edge]:
     assert plan.end is not None
     cursor, bound = plan.choice.cursor, plan.end
@@ -323,8 +331,10 @@ def _edges(
         yield from _even_key_edges(plan, bound, numbers, share(len(numbers)))
         return
     stride = share(ceil(plan.expected_rows * _MARGIN))
+    if plan.expected_rows < _MANY_WINDOWS * stride:
+        walk = strides
     if cursor.kind == "none":
-        yield from _reload_edges(session, plan, bound, stride)
+        yield from _reload_edges(session, plan, bound, stride, walk)
         return
     if plan.route.scans:
         yield from scanned_edges(session, plan.source, cursor, plan.start, bound, share, limit)
@@ -340,13 +350,14 @@ def _edges(
             index=plan.route.index,
             stride=stride,
             limit=limit,
+            walk=walk,
         )
         return
     if limit is not None and not plan.route.chunked:
         bound = limited_bound(session, plan.source, cursor, plan.start, bound, limit=limit)
         limit = None
     yield from key_edges(
-        session, plan.source, cursor, plan.start, bound, stride=stride, limit=limit
+        session, plan.source, cursor, plan.start, bound, stride=stride, limit=limit, walk=walk
     )
 
 
@@ -383,14 +394,16 @@ def _numbers(session: MysqlSession, plan: TablePlan, bound: Position) -> range |
 
 
 def _reload_edges(
-    session: MysqlSession, plan: TablePlan, bound: Position, stride: int
+    session: MysqlSession, plan: TablePlan, bound: Position, stride: int, walk: Walk
 ) -> Iterator[Edge]:
     """Divide a whole table along its key; one window if it has no key or no rows."""
     if plan.route.scans:
         rows = plan.source.estimated_rows  # if far too low, the worker streams after all
         yield Edge(bound, rows, counted=False, most=rows or None)
         return
-    edges = key_edges(session, plan.source, plan.choice.cursor, START, bound, stride=stride)
+    edges = key_edges(
+        session, plan.source, plan.choice.cursor, START, bound, stride=stride, walk=walk
+    )
     yield next(edges, Edge(bound, 0))
     yield from edges
 

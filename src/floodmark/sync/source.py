@@ -101,14 +101,29 @@ class Source:
         self._idle.append(session)
 
     @contextmanager
+    def more_sessions(self, number: int) -> Iterator[list[MysqlSession]]:
+        """Open sessions for exclusive use, and close them in the end."""
+        opened: list[MysqlSession] = []
+        try:
+            while len(opened) < number:
+                opened.append(self.open(self.connection, self.server))
+            yield opened
+        finally:
+            for session in opened:
+                self._end(session)
+
+    def _end(self, session: MysqlSession) -> None:
+        """Close a session; errors do not matter, nor whether another thread closed the source."""
+        with suppress(KeyError, FloodmarkError):
+            self._sessions.pop(session).close()
+
+    @contextmanager
     def _closing_on_error(self, session: MysqlSession) -> Iterator[None]:
         """Close a session after an error: it may be dead, or in the middle of something."""
         try:
             yield
         except BaseException:
-            # Nothing is left if another thread closes the source; errors of closing do not matter.
-            with suppress(KeyError, FloodmarkError):
-                self._sessions.pop(session).close()
+            self._end(session)
             raise
 
     def readers_at_once(self, slots: int | None) -> int:
