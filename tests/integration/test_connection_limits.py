@@ -11,6 +11,7 @@ import pytest
 
 from floodmark.embedded.mariadb import PrivateMariaDB
 from floodmark.model.extraction import Receipt, Window
+from floodmark.sync.source import Source
 from floodmark.worker.job import ExtractionJob
 from pipelines import DirectEngine, Pipeline, ask_once, numbers, warm_engine
 from servers.mysql import PrivateMySQL
@@ -89,6 +90,33 @@ class SixteenSlots(ManySlots):
 
     def slots(self) -> int:
         return 16
+
+
+@pytest.mark.parametrize("strategy", ["intra-table", "inter-table"])
+def test_connections_that_find_edges_count_too(
+    pipeline: New, server: PrivateMariaDB, monkeypatch: pytest.MonkeyPatch, strategy: str
+) -> None:
+    found: list[int] = []
+
+    @contextmanager
+    def more_sessions(source: Source, number: int) -> Iterator[Any]:
+        found.append(number)
+        with more(source, number) as opened:
+            yield opened
+
+    more = Source.more_sessions
+    monkeypatch.setattr(Source, "more_sessions", more_sessions)
+    it = pipeline(CURSOR, settings="extraction: {window_rows: 10, windows_per_chunk: 20}")
+    create(it, rows=1000)
+    ask_once(it, "ANALYZE TABLE t")
+    with limited_account(server, 14) as login:
+        limited = with_source(it, **login)
+        assert limited.sync("--strategy", strategy, engine=SixteenSlots).code == 0
+        ask_once(it, "UPDATE t SET update_at = update_at + INTERVAL 1 DAY WHERE id <= 100")
+        assert limited.sync("--strategy", strategy, engine=SixteenSlots).code == 0  # a few windows
+    assert it.ids() == {**dict.fromkeys(range(1, 1001), 1), **dict.fromkeys(range(1, 101), 2)}
+    assert found == ([2] if strategy == "intra-table" else [])
+    assert max(ManySlots.parts) <= 14 - 3  # three other sessions plan
 
 
 def test_an_account_with_few_connections_for_many_tables(
