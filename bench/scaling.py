@@ -37,6 +37,7 @@ class Costs(Struct, frozen=True, kw_only=True):
     file_bytes_row: float
     wire_bytes_row: float
     window: float
+    edge_row: float
     driver_window: float
     commit: float
     start: float
@@ -89,9 +90,22 @@ def cluster(slots: int) -> Machines:
     return structs.replace(CLUSTER, slots=slots, worker_cores=slots)
 
 
-def extract(costs: Costs, machines: Machines, rows: int, window_rows: int) -> Outcome:
-    """Simulate a first load's stage 1."""
+def walkers(machines: Machines) -> int:
+    """Return how many connections find edges, as `planning.parallelism` decides."""
+    return min(16, -(-min(machines.slots, machines.connections) // 8))
+
+
+def extract(
+    costs: Costs, machines: Machines, rows: int, window_rows: int, walkers: int | None = None
+) -> Outcome:
+    """Simulate a first load's stage 1.
+
+    Integer keys are divided without reading them; of others, `walkers` connections find the edges.
+    A chunk waits for all of its own.
+    """
     works = _windows(rows, window_rows)
+    walked = costs.edge_row if walkers else 0.0
+    edge = walked * window_rows / (walkers or 1)
     per_chunk = max(8, machines.slots)
     at_once = min(8, 1 + -(-machines.slots // per_chunk)) * per_chunk
     work = _Work(
@@ -100,6 +114,7 @@ def extract(costs: Costs, machines: Machines, rows: int, window_rows: int) -> Ou
         wire=costs.wire_bytes_row,
         lake=costs.file_bytes_row,
         fixed=costs.window,
+        others=walked,
     )
     return _run(
         works,
@@ -107,8 +122,8 @@ def extract(costs: Costs, machines: Machines, rows: int, window_rows: int) -> Ou
         machines,
         server_cores=machines.source_cores,
         server="source",
-        start=costs.start,
-        driver=costs.driver_window,
+        start=max(costs.start, edge * min(per_chunk, len(works))),
+        driver=max(costs.driver_window, edge),
         commit=costs.commit,
         per_chunk=per_chunk,
         in_flight=at_once,
@@ -162,13 +177,17 @@ def many_tables(costs: Costs, machines: Machines, idle: int, changed: int) -> Ou
 
 
 class _Work(Struct, frozen=True):
-    """What a row costs each side, and what a window costs beside its rows."""
+    """What a row costs each side, and what a window costs beside its rows.
+
+    `others` is what a row costs the server on other connections.
+    """
 
     worker: float
     server: float
     wire: float
     lake: float
     fixed: float
+    others: float = 0.0
 
 
 def _windows(rows: int, window_rows: int) -> list[float]:
@@ -247,7 +266,7 @@ def _rate(
     rates = {
         "slots": 1 / work.worker,
         f"{server} (one connection)": 1 / work.server,
-        server: server_cores / running / work.server,
+        server: server_cores / running / (work.server + work.others),
         "network": machines.wire_bytes / running / work.wire,
         "lake": machines.lake_bytes / running / work.lake,
     }
@@ -273,6 +292,7 @@ def costs_of(results: dict[str, Any]) -> Costs:
         file_bytes_row=point["bytes"] / rows,
         wire_bytes_row=1.6 * point["bytes"] / rows,  # zstd; assumed, see docs/performance.md
         window=0.02,
+        edge_row=0.33e-6,  # measured, see docs/performance.md
         driver_window=results["driver"]["CPU of a window"],
         commit=results["everyday"]["commit"]["S3 (SeaweedFS)"]["seconds"],
         start=sum(step["wall"] for name, step in results["start"].items() if name != "stop"),
@@ -306,6 +326,10 @@ def curves(results: dict[str, Any]) -> dict[str, dict[int, Outcome]]:
     return {
         "a billion wide rows: MySQL to the lake": {
             slots: extract(costs, one, 10**9, 150_000) for slots, one in machines.items()
+        },
+        "a billion wide rows with text keys: MySQL to the lake": {
+            slots: extract(costs, one, 10**9, 150_000, walkers(one))
+            for slots, one in machines.items()
         },
         "a billion wide rows: lake to PostgreSQL": {
             slots: load(costs, one, 10**9, 400_000) for slots, one in machines.items()

@@ -14,6 +14,7 @@ COSTS = {
     "file_bytes_row": 70,
     "wire_bytes_row": 112,
     "window": 0.02,
+    "edge_row": 3.3e-7,
     "driver_window": 0.001,
     "commit": 0.01,
     "start": 1.7,
@@ -63,6 +64,18 @@ def test_more_slots_help_until_something_else_limits() -> None:
     assert times[0].seconds / times[2].seconds == pytest.approx(4, rel=0.05)
     slow_source = structs.replace(scaling.cluster(200), source_cores=2)
     assert scaling.extract(costs, slow_source, 10**9, 150_000).limit == "source"
+
+
+def test_edges_of_text_keys_limit_unless_many_connections_find_them() -> None:
+    import scaling
+
+    costs, machines = scaling.Costs(**COSTS), structs.replace(scaling.cluster(200), source_cores=64)
+    dense = scaling.extract(costs, machines, 10**9, 150_000)
+    alone = scaling.extract(costs, machines, 10**9, 150_000, 1)
+    many = scaling.extract(costs, machines, 10**9, 150_000, scaling.walkers(machines))
+    assert alone.seconds >= 10**9 * costs.edge_row
+    assert alone.limit == "driver"
+    assert dense.seconds < many.seconds < 1.3 * dense.seconds < alone.seconds / 2
 
 
 def test_idle_tables_cost_the_same_with_any_number_of_slots() -> None:

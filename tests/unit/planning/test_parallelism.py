@@ -12,6 +12,7 @@ from floodmark.planning.parallelism import (
     fewest_windows,
     readers,
     tables_at_once,
+    walkers,
     windows_per_chunk,
 )
 
@@ -105,3 +106,14 @@ def test_readers_stay_within_every_limit(
     assert rate is None or at_once == 1 or rate > 50_000 * (at_once - 1)
     if rate is None and limit - planning >= (slots or 1):
         assert at_once == (slots or limit - planning)
+
+
+@given(at_once=few)
+def test_few_connections_find_edges_and_leave_most_to_the_readers(at_once: int) -> None:
+    many = walkers(at_once, "intra-table")
+    assert 1 <= many <= min(16, 1 + at_once // 8)
+    assert walkers(at_once, "inter-table") == walkers(at_once, "sequential") == 1
+
+
+def test_one_connection_finds_edges_for_up_to_eight_readers() -> None:
+    assert [walkers(n, "intra-table") for n in (1, 8, 9, 27, 120, 200)] == [1, 1, 2, 4, 15, 16]
