@@ -5,15 +5,17 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from threading import enumerate as enumerate_threads
 from typing import Any, ClassVar
 
 import pytest
 
 from floodmark.embedded.mariadb import PrivateMariaDB
+from floodmark.errors import FloodmarkError
 from floodmark.model.extraction import Receipt, Window
 from floodmark.sync.source import Source
 from floodmark.worker.job import ExtractionJob
-from pipelines import DirectEngine, Pipeline, ask_once, numbers, warm_engine
+from pipelines import DirectEngine, Pipeline, ask_once, numbers, wait_until, warm_engine
 from servers.mysql import PrivateMySQL
 
 New = Callable[..., Pipeline]
@@ -117,6 +119,29 @@ def test_connections_that_find_edges_count_too(
     assert it.ids() == {**dict.fromkeys(range(1, 1001), 1), **dict.fromkeys(range(1, 101), 2)}
     assert found == ([2] if strategy == "intra-table" else [])
     assert max(ManySlots.parts) <= 14 - 3  # three other sessions plan
+
+
+class Failing(SixteenSlots):
+    """Fails to read any window."""
+
+    def extract(self, *_: Any) -> list[Receipt]:
+        raise FloodmarkError("no window can be read")
+
+
+def test_a_failed_window_ends_the_connections_that_find_edges(
+    pipeline: New, server: PrivateMariaDB
+) -> None:
+    it = pipeline(CURSOR, settings="extraction: {window_rows: 10, windows_per_chunk: 20}")
+    create(it, rows=5000)
+    ask_once(it, "ANALYZE TABLE t")
+    threads = set(enumerate_threads())
+    with limited_account(server, 20) as login:
+        ended = with_source(it, **login).sync(engine=Failing)
+        assert (ended.code, "no window can be read" in ended.out + ended.err) == (1, True), ended
+        left = set(enumerate_threads()) - threads
+        assert not [one for one in left if one.name.startswith("ThreadPool")]
+        sessions = "SELECT COUNT(*) FROM information_schema.processlist WHERE user = 'limited'"
+        assert wait_until(lambda: server.execute(sessions) == [(0,)])
 
 
 def test_an_account_with_few_connections_for_many_tables(
