@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from datetime import UTC, datetime
 from functools import partial
 from itertools import pairwise, repeat
 from threading import active_count
@@ -32,7 +33,7 @@ from floodmark.model.schema import SourceTable
 from floodmark.model.server import Server
 from floodmark.mysql.connection import MysqlSession, Sessions, connect
 from floodmark.mysql.index_pieces import pieces
-from floodmark.mysql.index_scan import Scan, Walk, count
+from floodmark.mysql.index_scan import Scan, Walk, count, strides
 from floodmark.mysql.predicates import (
     cursor_columns,
     cursor_predicate,
@@ -94,6 +95,18 @@ def edges_of(
     if index is None:
         return key_edges(session, table, cursor, START, bound, stride=stride, walk=walk)
     return cursor_edges(session, table, cursor, START, bound, index=index, stride=stride, walk=walk)
+
+
+def scan_of(table: SourceTable, cursor: Cursor, index: str | None) -> Scan:
+    """Scan along the cursor, or along the key without an index."""
+    return Scan(
+        relation=relation(table, index or "PRIMARY"),
+        columns=cursor_columns(table, cursor) if index else key_columns(table),
+        where=cursor_predicate(table, cursor, START, bound_of(cursor)),
+        unique=True,
+        by_time=index is not None and cursor.kind == "timestamp",
+        filtered=index is None,
+    )
 
 
 MORE_SHAPES = {
@@ -171,23 +184,7 @@ def test_windows_hold_each_row_once(
     assert all(len(one) + len(other) > 100 for one, other in pairwise(held))
     assert len(held) <= 130
 
-    scan = (
-        Scan(
-            relation=relation(table, index),
-            columns=cursor_columns(table, choice.cursor),
-            where=cursor_predicate(table, choice.cursor, START, bound_of(choice.cursor)),
-            unique=True,
-            by_time=choice.cursor.kind == "timestamp",
-        )
-        if index
-        else Scan(
-            relation=relation(table, "PRIMARY"),
-            columns=key_columns(table),
-            where="TRUE",
-            unique=True,
-            filtered=True,
-        )
-    )
+    scan = scan_of(table, choice.cursor, index)
     ends = list(pieces(connection, scan, (), repeat(1000)))
     sizes = [count(connection, scan, *ends) for ends in pairwise([(), *ends, ()])]
     assert max(sizes) <= 2500, sizes
@@ -249,13 +246,7 @@ def test_one_time_for_all_rows_is_divided_along_the_id(
         f"INSERT INTO t SELECT seq * seq, '2025-08-04' FROM {numbers(1, 20000)}",
     )
     table, choice = described(connection, ("update_at", "id"))
-    scan = Scan(
-        relation=relation(table, "k"),
-        columns=cursor_columns(table, choice.cursor),
-        where=cursor_predicate(table, choice.cursor, START, BOUND),
-        unique=True,
-        by_time=True,
-    )
+    scan = scan_of(table, choice.cursor, "k")
     ends = list(pieces(connection, scan, (), repeat(2000)))
     sizes = [count(connection, scan, *ends) for ends in pairwise([(), *ends, ()])]
     assert sum(sizes) == 20000
@@ -268,17 +259,24 @@ def test_invalid_times_stay_with_the_next_valid_one(
 ) -> None:
     run(connection, "CREATE TABLE t (id INT PRIMARY KEY, update_at DATETIME, KEY k (update_at))")
     run(connection, "SET sql_mode = 'ALLOW_INVALID_DATES'")
-    months = "CONCAT('2025-', LPAD(1 + seq DIV 500, 2, '0'), '-', LPAD(seq % 32, 2, '0'))"
-    run(connection, f"INSERT INTO t SELECT seq, {months} FROM {numbers(1, 3000)}")
+    days = "CONCAT('2025-', LPAD(1 + seq DIV 500, 2, '0'), '-', LPAD(seq * (seq % 2) % 32, 2, '0'))"
+    run(connection, f"INSERT INTO t SELECT seq, {days} FROM {numbers(1, 3000)}")
     run(connection, f"INSERT INTO t SELECT seq, NULL FROM {numbers(4001, 4500)}")
     run(connection, f"INSERT INTO t SELECT seq, '0000-00-00' FROM {numbers(5001, 5500)}")
     run(connection, "SET sql_mode = ''")
     table, choice = described(connection, ("update_at", "id"))
     walk = partial(parallel_strides, source, 3)
     found = list(edges_of(connection, table, choice.cursor, "k", 20, walk))
+    alone = list(edges_of(connection, table, choice.cursor, "k", 20, strides))
+    assert found[-1].end == alone[-1].end  # later rows wait for a valid time
+    scan = scan_of(table, choice.cursor, "k")
+    ends = list(pieces(connection, scan, (), repeat(300)))
+    assert len(ends) >= 5
+    assert all(map(scan.ends_at, ends))
     windows = windows_of(plan(table, choice, START, iter(found)))
     held = [read(connection, table, window, "id") for window in windows]
-    assert sorted(n for rows in held for n in rows) == list(range(1, 3001))
+    june_31st = {n for n in range(2501, 3000, 2) if n % 32 == 31}
+    assert {n for rows in held for n in rows} == set(range(1, 3000)) - june_31st
     assert [len(rows) for rows in held] == [edge.rows for edge in found]
 
 
@@ -287,6 +285,22 @@ def fill(connection: MysqlSession, rows: int = 50_000) -> tuple[SourceTable, Cur
     run(connection, f"INSERT INTO t SELECT SHA2(seq, 256), seq FROM {numbers(1, rows)}")
     table, choice = described(connection, ())
     return table, choice.cursor
+
+
+def test_few_rows_of_a_filtered_scan_are_few_windows(
+    source: Source, connection: MysqlSession
+) -> None:
+    run(connection, "CREATE TABLE t (code CHAR(64) PRIMARY KEY, n INT, update_at DATETIME)")
+    seconds = "'2025-08-04' + INTERVAL seq SECOND"
+    run(connection, f"INSERT INTO t SELECT SHA2(seq, 256), seq, {seconds} FROM {numbers(1, 10000)}")
+    table, choice = described(connection, ("update_at",))
+    start = Position(datetime(2025, 8, 4, 2, 43, 20, tzinfo=UTC))
+    walk = partial(parallel_strides, source, 3)
+    found = list(key_edges(connection, table, choice.cursor, start, BOUND, stride=150, walk=walk))
+    windows = windows_of(plan(table, choice, start, iter(found)))
+    held = [read(connection, table, window, "n") for window in windows]
+    assert sorted(n for rows in held for n in rows) == list(range(9801, 10001))
+    assert [len(rows) for rows in held] == [150, 50]
 
 
 def breaking(opened: list[MysqlSession]) -> Any:
