@@ -1,15 +1,18 @@
 """Scan a large range of an index over several connections, and yield its strides in order.
 
-The first stride is found as by one connection, as early. The rest is divided into pieces
-(`mysql.index_pieces`) while the first of them are scanned. The connections are opened before
-anything is read and closed when all strides are found, so the readers of the meantime leave room
-for them. Whatever fails ends the scan, and with it the sync; leaving it closes all connections.
+The range is divided into pieces (`mysql.index_pieces`) while the first of them are scanned, and a
+piece's strides are yielded as they are found: what cannot be divided takes as long as with one
+connection. The connections are opened before anything is read and closed when all strides are
+found, so the readers of the meantime leave room for them. Whatever fails ends the scan, and with it
+the sync; leaving it closes all connections.
 """
 
-from collections.abc import Iterator
-from contextlib import closing
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
-from itertools import chain, repeat
+from itertools import repeat
 from queue import SimpleQueue
 from threading import Event
 
@@ -21,10 +24,12 @@ from floodmark.mysql.index_pieces import pieces
 from floodmark.mysql.index_scan import Found, Scan, Walk, strides
 from floodmark.mysql.predicates import Values, up_to
 from floodmark.planning.parallelism import walkers
-from floodmark.sync.read_ahead import read_ahead
 from floodmark.sync.source import Source
 
 _STRIDES = 16  # in a piece: each ends with a stride that may be short
+
+
+_Strides = SimpleQueue[tuple[Found, int] | BaseException | None]
 
 
 class _Piece(Struct, frozen=True):
@@ -55,32 +60,65 @@ def parallel_strides(
     More strides than the last one may be shorter than `size`, but two that follow each other have
     more rows than that together.
     """
-    alone = strides(session, scan, start, size=size, limit=limit)
     if limit is not None:
-        yield from alone
+        yield from strides(session, scan, start, size=size, limit=limit)
         return
-    if (first := next(alone, None)) is None:
-        return
-    yield first
-    start, over, free = first[0], Event(), SimpleQueue[MysqlSession]()
+    parts = _pieces(session, scan, start, _sizes(size, many))
+    with source.more_sessions(many) as opened, _walking(opened, size) as walk:
+        yield from _joined(_in_order(parts, walk, at_once=2 * many), size)
 
-    def walk(piece: _Piece) -> list[tuple[Found, int]]:
-        found, own = [], free.get()
+
+@contextmanager
+def _walking(sessions: list[MysqlSession], size: int) -> Iterator[Callable[[_Piece], _Strides]]:
+    """Return a function that begins to scan a piece in one of the sessions."""
+    over, free = Event(), SimpleQueue[MysqlSession]()
+    for one in sessions:
+        free.put(one)
+
+    def scan(piece: _Piece, found: _Strides) -> None:
+        session = free.get()
         try:
-            for stride in strides(own, piece.scan, piece.start, size=size, limit=None):
-                found.append(stride)
+            for stride in strides(session, piece.scan, piece.start, size=size, limit=None):
+                found.put(stride)
                 if over.is_set():
-                    break
+                    return
+            found.put(None)
+        except BaseException as error:  # noqa: BLE001 - raised for the caller
+            found.put(error)
         finally:
-            free.put(own)
+            free.put(session)
+
+    def walk(piece: _Piece) -> _Strides:
+        found: _Strides = SimpleQueue()
+        pool.submit(scan, piece, found)
         return found
 
-    with source.more_sessions(many) as opened:
-        for one in opened:
-            free.put(one)
-        parts = _pieces(session, scan, start, _sizes(size, many))
-        with closing(read_ahead(parts, walk, at_once=many, cancel=over.set)) as found:
-            yield from _joined(chain.from_iterable(found), size)
+    with ThreadPoolExecutor(len(sessions)) as pool:
+        try:
+            yield walk
+        finally:
+            over.set()
+            pool.shutdown(cancel_futures=True)
+
+
+def _in_order(
+    parts: Iterator[_Piece], walk: Callable[[_Piece], _Strides], *, at_once: int
+) -> Iterator[tuple[Found, int]]:
+    """Yield the strides of all pieces; look for further pieces while none is ready."""
+    coming: deque[_Strides] = deque()
+    part = next(parts, None)
+    while part or coming:
+        if part and len(coming) < at_once and (not coming or coming[0].empty()):
+            coming.append(walk(part))
+            part = next(parts, None)
+            continue
+        found = coming[0].get()
+        if isinstance(found, BaseException):
+            raise found
+        if found is None:
+            coming.popleft()
+        else:
+            yield found
 
 
 def _pieces(
@@ -95,6 +133,7 @@ def _pieces(
 
 def _sizes(size: int, many: int) -> Iterator[int]:
     """Yield the rows of each piece: few in the first ones, which the first chunk waits for."""
+    yield 2 * size
     yield from repeat(4 * size, 2 * many)
     yield from repeat(_STRIDES * size)
 
