@@ -209,11 +209,8 @@ def test_skewed_times_and_ties(
 ) -> None:
     key = "PRIMARY KEY" if unique else ""
     run(connection, "DROP TABLE IF EXISTS t")
-    run(
-        connection,
-        f"CREATE TABLE t (id INT NOT NULL {key}, update_at DATETIME(6) NOT NULL,"
-        " KEY k (update_at))",
-    )
+    columns = f"id INT NOT NULL {key}, update_at DATETIME(6) NOT NULL, KEY k (update_at)"
+    run(connection, f"CREATE TABLE t ({columns})")
     rows, micros = [], 0
     for gap, ties in groups:
         micros += gap
@@ -237,14 +234,9 @@ def test_skewed_times_and_ties(
 def test_one_time_for_all_rows_is_divided_along_the_id(
     source: Source, connection: MysqlSession
 ) -> None:
-    run(
-        connection,
-        "CREATE TABLE t (id BIGINT PRIMARY KEY, update_at DATETIME NOT NULL, KEY k (update_at))",
-    )
-    run(
-        connection,
-        f"INSERT INTO t SELECT seq * seq, '2025-08-04' FROM {numbers(1, 20000)}",
-    )
+    columns = "id BIGINT PRIMARY KEY, update_at DATETIME NOT NULL, KEY k (update_at)"
+    run(connection, f"CREATE TABLE t ({columns})")
+    run(connection, f"INSERT INTO t SELECT seq * seq, '2025-08-04' FROM {numbers(1, 20000)}")
     table, choice = described(connection, ("update_at", "id"))
     scan = scan_of(table, choice.cursor, "k")
     ends = list(pieces(connection, scan, (), repeat(2000)))

@@ -26,7 +26,7 @@ from floodmark.mysql.predicates import Values, up_to
 from floodmark.planning.parallelism import walkers
 from floodmark.sync.source import Source
 
-_STRIDES = 16  # in a piece: each ends with a stride that may be short
+_STRIDES = 32  # in a piece: each ends with one that may be short, and is read twice
 
 
 _Strides = SimpleQueue[tuple[Found, int] | BaseException | None]
