@@ -325,7 +325,8 @@ def _edges(
     if numbers and plan.follows_ids:
         if is_dense(numbers, plan.expected_rows):
             rows, last = plan.expected_rows, Position(id=numbers[-1])
-            yield from even_edges(numbers, rows, _at_id, last, stride=share(len(numbers)))
+            at = partial(Position, None)
+            yield from even_edges(numbers, rows, at, last, stride=share(len(numbers)))
             return
     elif numbers and is_dense(numbers, plan.source.estimated_rows):
         yield from _even_key_edges(plan, bound, numbers, share(len(numbers)))
@@ -340,29 +341,15 @@ def _edges(
         yield from scanned_edges(session, plan.source, cursor, plan.start, bound, share, limit)
         return
     stride = min(stride, limit or stride)
+    along: Callable[..., Iterator[Edge]] = key_edges
     if plan.route.by == "cursor":
-        yield from cursor_edges(
-            session,
-            plan.source,
-            cursor,
-            plan.start,
-            bound,
-            index=plan.route.index,
-            stride=stride,
-            limit=limit,
-            walk=walk,
-        )
-        return
-    if limit is not None and not plan.route.chunked:
+        along = partial(cursor_edges, index=plan.route.index)
+    elif limit is not None and not plan.route.chunked:
         bound = limited_bound(session, plan.source, cursor, plan.start, bound, limit=limit)
         limit = None
-    yield from key_edges(
+    yield from along(
         session, plan.source, cursor, plan.start, bound, stride=stride, limit=limit, walk=walk
     )
-
-
-def _at_id(number: int) -> Position:
-    return Position(id=number)
 
 
 def _even_key_edges(
