@@ -4,7 +4,8 @@ Each column has a canonical text. The texts of a row are joined by commas so tha
 have different texts. Numbers and times are plain: never empty, and without a comma; a NULL is
 empty. Text and binary data are framed: their length in bytes, a colon, and what they are, so that
 they may be anything; without a length it is a NULL. If long text is shortened, a digest takes the
-place of what is longer than LONGEST_TEXT.
+place of what is longer than LONGEST_TEXT. One text may be the last of a row, which needs no length:
+a colon and the text, or nothing for a NULL.
 
     id 7, note 'a,b', amount NULL   →   7,3:a,b,
 
@@ -18,7 +19,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-TextForm = Literal["plain", "framed", "shortened"]
+TextForm = Literal["plain", "framed", "shortened", "last"]
 
 LONGEST_TEXT = 255
 """Bytes of text or binary data that are not shortened."""

@@ -72,7 +72,7 @@ def _piece(table: SourceTable, plan: ColumnPlan, column: CheckedColumn, zero_is_
             missing.append(f"{name} = 0")
         text, null = _plain(plan), "''"
     else:
-        text, null = _framed(table, plan, column), "':'"
+        text, null = _framed(table, plan, column), "''" if column.form == "last" else "':'"
     return f"IF({' OR '.join(missing)}, {null}, {text})" if missing else text
 
 
@@ -99,6 +99,8 @@ def _framed(table: SourceTable, plan: ColumnPlan, column: CheckedColumn) -> str:
         if data != name or not (collation or "").startswith("utf8mb4_"):
             data = f"CONVERT({data} USING utf8mb4)"
     text = f"LOWER(HEX({data}))" if plan.arrow == "binary" else data
+    if column.form == "last":
+        return f"CONCAT(':', {data})"
     if column.form == "shortened":
         text = f"IF(LENGTH({data}) > {LONGEST_TEXT}, SHA2({data}, 256), {text})"
     return f"CONCAT(LENGTH({data}), ':', {text})"

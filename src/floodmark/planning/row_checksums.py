@@ -8,7 +8,6 @@ from msgspec import Struct
 from floodmark.model.manifest import Column
 from floodmark.model.row_checksums import LONGEST_TEXT, CheckedColumn, TextForm
 
-# Redshift's functions return up to 65,535 bytes of text, so a row's text may not be longer.
 _LONGEST_ROW = 60_000
 _MOST_BYTES = 4  # of a character in UTF-8; a byte has two hexadecimal digits
 _MARKS = 7  # the length, the colon and the comma
@@ -17,16 +16,23 @@ _LENGTH = re.compile(r"\w+\((\d+)\)")
 _SHORT = {"time": 17, "uuid": 36, "inet4": 15, "inet6": 45, "tinytext": 255, "tinyblob": 255}
 
 
-def checked_columns(columns: Sequence[Column]) -> tuple[CheckedColumn, ...] | None:
-    """Return the form of each column; None if a row's text may be too long for some database."""
+def checked_columns(
+    columns: Sequence[Column], *, any_length: bool = False
+) -> tuple[CheckedColumn, ...] | None:
+    """Return the form of each column; None if a row's text may be too long for some database.
+
+    If a row's text may have `any_length`, its first JSON comes last, as it is.
+    """
     forms = [_form(column) for column in columns]
     if sum(map(_most_bytes, columns, forms)) > _LONGEST_ROW:
         forms = ["plain" if form == "plain" else "shortened" for form in forms]
     if sum(map(_most_bytes, columns, forms)) > _LONGEST_ROW:
         return None
-    return tuple(
-        CheckedColumn(column.name, form) for column, form in zip(columns, forms, strict=True)
-    )
+    found = [CheckedColumn(c.name, form) for c, form in zip(columns, forms, strict=True)]
+    last = next((n for n, c in enumerate(columns) if c.type == "json"), None)
+    if any_length and last is not None:
+        found.append(CheckedColumn(found.pop(last).name, "last"))
+    return tuple(found)
 
 
 class ComparedColumns(Struct, frozen=True, kw_only=True):

@@ -5,6 +5,9 @@
 
 Columns without a common text in both databases are read together with the key. They are compared on
 Spark, as are all columns of windows with a suspicion; a few rows are compared in this process.
+
+A target that keeps JSON by its meaning may spell it as the source does, or not. If the first window
+shows that it does not, checksums would prove nothing, and all rows are read, once.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,6 +23,7 @@ from floodmark.model.extraction import Window
 from floodmark.model.load import TargetTable
 from floodmark.model.manifest import Column
 from floodmark.model.position import Position
+from floodmark.model.row_checksums import CheckedColumn
 from floodmark.model.verification import Checksum, Comparison, SyncedRange, WindowPair
 from floodmark.mysql.predicates import keys_predicate, relation
 from floodmark.mysql.row_checksums import SourceChecksums
@@ -39,6 +43,7 @@ MOST_SHOWN = 20
 _SOURCE_CONNECTIONS = 4
 _MOST_ROWS_HERE = 20_000
 _MOST_BYTES_HERE = 32_000_000
+_SPELLED = "the databases spell JSON differently"
 
 
 class WindowComparison:
@@ -73,14 +78,8 @@ class WindowComparison:
             deleted_at=deleted_at,
         )
         self._read = columns.read
-        self._source = SourceChecksums(
-            plan.source,
-            plan.columns,
-            columns.checked,
-            relation=relation(plan.source, plan.route.index),
-            guard=extraction.source.server.guard,
-            zero_dates=extraction.settings.zero_dates,
-        )
+        self._spelled = {column.name for column in columns.checked} & {*columns.by_meaning}
+        self._probes = bool(self._spelled)
 
     @property
     def read_columns(self) -> tuple[str, ...]:
@@ -100,27 +99,47 @@ class WindowComparison:
 
     def compare(self, pairs: Sequence[WindowPair]) -> list[Comparison]:
         """Compare windows that follow each other."""
-        if not self._checked:
-            return self._with_remark(compare_windows(self._extraction, self._job, pairs))
-        equal = self._compare_checksums(pairs)
+        self._rows = {}
+        equal = self._equal_by_checksum(pairs) if self._checked else {}
         if self._read and equal:
             equal = self._compare_rest([p for p in pairs if p.window.part in equal])
         suspicions = [pair for pair in pairs if pair.window.part not in equal]
         found = {c.part: c for c in self._compare_rows(self._job, suspicions)} if suspicions else {}
+        in_vain = [c for c in found.values() if c.agrees]
+        if self._spelled and self._checked and 2 * len(in_vain) > len(pairs) > 1:
+            self._read_all(_SPELLED)
         return self._with_remark([(equal | found)[pair.window.part] for pair in pairs])
 
-    def _compare_checksums(self, pairs: Sequence[WindowPair]) -> dict[int, Comparison]:
+    def _equal_by_checksum(self, pairs: Sequence[WindowPair]) -> dict[int, Comparison]:
         """Return the comparisons of windows whose checksums are equal, by part."""
         try:
-            sums = self._checksums(pairs)
+            if not self._probes or len(pairs) == 1:
+                return self._compare_checksums(self._checked, pairs)
+            self._probes = False
+            equal = self._compare_checksums(self._checked, pairs[:1])
+            others = [column for column in self._checked if column.name not in self._spelled]
+            if not equal and self._compare_checksums(others, pairs[:1]):
+                self._read_all(_SPELLED)
+                return {}
+            return equal | self._compare_checksums(self._checked, pairs[1:])
         except AnotherServer:
             raise
         except FloodmarkError as error:
-            self._checked, self._read = (), tuple(c.name for c in self._table.columns)
-            self._rows = {}
-            self._remark = f"compared row by row, as checksums failed: {error.message}"
+            self._read_all(f"checksums failed: {error.message}")
             return {}
-        self._rows = {
+
+    def _read_all(self, reason: str) -> None:
+        """Compare all columns row by row from now on."""
+        self._checked, self._read = (), tuple(c.name for c in self._table.columns)
+        self._rows = {}
+        self._remark = f"compared row by row, as {reason}"
+
+    def _compare_checksums(
+        self, checked: Sequence[CheckedColumn], pairs: Sequence[WindowPair]
+    ) -> dict[int, Comparison]:
+        """Return the comparisons of windows whose checksums are equal in these columns, by part."""
+        sums = self._checksums(checked, pairs)
+        self._rows |= {
             pair.window.part: max(source.rows, target.rows)
             for pair, source, target in sums
             if source is not None
@@ -134,22 +153,32 @@ class WindowComparison:
         }
 
     def _checksums(
-        self, pairs: Sequence[WindowPair]
+        self, checked: Sequence[CheckedColumn], pairs: Sequence[WindowPair]
     ) -> list[tuple[WindowPair, Checksum | None, Checksum]]:
         """Compute the checksums of both sides at the same time."""
+        source = SourceChecksums(
+            self._plan.source,
+            self._plan.columns,
+            checked,
+            relation=relation(self._plan.source, self._plan.route.index),
+            guard=self._extraction.source.server.guard,
+            zero_dates=self._extraction.settings.zero_dates,
+        )
         wanted = min(_SOURCE_CONNECTIONS, len(pairs))
         with ThreadPoolExecutor(1 + self._extraction.source.sessions_at_once(wanted)) as pool:
-            target = pool.submit(self._of_target, pairs)
-            sources = list(pool.map(self._of_source, pairs))
+            target = pool.submit(self._of_target, checked, pairs)
+            sources = list(pool.map(partial(self._of_source, source), pairs))
             return list(zip(pairs, sources, target.result(), strict=True))
 
-    def _of_source(self, pair: WindowPair) -> Checksum | None:
+    def _of_source(self, source: SourceChecksums, pair: WindowPair) -> Checksum | None:
         with self._extraction.source.session() as session:
-            return self._source.read(session, pair.window.predicate)
+            return source.read(session, pair.window.predicate)
 
-    def _of_target(self, pairs: Sequence[WindowPair]) -> list[Checksum]:
+    def _of_target(
+        self, checked: Sequence[CheckedColumn], pairs: Sequence[WindowPair]
+    ) -> list[Checksum]:
         with self._open_target() as target:
-            return target.checksums(self._table, self._checked, [pair.extents for pair in pairs])
+            return target.checksums(self._table, checked, [pair.extents for pair in pairs])
 
     def _compare_rest(self, pairs: Sequence[WindowPair]) -> dict[int, Comparison]:
         """Compare the columns without a checksum, with the key; return the equal windows."""

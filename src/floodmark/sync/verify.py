@@ -211,7 +211,9 @@ def _plan(
         )
         held, by_meaning = target.columns_held(shape), target.rewritten_json(shape)
         shape = structs.replace(shape, columns=tuple(c for c in expected if c.name in held))
-        checked = checked_columns(shape.columns) if verification.by_checksum else None
+        checked = None
+        if verification.by_checksum:
+            checked = checked_columns(shape.columns, any_length=target.hashes_any_length)
         checkable = target.checkable(shape, checked) if checked else ()
     if not held:
         raise DifferenceFound(

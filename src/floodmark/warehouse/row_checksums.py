@@ -15,7 +15,16 @@ from floodmark.warehouse.range_predicates import up_to, within
 from floodmark.warehouse.sql_dialect import SqlBackend, quote
 
 Family = Literal[
-    "integer", "decimal", "boolean", "float", "date", "timestamp", "instant", "text", "binary"
+    "integer",
+    "decimal",
+    "boolean",
+    "float",
+    "date",
+    "timestamp",
+    "instant",
+    "text",
+    "json",
+    "binary",
 ]
 
 _FAMILIES: dict[str, Family] = {
@@ -27,6 +36,7 @@ _FAMILIES: dict[str, Family] = {
     **dict.fromkeys(("timestamp", "timestamp without time zone"), "timestamp"),
     **dict.fromkeys(("timestamptz", "timestamp with time zone"), "instant"),
     **dict.fromkeys(("text", "varchar", "character varying"), "text"),
+    **dict.fromkeys(("jsonb", "json"), "json"),
     **dict.fromkeys(("bytea", "blob", "varbyte"), "binary"),
 }
 _HELD_BY: dict[str, tuple[Family, ...]] = {
@@ -36,7 +46,7 @@ _HELD_BY: dict[str, tuple[Family, ...]] = {
     "date32": ("date",),
     "timestamp[us]": ("timestamp",),
     "timestamp[us, UTC]": ("instant", "timestamp"),
-    "string": ("text", "decimal"),
+    "string": ("text", "json", "decimal"),
     "binary": ("binary",),
 }
 _SIZES = re.compile(r"\((\d+)(?:, ?(\d+))?\)")
@@ -48,7 +58,8 @@ class RowChecksums(SqlBackend):
 
     Numbers are in decimal digits with the source's scale, times as PostgreSQL shows them (an
     instant in UTC with `+00`), booleans `1` or `0`, floating-point numbers the bits of a DOUBLE and
-    binary values in lower-case hexadecimal, text as it is.
+    binary values in lower-case hexadecimal, text as it is, JSON as the database spells it: equal
+    spellings mean the same, others may or may not.
     """
 
     hash_fence = ""
@@ -169,6 +180,8 @@ class RowChecksums(SqlBackend):
             return (f"CAST({name} AS VARCHAR) || '+00'",)  # without a zone it is UTC
         if checked.form == "plain":
             return (text,)
+        if checked.form == "last":
+            return (f"CASE WHEN {name} IS NOT NULL THEN ':' END", text)
         length = self._length(name if family == "binary" else text, family)
         if checked.form == "shortened":
             binary = family == "binary"

@@ -214,6 +214,9 @@ class Target(ABC):
         The key is an integer. None if they are too many, or the database has no such text.
         """
 
+    hashes_any_length = True
+    """Whether the text of a row may be of any length in `checksums`."""
+
     @abstractmethod
     def checkable(self, table: TargetTable, checked: Sequence[CheckedColumn]) -> tuple[str, ...]:
         """Return the columns whose text is the same in the source and in this target."""

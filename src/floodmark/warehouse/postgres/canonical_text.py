@@ -12,6 +12,8 @@ def shown(name: str, family: Family, encoding: str) -> str | None:
     match family:
         case "text":  # otherwise its length in bytes is another
             return name if encoding == "UTF8" else None
+        case "json":
+            return f"{name}::text" if encoding == "UTF8" else None
         case "boolean":
             return f"{name}::int"
         case "binary":

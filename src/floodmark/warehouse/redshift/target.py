@@ -46,6 +46,7 @@ class RedshiftTarget(LockingTarget, RedshiftTables, RedshiftCopy, SchemaTarget):
     """A Redshift cluster or workgroup, with the lake in S3."""
 
     now = "SYSDATE"  # CURRENT_TIMESTAMP works on the leader node only
+    hashes_any_length = False  # its functions return up to 65,535 bytes
 
     def __init__(
         self,
