@@ -191,7 +191,7 @@ class Source:
             self.table,
             self.plans,
             checked,
-            relation=self.place,
+            index=None,
             guard=guard,
             zero_dates=zero_dates,
         )

@@ -1,7 +1,7 @@
 """How a row becomes one text that is the same in every database, and then a hash.
 
-Each column has a canonical text. The texts of a row are joined by commas so that different rows
-have different texts. Numbers and times are plain: never empty, and without a comma; a NULL is
+Each column has a canonical text, which shows where it ends, so that different rows have different
+texts. Numbers and times are plain: never empty, without a comma, and followed by one; a NULL is
 empty. Text and binary data are framed: their length in bytes, a colon, and what they are, so that
 they may be anything; without a length it is a NULL. If long text is shortened, a digest takes the
 place of what is longer than LONGEST_TEXT. One text may be the last of a row, which needs no length:

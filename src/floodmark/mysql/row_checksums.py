@@ -6,21 +6,24 @@ they never pass for equal.
 
 from collections.abc import Sequence
 
+from floodmark.model.cursor import key_kind
 from floodmark.model.extraction import ColumnPlan, ZeroDates
 from floodmark.model.row_checksums import HASH_DIGITS, LONGEST_TEXT, CheckedColumn
-from floodmark.model.schema import SourceTable
+from floodmark.model.schema import PRIMARY, SourceTable
 from floodmark.model.verification import Checksum
 from floodmark.mysql.connection import MysqlSession, query
+from floodmark.mysql.predicates import relation
 from floodmark.mysql.types import quote_name
 
 _BYTES = HASH_DIGITS // 2
 _ALL = 18446744073709551615
+_SPARSE = 2
 
 
 class SourceChecksums:
     """Computes checksums of a table's windows in the source.
 
-    `relation` is the FROM clause, `guard` the condition that fails on any other server.
+    `index` is read for a window, `guard` the condition that fails on any other server.
     """
 
     def __init__(
@@ -29,19 +32,25 @@ class SourceChecksums:
         plans: Sequence[ColumnPlan],
         checked: Sequence[CheckedColumn],
         *,
-        relation: str,
+        index: str | None,
         guard: str,
         zero_dates: ZeroDates,
     ) -> None:
+        self._table = table
+        self._index = index
         found = {plan.name: plan for plan in plans}
         texts = [
-            _piece(table, found[column.name], column, zero_dates == "null") for column in checked
+            text
+            for column in checked
+            for text in (
+                _piece(table, found[column.name], column, zero_dates == "null"),
+                *(("','",) if column.form == "plain" else ()),
+            )
         ]
-        self._row = "CONCAT(" + ", ',', ".join(texts) + ", '')"
-        self._relation = relation
+        self._row = f"CONCAT({', '.join(texts)})"
         self._guard = guard
 
-    def statement(self, predicate: str) -> str:
+    def statement(self, predicate: str, index: str | None) -> str:
         """Return the query for the rows, the rows with a hash, and the sums of both parts.
 
         Because of its LIMIT, the inner query is not merged into the outer one, which would compute
@@ -54,13 +63,36 @@ class SourceChecksums:
         return (
             f"SELECT COUNT(*), COUNT(h), {first}, {second} FROM"  # noqa: S608
             f" (SELECT LEFT(UNHEX(SHA2({self._row}, 256)), {2 * _BYTES}) AS h"
-            f" FROM {self._relation} WHERE ({predicate}) AND {self._guard} LIMIT {_ALL}) AS hashed"
+            f" FROM {self._rows(predicate, index)} LIMIT {_ALL}) AS hashed"
         )
 
     def read(self, session: MysqlSession, predicate: str) -> Checksum | None:
         """Compute a window's checksum; None if some row has no hash."""
-        ((rows, hashed, first, second),) = query(session, self.statement(predicate))
+        statement = self._by_key(session, predicate) or self.statement(predicate, self._index)
+        ((rows, hashed, first, second),) = query(session, statement)
         return Checksum(rows, int(first or 0), int(second or 0)) if rows == hashed else None
+
+    def _by_key(self, session: MysqlSession, predicate: str) -> str | None:
+        """Return the query that scans a range of the primary key; None if few of its rows count.
+
+        Looking up a row for each entry of another index costs several times as much.
+        """
+        table = self._table
+        if self._index in (None, PRIMARY) or table.key_index != PRIMARY:
+            return None
+        if len(table.primary_key) > 1 or not table.has_ordered_key:
+            return None
+        if key_kind(table.column(table.primary_key[0])) != "integer":
+            return None
+        key = quote_name(table.primary_key[0])
+        found = f"SELECT COUNT(*), MIN({key}), MAX({key}) FROM {self._rows(predicate, self._index)}"  # noqa: S608
+        ((rows, low, high),) = query(session, found)
+        if not rows or high - low >= _SPARSE * rows:
+            return None
+        return self.statement(f"({predicate}) AND {key} BETWEEN {low} AND {high}", PRIMARY)
+
+    def _rows(self, predicate: str, index: str | None) -> str:
+        return f"{relation(self._table, index)} WHERE ({predicate}) AND {self._guard}"
 
 
 def _piece(table: SourceTable, plan: ColumnPlan, column: CheckedColumn, zero_is_null: bool) -> str:

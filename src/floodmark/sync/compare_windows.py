@@ -160,7 +160,7 @@ class WindowComparison:
             self._plan.source,
             self._plan.columns,
             checked,
-            relation=relation(self._plan.source, self._plan.route.index),
+            index=self._plan.route.index,
             guard=self._extraction.source.server.guard,
             zero_dates=self._extraction.settings.zero_dates,
         )

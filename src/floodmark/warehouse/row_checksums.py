@@ -81,6 +81,18 @@ class RowChecksums(SqlBackend):
         """Return the SQL for the SHA-256 of binary data; None if the database has none."""
         return f"sha256({name})"
 
+    def _hash(self, text: str) -> str:
+        """Return the SQL for the hash of a row's text, named `h`."""
+        return self._sha256(text)
+
+    def _hash_parts(self) -> tuple[str, str]:
+        """Return the SQL for the two integers that are summed."""
+        first, second = (
+            self._hash_part(f"SUBSTRING(h, {start}, {HASH_DIGITS})")
+            for start in (1, HASH_DIGITS + 1)
+        )
+        return first, second
+
     def _hash_part(self, digits: str) -> str:
         """Return the SQL that reads an integer from hexadecimal digits."""
         return f"CAST('0x' || {digits} AS BIGINT)"
@@ -136,10 +148,10 @@ class RowChecksums(SqlBackend):
             text
             for column in checked
             for text in (
-                "','",
                 *(self._pieces(kept[column.name], column, found[kept[column.name].name]) or ()),
+                *(("','",) if column.form == "plain" else ()),
             )
-        ][1:]
+        ]
 
         def name(column: str) -> str:
             return quote(kept[column].name)
@@ -148,13 +160,10 @@ class RowChecksums(SqlBackend):
         if marked := held_name(named.deleted_at, found):
             where += f" AND {quote(marked)} IS NULL"
         ends = [up_to(extents[0], name) for extents in windows[:-1]]
-        first, second = (
-            self._hash_part(f"SUBSTRING(h, {start}, {HASH_DIGITS})")
-            for start in (1, HASH_DIGITS + 1)
-        )
+        first, second = self._hash_parts()
         rows = self._sums(
             f"SELECT w, COUNT(*), SUM({first}), SUM({second}) FROM"  # noqa: S608
-            f" (SELECT {_window(ends)} AS w, {self._sha256(self._joined(texts))} AS h"
+            f" (SELECT {_window(ends)} AS w, {self._hash(self._joined(texts))} AS h"
             f" FROM {self._name(named.name)} WHERE {where}{self.hash_fence})"
             " AS hashed GROUP BY w"
         )

@@ -157,8 +157,13 @@ class PostgresTarget(PostgresCopy, SchemaTarget):
     def _sha256_of_bytes(self, name: str) -> str:
         return sha256_of(name)
 
-    def _hash_part(self, digits: str) -> str:
-        return f"('x' || {digits})::bit({4 * HASH_DIGITS})::bigint"
+    def _hash(self, text: str) -> str:
+        # Bits are read once, and each part is a piece of them.
+        return f"('x' || left({self._sha256(text)}, {2 * HASH_DIGITS}))::bit({8 * HASH_DIGITS})"
+
+    def _hash_parts(self) -> tuple[str, str]:
+        bits = 4 * HASH_DIGITS
+        return f"h::bit({bits})::bigint", f"substring(h, {bits + 1})::bigint"
 
     def _joined(self, texts: Sequence[str]) -> str:
         return joined(texts)
