@@ -561,7 +561,7 @@ TYPES = {
     "word": ("VARCHAR(20)", "'tail  '", "'tail '"),
     "story": ("LONGTEXT", "REPEAT('é\\n\"', 9000)", "{} || ' '"),
     "choice": ("ENUM('a','b')", "'b'", "'a'"),
-    "doc": ("JSON", '\'{"b": 1.0, "a": [1, null]}\'', "'{{\"b\": 2}}'"),
+    "doc": ("JSON", '\'{"a": [1, null], "b": 1.0}\'', "'{{\"b\": 2}}'"),
     "empty": ("VARCHAR(5)", "''", "NULL"),
     "none": ("VARCHAR(5)", "NULL", "''"),
     "octets": ("VARBINARY(5)", "x'00FF00'", None),
@@ -602,7 +602,7 @@ def test_every_type_in_every_target(
         ended = verify(it)
         assert ended.code == 0, ended
         assert ended.table["verification"]["rows"] == 31
-        read = {"postgres": ["doc"], "redshift": ["single", "twice", "shape"]}.get(kind, [])
+        read = {"redshift": ["single", "twice", "shape"]}.get(kind, [])
         assert ended.table["verification"]["read_columns"] == read
         assert ended.table["verification"]["checksum_windows"] == 8
         told = f"read to be compared, as there is no checksum: {', '.join(read)}"

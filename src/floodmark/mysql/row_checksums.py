@@ -15,9 +15,9 @@ from floodmark.mysql.connection import MysqlSession, query
 from floodmark.mysql.predicates import relation
 from floodmark.mysql.types import quote_name
 
-_BYTES = HASH_DIGITS // 2
 _ALL = 18446744073709551615
 _SPARSE = 2
+_WHOLE_SECONDS = len("2025-01-01 00:00:00")
 
 
 class SourceChecksums:
@@ -57,12 +57,12 @@ class SourceChecksums:
         every hash twice.
         """
         first, second = (
-            f"SUM(CAST(CONV(HEX({part}), 16, 10) AS UNSIGNED))"
-            for part in (f"LEFT(h, {_BYTES})", f"RIGHT(h, {_BYTES})")
+            f"SUM(CAST(CONV({part}, 16, 10) AS UNSIGNED))"
+            for part in (f"LEFT(h, {HASH_DIGITS})", f"RIGHT(h, {HASH_DIGITS})")
         )
         return (
             f"SELECT COUNT(*), COUNT(h), {first}, {second} FROM"  # noqa: S608
-            f" (SELECT LEFT(UNHEX(SHA2({self._row}, 256)), {2 * _BYTES}) AS h"
+            f" (SELECT LEFT(CAST(SHA2({self._row}, 256) AS BINARY), {2 * HASH_DIGITS}) AS h"
             f" FROM {self._rows(predicate, index)} LIMIT {_ALL}) AS hashed"
         )
 
@@ -113,11 +113,12 @@ def _plain(plan: ColumnPlan) -> str:
     name, kind = quote_name(plan.name), plan.type.lower()
     match plan.arrow:
         case "float32" | "float64":  # the bits of the number: the x of a point in WKB, reversed
-            return f"LOWER(HEX(REVERSE(SUBSTR(POINT({plan.expression}, 0), 10, 8))))"
+            return f"TO_BASE64(REVERSE(SUBSTR(POINT({plan.expression}, 0), 10, 8)))"
         case "timestamp[us]" | "timestamp[us, UTC]":
             text = name
             if "(" in kind:  # digits of a second, without trailing zeros
-                text = f"TRIM(TRAILING '.' FROM TRIM(TRAILING '0' FROM {name}))"
+                trimmed = f"TRIM(TRAILING '0' FROM {name})"
+                text = f"IF(MICROSECOND({name}), {trimmed}, LEFT({name}, {_WHOLE_SECONDS}))"
             return f"CONCAT({text}, '+00')" if plan.arrow.endswith("UTC]") else text
     # YEAR and ZEROFILL have leading zeros as text.
     return f"({name} + 0)" if "zerofill" in kind or kind.startswith("year") else plan.expression

@@ -246,7 +246,7 @@ class DuckdbTarget(SqlTarget):
 
     def _shown(self, name: str, family: Family) -> str | None:
         if family == "float":  # the bits of the number
-            return f"lower(hex(CAST(CAST(CAST({name} AS DOUBLE) AS BIT) AS BLOB)))"
+            return f"to_base64(CAST(CAST(CAST({name} AS DOUBLE) AS BIT) AS BLOB))"
         if family == "binary":
             return f"lower(hex({name}))"
         if family == "decimal":  # without digits before the point, DuckDB writes none

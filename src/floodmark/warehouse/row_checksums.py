@@ -57,9 +57,9 @@ class RowChecksums(SqlBackend):
     """Checksums in SQL; the backend knows the canonical text of its types.
 
     Numbers are in decimal digits with the source's scale, times as PostgreSQL shows them (an
-    instant in UTC with `+00`), booleans `1` or `0`, floating-point numbers the bits of a DOUBLE and
-    binary values in lower-case hexadecimal, text as it is, JSON as the database spells it: equal
-    spellings mean the same, others may or may not.
+    instant in UTC with `+00`), booleans `1` or `0`, floating-point numbers the bits of a DOUBLE in
+    Base64, binary values in lower-case hexadecimal, text as it is. JSON is as the database spells
+    it: equal spellings mean the same, others may or may not.
     """
 
     hash_fence = ""
@@ -207,7 +207,7 @@ def _family(column: Column, held: str) -> Family | None:
     family = _FAMILIES.get(name)
     scale = _SCALE.match(column.arrow) or _SCALE.match(column.type)
     fitting = _HELD_BY.get(column.arrow, ("decimal", "integer"))
-    if family not in fitting:
+    if family not in fitting or (family == "json" and column.type != "json"):
         return None
     if family == "decimal":
         sizes = _SIZES.search(held)

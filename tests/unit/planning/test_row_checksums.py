@@ -45,6 +45,14 @@ def test_a_row_never_has_more_text_than_a_database_allows() -> None:
     assert forms(ID, *wide, *wide) is None
 
 
+def test_the_first_json_comes_last_if_a_row_may_have_any_length() -> None:
+    one, other = (Column(name, "json", True, "string") for name in ("one", "other"))
+    found = checked_columns([ID, one, other, NOTE], any_length=True) or ()
+    assert [column.name for column in found] == ["id", "other", "note", "one"]
+    assert [column.form for column in found] == ["plain", "shortened", "framed", "last"]
+    assert forms(ID, one, other) == ["plain", "shortened", "shortened"]
+
+
 def test_columns_that_are_read_need_the_key() -> None:
     checked = checked_columns([ID, NOTE, STORY]) or ()
     everything = ("id", "note", "story")
@@ -101,6 +109,7 @@ def test_a_type_that_holds_values_in_another_form_has_no_text() -> None:
     assert _family(wide, "VARCHAR(63)") == "text"
     assert _family(moment, "timestamp(6) without time zone") == "timestamp"
     assert _family(STORY, "jsonb") is None
+    assert _family(Column("doc", "json", True, "string"), "jsonb") == "json"
     assert _family(STORY, "") is None
 
 

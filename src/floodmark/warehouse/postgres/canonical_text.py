@@ -21,7 +21,7 @@ def shown(name: str, family: Family, encoding: str) -> str | None:
         case "decimal":  # its length may be needed
             return f"{name}::text"
         case "float":  # the bits of the number
-            return f"encode(float8send({name}::float8), 'hex')"
+            return f"encode(float8send({name}::float8), 'base64')"
     return name
 
 

@@ -152,7 +152,7 @@ class PostgresTarget(PostgresCopy, SchemaTarget):
         return shown(name, family, self._encoding)
 
     def _sha256(self, text: str) -> str:
-        return sha256_of(f"convert_to(({text})::text, 'UTF8')")
+        return sha256_of(f"textsend(({text})::text)")  # in UTF-8, as the session is
 
     def _sha256_of_bytes(self, name: str) -> str:
         return sha256_of(name)
