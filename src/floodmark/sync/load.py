@@ -12,7 +12,7 @@ and the next sync without the flag loads them.
 import time
 from collections.abc import Iterator
 from datetime import datetime
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from msgspec import structs
@@ -168,19 +168,16 @@ class _TableLoad:
             return self._run()
 
     def _run(self) -> LoadResult:
-        from floodmark.warehouse.quarantine import load_what_fits
-
         self._read_ledger()
         self._undo_lost_loads()
         self._selection = select_manifests(
             self._loading, self._table, self._watermark, self._behind, self._ledger
         )
         self._changes = self._prepare_table()
-        quarantine = self._quarantine()
         for batch in self._batches():
             self._loading.check()
             self._lease.check()
-            self._rows += load_what_fits(self._target, batch, quarantine)
+            self._rows += self._load_what_fits(batch)
             self._manifests += len(batch.chunks)
             self._save_progress(batch.chunks[-1].head)
         self._save_progress(None)
@@ -256,7 +253,14 @@ class _TableLoad:
         log, newest = self._loading.store.log, self._totals.newest
         return [log.read(self._table, newest)] if newest else []
 
+    def _load_what_fits(self, batch: LoadBatch) -> int:
+        from floodmark.warehouse.quarantine import load_what_fits
+
+        return load_what_fits(self._target, batch, self._quarantine)
+
+    @cached_property
     def _quarantine(self) -> "Quarantine":
+        """Imported when something is to be loaded: Arrow takes longer than a run with nothing."""
         from floodmark.warehouse.quarantine import Quarantine
 
         return Quarantine(

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 
-import pyarrow as pa
 from msgspec import structs
 
 from floodmark.errors import FloodmarkError
@@ -57,6 +56,8 @@ class ConvertingBackend(SqlBackend):
         column = next((c for c in batch.table.columns if c.name.lower() == name.lower()), None)
         if column is None or column.arrow not in ("string", "binary"):
             return
+        import pyarrow as pa
+
         held = bytes.fromhex(value) if column.arrow == "binary" else value
         row = pa.record_batch({column.name: [held]})
         unsupported_values = [

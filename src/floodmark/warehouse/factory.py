@@ -79,9 +79,12 @@ def open_target(
 def import_kind(connection: Connection) -> None:
     """Import the driver of a target early; `open_target` reports it if that fails."""
     with suppress(Exception):
+        import floodmark.warehouse.quarantine  # loads files
+
         if isinstance(connection, DuckdbConnection):
             import floodmark.warehouse.duckdb
         elif isinstance(connection, PostgresConnection):
+            import floodmark.warehouse.postgres.binary_copy
             import floodmark.warehouse.postgres.parallel_copy
         elif isinstance(connection, RedshiftConnection):
             import floodmark.warehouse.redshift.target  # noqa: F401

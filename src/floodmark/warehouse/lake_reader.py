@@ -4,13 +4,14 @@ import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import zip_longest
-
-import pyarrow as pa
-import pyarrow.parquet as pq
+from typing import TYPE_CHECKING
 
 from floodmark.errors import FloodmarkError, ObjectNotFound
 from floodmark.storage.folders import path_of
 from floodmark.storage.objects import ObjectStore
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _BATCH_ROWS = 32_768
 _MOST_AHEAD_BYTES = 32 * 1024 * 1024
@@ -32,14 +33,16 @@ class LakeFiles:
             raise _gone(path)
         return local
 
-    def batches(self, path: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def batches(self, path: str, columns: Sequence[str]) -> "Iterator[pa.RecordBatch]":
         """Read a file's rows in batches, so that memory does not grow with the row count.
 
         From an object store, the whole file is fetched first.
         """
         yield from _batches(path, self.local_path(path) or self._fetch(path), columns)
 
-    def batches_of(self, paths: Sequence[str], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def batches_of(
+        self, paths: Sequence[str], columns: Sequence[str]
+    ) -> "Iterator[pa.RecordBatch]":
         """Read the rows of files in their order.
 
         From an object store, the next file is fetched while one is read, unless they are large.
@@ -56,7 +59,9 @@ class LakeFiles:
                 ahead = pool.submit(self._fetch, following) if following and is_small else None
                 yield from _batches(path, data, columns)
 
-    def _fetch(self, path: str) -> pa.Buffer:
+    def _fetch(self, path: str) -> "pa.Buffer":
+        import pyarrow as pa
+
         try:
             return pa.py_buffer(self._objects.get(path).data)
         except ObjectNotFound as error:
@@ -64,8 +69,11 @@ class LakeFiles:
 
 
 def _batches(
-    path: str, source: str | pa.Buffer, columns: Sequence[str]
-) -> Iterator[pa.RecordBatch]:
+    path: str, source: "str | pa.Buffer", columns: Sequence[str]
+) -> "Iterator[pa.RecordBatch]":
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     try:
         with pq.ParquetFile(source if isinstance(source, str) else pa.BufferReader(source)) as file:
             # One row group at a time: otherwise all of them stay in memory to the end.

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-
-import pyarrow as pa
-import pyarrow.compute as pc
+from typing import TYPE_CHECKING
 
 from floodmark.model.timestamps import plain
 from floodmark.model.verification import Extent
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 def within(extents: Sequence[Extent], quote: Callable[[str], str]) -> str:
@@ -40,8 +41,11 @@ def _literal(value: datetime | int) -> str:
     return f"'{plain(value)}'" if isinstance(value, datetime) else str(int(value))
 
 
-def bytes_of(texts: pa.Array) -> pa.Array:
+def bytes_of(texts: "pa.Array") -> "pa.Array":
     """Decode hexadecimal texts: all at once, then split at half the offsets."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     _, offsets, data = texts.buffers()
     ends = pa.Array.from_buffers(pa.int32(), len(texts) + 1, [None, offsets], offset=texts.offset)
     first, last = ends[0].as_py(), ends[-1].as_py()

@@ -2,15 +2,16 @@
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any
 
 from floodmark.config.models import GrantSettings
 from floodmark.errors import FloodmarkError
 from floodmark.model.load import LoadBatch, LoadChunk, TargetTable
 from floodmark.model.manifest import Column
 from floodmark.warehouse.target import Target
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 LEDGER = "floodmark_ledger"
 STAGING = "floodmark_staging"
@@ -135,7 +136,7 @@ class SqlBackend(Target):
     @abstractmethod
     def _batches(
         self, statement: str, table: TargetTable, kinds: Sequence[str]
-    ) -> Iterator[pa.RecordBatch]:
+    ) -> "Iterator[pa.RecordBatch]":
         """Stream the rows of a query; `kinds` are the target's types."""
 
     @abstractmethod

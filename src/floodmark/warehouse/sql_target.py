@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from threading import Timer
-from typing import TypeVar, final
+from typing import TYPE_CHECKING, TypeVar, final
 
-import pyarrow as pa
 from msgspec import structs
 
 from floodmark.errors import AnotherLake, FloodmarkError, PassingConflict, Unrepresentable
@@ -32,6 +31,9 @@ from floodmark.warehouse.row_checksums import RowChecksums
 from floodmark.warehouse.sql_dialect import LEDGER, NEWEST, STAGING, check_written, free_name, quote
 from floodmark.warehouse.target import Dropped, TargetFacts, no_columns
 from floodmark.warehouse.unsupported_values import UnsupportedValue, may_be_null, open_keys
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 TRIES = 5
 
@@ -135,7 +137,7 @@ class SqlTarget(LedgerTable, TableChanges, RowChecksums, DeletingBackend, Finger
         )
 
     @final
-    def read(self, table: TargetTable, extents: Sequence[Extent]) -> Iterator[pa.RecordBatch]:
+    def read(self, table: TargetTable, extents: Sequence[Extent]) -> "Iterator[pa.RecordBatch]":
         """Read rows back."""
         named = self._named(table)
         found = self._columns_of(named.name)

@@ -2,13 +2,15 @@
 
 import json
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec import Struct
 
 from floodmark.model.load import TargetTable
 from floodmark.model.manifest import Column
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class UnsupportedValue(Struct, frozen=True):
@@ -16,7 +18,7 @@ class UnsupportedValue(Struct, frozen=True):
 
     column: str
     reason: str
-    found: Callable[[pa.RecordBatch], pa.Array]
+    found: "Callable[[pa.RecordBatch], pa.Array]"
 
 
 def may_be_null(column: Column) -> bool:
@@ -27,7 +29,7 @@ def may_be_null(column: Column) -> bool:
 def open_keys(table: TargetTable) -> list[UnsupportedValue]:
     """Return rows whose key is NULL, which no later row could replace."""
     return [
-        UnsupportedValue(name, "the primary key is NULL, or a zero date", _column(name, pc.is_null))
+        UnsupportedValue(name, "the primary key is NULL, or a zero date", _column(name, _is_null))
         for name in table.primary_key
         if may_be_null(table.column(name))
     ]
@@ -37,9 +39,7 @@ def zero_characters(table: TargetTable, target: str) -> list[UnsupportedValue]:
     """Return text with the character U+0000."""
     reason = f"contains the zero character (U+0000), which {target} cannot hold"
     return [
-        UnsupportedValue(
-            column.name, reason, _column(column.name, lambda a: pc.match_substring(a, "\0"))
-        )
+        UnsupportedValue(column.name, reason, _column(column.name, _has_zero))
         for column in table.columns
         if column.arrow == "string"
     ]
@@ -69,7 +69,9 @@ def of_any_length(table: TargetTable, names: Sequence[str]) -> list[str]:
 def unfit(column: str, reason: str, refused: Callable[[str], bool]) -> UnsupportedValue:
     """Return text that a predicate refuses, value by value."""
 
-    def found(batch: pa.RecordBatch) -> pa.Array:
+    def found(batch: "pa.RecordBatch") -> "pa.Array":
+        import pyarrow as pa
+
         return pa.array(
             [text is not None and refused(text) for text in batch.column(column).to_pylist()],
             pa.bool_(),
@@ -100,13 +102,28 @@ def _no_constant(text: str) -> None:
     raise ValueError(f"{text} is not JSON")
 
 
+def _is_null(values: "pa.Array") -> "pa.Array":
+    import pyarrow.compute as pc
+
+    return pc.is_null(values)
+
+
+def _has_zero(texts: "pa.Array") -> "pa.Array":
+    import pyarrow.compute as pc
+
+    return pc.match_substring(texts, "\0")
+
+
 def _column(
-    name: str, found: Callable[[pa.Array], pa.Array]
-) -> Callable[[pa.RecordBatch], pa.Array]:
+    name: str, found: "Callable[[pa.Array], pa.Array]"
+) -> "Callable[[pa.RecordBatch], pa.Array]":
     return lambda batch: found(batch.column(name))
 
 
-def _longer(batch: pa.RecordBatch, columns: Sequence[str], most: int) -> pa.Array:
+def _longer(batch: "pa.RecordBatch", columns: Sequence[str], most: int) -> "pa.Array":
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     lengths = [pc.fill_null(pc.binary_length(batch.column(name)), 0) for name in columns]
     total = lengths[0].cast(pa.int64())
     for length in lengths[1:]:

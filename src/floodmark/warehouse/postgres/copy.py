@@ -1,19 +1,19 @@
 """COPY data files into PostgreSQL, and rows out of it."""
 
 from collections.abc import Iterator, Sequence
-
-import pyarrow as pa
+from typing import TYPE_CHECKING
 
 from floodmark.errors import ConstraintViolated
 from floodmark.model.load import LoadBatch, LoadChunk, TargetTable
 from floodmark.model.manifest import Column
 from floodmark.warehouse.lake_reader import LakeFiles
-from floodmark.warehouse.postgres.binary_copy import COPY_OPTIONS, copy_bytes
-from floodmark.warehouse.postgres.reader import READ_OPTIONS, read_rows, read_value
 from floodmark.warehouse.postgres.session import PostgresSession
 from floodmark.warehouse.postgres.types import can_be_copied, staging_type
 from floodmark.warehouse.sql_dialect import NEWEST, STAGING, check_written, quote
 from floodmark.warehouse.sql_target import SqlTarget
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class PostgresCopy(SqlTarget):
@@ -72,11 +72,13 @@ class PostgresCopy(SqlTarget):
         self, into: str, table: TargetTable, kinds: Sequence[str], paths: Sequence[str]
     ) -> int:
         """Copy data files into a table whose columns are of these types."""
+        from floodmark.warehouse.postgres.binary_copy import COPY_OPTIONS, copy_bytes
+
         names = [column.name for column in table.columns]
         statement = f"COPY {into} ({', '.join(map(quote, names))}) FROM STDIN {COPY_OPTIONS}"
         rows = 0
 
-        def batches() -> Iterator[pa.RecordBatch]:
+        def batches() -> "Iterator[pa.RecordBatch]":
             nonlocal rows
             for batch in self._files.batches_of(paths, names):
                 rows += batch.num_rows
@@ -91,11 +93,15 @@ class PostgresCopy(SqlTarget):
         statement: str,
         table: TargetTable,
         kinds: Sequence[str],  # noqa: ARG002
-    ) -> Iterator[pa.RecordBatch]:
+    ) -> "Iterator[pa.RecordBatch]":
+        from floodmark.warehouse.postgres.reader import READ_OPTIONS, read_rows
+
         with self._session.copy_out(f"COPY ({statement}) TO STDOUT {READ_OPTIONS}") as copy:
             yield from read_rows(copy, table.columns)
 
     def _read_value(self, column: Column, held: str) -> str:
+        from floodmark.warehouse.postgres.reader import read_value
+
         return read_value(column, quote(column.name), held)
 
 
