@@ -96,7 +96,7 @@ class SourceChecksums:
 
 
 def _piece(table: SourceTable, plan: ColumnPlan, column: CheckedColumn, zero_is_null: bool) -> str:
-    """Return the SQL for the part of the row's text that a column has."""
+    """Return the SQL for the parts of the row's text that a column has."""
     name = quote_name(plan.name)
     missing = [f"{name} IS NULL"] if table.column(plan.name).nullable else []
     if column.form == "plain":
@@ -105,6 +105,7 @@ def _piece(table: SourceTable, plan: ColumnPlan, column: CheckedColumn, zero_is_
         text, null = _plain(plan), "''"
     else:
         text, null = _framed(table, plan, column), "''" if column.form == "last" else "':'"
+        text = f"CONCAT({text})" if missing else text
     return f"IF({' OR '.join(missing)}, {null}, {text})" if missing else text
 
 
@@ -125,7 +126,7 @@ def _plain(plan: ColumnPlan) -> str:
 
 
 def _framed(table: SourceTable, plan: ColumnPlan, column: CheckedColumn) -> str:
-    """Return the SQL for text or binary data after its length."""
+    """Return the SQL for the parts of text or binary data after its length."""
     name, data = quote_name(plan.name), plan.expression
     if plan.arrow == "string":
         collation = None if plan.hashed else table.column(plan.name).collation
@@ -133,7 +134,7 @@ def _framed(table: SourceTable, plan: ColumnPlan, column: CheckedColumn) -> str:
             data = f"CONVERT({data} USING utf8mb4)"
     text = f"LOWER(HEX({data}))" if plan.arrow == "binary" else data
     if column.form == "last":
-        return f"CONCAT(':', {data})"
+        return f"':', {data}"
     if column.form == "shortened":
         text = f"IF(LENGTH({data}) > {LONGEST_TEXT}, SHA2({data}, 256), {text})"
-    return f"CONCAT(LENGTH({data}), ':', {text})"
+    return f"LENGTH({data}), ':', {text}"

@@ -159,7 +159,8 @@ class PostgresTarget(PostgresCopy, SchemaTarget):
 
     def _hash(self, text: str) -> str:
         # Bits are read once, and each part is a piece of them.
-        return f"('x' || left({self._sha256(text)}, {2 * HASH_DIGITS}))::bit({8 * HASH_DIGITS})"
+        first = f"substr(sha256(textsend({text})), 1, {HASH_DIGITS})"
+        return f"('x' || encode({first}, 'hex'))::bit({8 * HASH_DIGITS})"
 
     def _hash_parts(self) -> tuple[str, str]:
         bits = 4 * HASH_DIGITS
