@@ -23,7 +23,7 @@ FLOODMARK, RELADIFF, RELOAD = "Floodmark", "reladiff", "full reload"
 BY_ROW = "Floodmark, row by row"
 NO_JSON = "Floodmark, without JSON"
 OLD = "Floodmark, last release"
-WITH_JSONB = "Floodmark, JSONB read"
+WITH_JSONB = "Floodmark, JSONB"
 
 _DELETES = 1000
 _COPY = "reconciled_copy"
