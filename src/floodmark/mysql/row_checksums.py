@@ -17,6 +17,7 @@ from floodmark.mysql.types import quote_name
 
 _ALL = 18446744073709551615
 _SPARSE = 2
+_SAMPLE = 500
 _WHOLE_SECONDS = len("2025-01-01 00:00:00")
 
 
@@ -37,6 +38,7 @@ class SourceChecksums:
         zero_dates: ZeroDates,
     ) -> None:
         self._table = table
+        self._plans = plans
         self._index = index
         found = {plan.name: plan for plan in plans}
         texts = [
@@ -71,6 +73,13 @@ class SourceChecksums:
         statement = self._by_key(session, predicate) or self.statement(predicate, self._index)
         ((rows, hashed, first, second),) = query(session, statement)
         return Checksum(rows, int(first or 0), int(second or 0)) if rows == hashed else None
+
+    def documents(self, session: MysqlSession, predicate: str, column: str) -> list[str]:
+        """Read some values of a JSON column of a window."""
+        plan = next(plan for plan in self._plans if plan.name == column)
+        rows = self._rows(predicate, self._index)
+        found = query(session, f"SELECT {plan.expression} FROM {rows} LIMIT {_SAMPLE}")  # noqa: S608
+        return [text for (text,) in found if text is not None]
 
     def _by_key(self, session: MysqlSession, predicate: str) -> str | None:
         """Return the query that scans a range of the primary key; None if few of its rows count.

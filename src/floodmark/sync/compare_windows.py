@@ -6,8 +6,8 @@
 Columns without a common text in both databases are read together with the key. They are compared on
 Spark, as are all columns of windows with a suspicion; a few rows are compared in this process.
 
-A target that keeps JSON by its meaning may spell it as the source does, or not. If the first window
-shows that it does not, checksums would prove nothing, and all rows are read, once.
+A target that keeps JSON by its meaning may spell it as the source does, or not. If a sample or the
+first window shows that it does not, checksums would prove nothing, and all rows are read, once.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from floodmark.errors import AnotherServer, FloodmarkError
+from floodmark.errors import AnotherServer, FloodmarkError, Unrepresentable
 from floodmark.model.extraction import Window
 from floodmark.model.load import TargetTable
 from floodmark.model.manifest import Column
@@ -116,6 +116,9 @@ class WindowComparison:
             if not self._probes or len(pairs) == 1:
                 return self._compare_checksums(self._checked, pairs)
             self._probes = False
+            if self._mostly_respelled(pairs[0]):
+                self._read_all(_SPELLED)
+                return {}
             equal = self._compare_checksums(self._checked, pairs[:1])
             others = [column for column in self._checked if column.name not in self._spelled]
             if not equal and self._compare_checksums(others, pairs[:1]):
@@ -127,6 +130,17 @@ class WindowComparison:
         except FloodmarkError as error:
             self._read_all(f"checksums failed: {error.message}")
             return {}
+
+    def _mostly_respelled(self, pair: WindowPair) -> bool:
+        """Whether the target spells most documents of a sample differently."""
+        source = self._source_checksums(self._checked)
+        with self._extraction.source.session() as session:
+            samples = [
+                source.documents(session, pair.window.predicate, name) for name in self._spelled
+            ]
+        with self._open_target() as target, suppress(Unrepresentable):  # one is in quarantine
+            return any(2 * target.count_respelled(sample) > len(sample) for sample in samples)
+        return False
 
     def _read_all(self, reason: str) -> None:
         """Compare all columns row by row from now on."""
@@ -156,7 +170,15 @@ class WindowComparison:
         self, checked: Sequence[CheckedColumn], pairs: Sequence[WindowPair]
     ) -> list[tuple[WindowPair, Checksum | None, Checksum]]:
         """Compute the checksums of both sides at the same time."""
-        source = SourceChecksums(
+        source = self._source_checksums(checked)
+        wanted = min(_SOURCE_CONNECTIONS, len(pairs))
+        with ThreadPoolExecutor(1 + self._extraction.source.sessions_at_once(wanted)) as pool:
+            target = pool.submit(self._of_target, checked, pairs)
+            sources = list(pool.map(partial(self._of_source, source), pairs))
+            return list(zip(pairs, sources, target.result(), strict=True))
+
+    def _source_checksums(self, checked: Sequence[CheckedColumn]) -> SourceChecksums:
+        return SourceChecksums(
             self._plan.source,
             self._plan.columns,
             checked,
@@ -164,11 +186,6 @@ class WindowComparison:
             guard=self._extraction.source.server.guard,
             zero_dates=self._extraction.settings.zero_dates,
         )
-        wanted = min(_SOURCE_CONNECTIONS, len(pairs))
-        with ThreadPoolExecutor(1 + self._extraction.source.sessions_at_once(wanted)) as pool:
-            target = pool.submit(self._of_target, checked, pairs)
-            sources = list(pool.map(partial(self._of_source, source), pairs))
-            return list(zip(pairs, sources, target.result(), strict=True))
 
     def _of_source(self, source: SourceChecksums, pair: WindowPair) -> Checksum | None:
         with self._extraction.source.session() as session:

@@ -214,6 +214,10 @@ class Target(ABC):
         The key is an integer. None if they are too many, or the database has no such text.
         """
 
+    def count_respelled(self, documents: Sequence[str]) -> int:  # noqa: ARG002
+        """Count the JSON documents whose text would be another one in the target."""
+        return 0
+
     hashes_any_length = True
     """Whether the text of a row may be of any length in `checksums`."""
 

@@ -157,6 +157,11 @@ class PostgresTarget(PostgresCopy, SchemaTarget):
     def _sha256_of_bytes(self, name: str) -> str:
         return sha256_of(name)
 
+    def count_respelled(self, documents: Sequence[str]) -> int:
+        """Convert them to JSONB and back."""
+        statement = "SELECT count(*) FROM unnest($1::text[]) AS given(t) WHERE t::jsonb::text <> t"
+        return int(self._query(statement, [list(documents)])[0][0])
+
     def _hash(self, text: str) -> str:
         # Bits are read once, and each part is a piece of them.
         first = f"substr(sha256(textsend({text})), 1, {HASH_DIGITS})"
