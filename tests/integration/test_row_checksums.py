@@ -17,6 +17,7 @@ from floodmark.model.extraction import ColumnChoices
 from floodmark.model.row_checksums import CheckedColumn, TextForm
 from floodmark.model.verification import Checksum
 from floodmark.mysql.connection import connect
+from floodmark.mysql.row_checksums import SourceChecksums
 from floodmark.mysql.servers import read_server
 from floodmark.planning.row_checksums import checked_columns
 from scenarios import use_test_keys
@@ -173,24 +174,32 @@ def hold_against_each_other(
         assert (one == other) == (mine == its), (kind, column.name, one, other)
 
 
+@pytest.mark.parametrize("null", ["NULL", "NOT NULL"])
 def test_no_text_runs_into_its_neighbour(
+    null: str,
     source: Source,
     request: pytest.FixtureRequest,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     use_test_keys(monkeypatch)
-    texts = ["NULL", "''", "','", "'1:'", "'a'", "',1:a'", "'1:a,1:a'"]
-    source.create({"a": "VARCHAR(20)", "b": "VARCHAR(20)"}, list(product(texts, texts)))
+    texts = ["''", "','", "'1:'", "'a'", "':'", "'1:a'", "',1:a'", "'1:a,1:a'"]
+    texts += ["NULL"] if null == "NULL" else []
+    kind = f"VARCHAR(20) {null}"
+    source.create({"a": kind, "b": kind}, list(product(texts, texts)))
     source.describe(ColumnChoices())
     rows = source.read()
-    forms: tuple[TextForm, TextForm] = "framed", "shortened"
+    forms: list[tuple[TextForm, TextForm]] = [
+        ("framed", "framed"),
+        ("shortened", "shortened"),
+        ("framed", "last"),
+    ]
     for kind in TARGETS:
         folder = tmp_path / kind
         folder.mkdir()
         with Target(new_warehouse(kind, request, folder), source, rows) as target:
-            for form in forms:
-                both = [CheckedColumn("a", form), CheckedColumn("b", form)]
+            for form, other in forms:
+                both = [CheckedColumn("a", form), CheckedColumn("b", other)]
                 sums = target.checksums(both)
                 assert sums == source.checksums(target.ids, both)
                 assert len(set(sums)) == len(texts) ** 2
@@ -240,3 +249,29 @@ def test_no_other_server_answers(server: PrivateMariaDB, source: Source) -> None
     other = structs.replace(found, identity=f"other-{found.identity}")
     with pytest.raises(AnotherServer):
         source.checksums([1], checked, guard=other.guard)
+
+
+def test_a_window_has_one_checksum_whatever_index_is_read(
+    server: PrivateMariaDB, source: Source
+) -> None:
+    """Rows of other windows lie between the keys of one; a sparse window is not read by key."""
+    moments = [f"'2025-01-{1 + number % 2:02}'" for number in range(30)]
+    source.create({"t": "DATETIME NOT NULL"}, [[moment] for moment in moments])
+    server.execute(f"ALTER TABLE {source.place} ADD KEY by_time (t)")
+    server.execute(f"INSERT INTO {source.place} VALUES (500, '2025-01-05'), (900, '2025-01-05')")
+    source.describe(ColumnChoices())
+    checked = checked_columns(source.columns) or ()
+
+    def asked(index: str | None) -> SourceChecksums:
+        return SourceChecksums(
+            source.table, source.plans, checked, index=index, guard="TRUE", zero_dates="null"
+        )
+
+    days = {f"t = '2025-01-{day:02}'": day < 5 for day in (1, 2, 3, 4, 5)}
+    wider = {"t >= '2025-01-01' AND t < '2025-01-03'": True, "t > '2025-01-01'": False}
+    with connect(source.connection) as session:
+        for window, dense in (days | wider).items():
+            expected = asked(None).read(session, window)
+            assert asked("by_time").read(session, window) == expected
+            found = asked("by_time")._by_key(session, window)
+            assert (found is not None) == (dense and expected != Checksum(0, 0, 0)), window

@@ -108,3 +108,17 @@ def test_all_brings_every_driver_and_the_core_none() -> None:
     core = {wanted.name for wanted in needed if wanted.marker is None}
     assert core.isdisjoint(everything)
     assert "duckdb" in core
+
+
+def test_arrow_is_imported_with_the_driver_only_before_a_load() -> None:
+    code = (
+        "import sys\n"
+        "import floodmark.warehouse.postgres.target\n"
+        "assert 'pyarrow' not in sys.modules\n"
+        "from floodmark.config.models import PostgresConnection\n"
+        "from floodmark.warehouse.factory import import_kind\n"
+        "import_kind(PostgresConnection(host='h', database='d', user='u'))\n"
+        "needed = {'pyarrow.parquet', 'pyarrow.compute', 'pgpq'}\n"
+        "assert needed <= sys.modules.keys(), needed - sys.modules.keys()\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
