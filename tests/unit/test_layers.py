@@ -30,6 +30,8 @@ ALLOWED["checks"] = ROOMS - {"embedded", "sync"}
 ALLOWED["api"] = ROOMS - {"embedded"} | {"checks"}
 # The CLI parses, calls the API, confirms and prints.
 ALLOWED["cli"] = FOUNDATION | {"api", "config", "embedded", "subprocesses"}
+# It is beside the program, and runs it.
+ALLOWED["fork_server"] = {"cli", "config", "spark"}
 
 # Libraries that take long to import, and the packages that may know them at all.
 HEAVY = {

@@ -103,7 +103,8 @@ def shared_options(function: Callable[..., Any]) -> Callable[..., Any]:
     @click.pass_obj
     @functools.wraps(function)
     def wrapped(log: Log, /, *, debug: bool, **rest: Any) -> Any:
-        log.debug = debug
+        if debug:
+            log.show_details()
         try:
             return function(log=log, **rest)
         except click.exceptions.Exit:

@@ -24,9 +24,16 @@ class Log:
     def __init__(self, clock: Callable[[], datetime], *, as_json: bool) -> None:
         self.as_json = as_json
         self.debug = self.quiet = self.timed = False
+        self.not_forked: str | None = None
         self.session: Callable[[], str | None] = lambda: None
         self.listeners: list[Report] = []
         self._clock = clock
+
+    def show_details(self) -> None:
+        """Write debug notices from now on; first, why no fork server runs this command."""
+        self.debug = True
+        if self.not_forked is not None:
+            self.write(Notice("debug", f"the fork server does not run this: {self.not_forked}"))
 
     def write(self, notice: Notice) -> None:
         """Write a notice, and pass it to the listeners."""

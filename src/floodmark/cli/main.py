@@ -77,22 +77,26 @@ def cli() -> None:
     """Keep an analytics warehouse in step with MySQL, driven by watermarks."""
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Run the program and exit with its exit code."""
+def main(arguments: list[str] | None = None, *, not_forked: str | None = None) -> None:
+    """Run the program and exit with its exit code.
+
+    `not_forked` is why the fork server did not, if there is one.
+    """
     os.umask(0o077)  # also for temporary files of DuckDB and Spark, which contain data
     gc.set_threshold(_OBJECTS_BEFORE_COLLECTING)
-    code = run(arguments)
+    code = run(arguments, not_forked=not_forked)
     if "duckdb" not in sys.modules:  # which would list what is not collected as leaked
         gc.freeze()  # at exit, Python would look for garbage among all that was imported
     sys.exit(code)
 
 
-def run(arguments: list[str] | None = None) -> int:
+def run(arguments: list[str] | None = None, *, not_forked: str | None = None) -> int:
     """Run the program; print every error as one line with a hint, and return an exit code."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper) and stream.encoding.lower() != "utf-8":
             stream.reconfigure(errors="replace")  # print '?' rather than fail
     log = Log(utc_now, as_json=_wants_json_log(sys.argv[1:] if arguments is None else arguments))
+    log.not_forked = not_forked
 
     def fail(message: str, hint: str | None, code: int) -> int:
         with suppress(OSError):  # stderr is gone; the exit code remains

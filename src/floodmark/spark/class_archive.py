@@ -18,13 +18,15 @@ from hashlib import sha256
 from importlib.metadata import version
 from importlib.util import find_spec
 from secrets import token_hex
-from stat import S_IMODE, S_ISDIR, S_ISREG, S_IWGRP, S_IWOTH
+from stat import S_IMODE, S_ISREG, S_IWGRP, S_IWOTH
 
 from msgspec import DecodeError, Struct, json
 
+from floodmark.spark.own_folder import make_own_folder
+
 _QUIET = "-Xlog:disable -Xlog:all=off"
 _LEFTOVER_SECONDS = 3600.0
-_OWN_FOLDER, _OWN_FILE = 0o700, 0o600
+_OWN_FILE = 0o600
 _OTHERS_WRITE = S_IWGRP | S_IWOTH
 
 
@@ -97,19 +99,6 @@ def find_archive(java: str, environment: dict[str, str]) -> ClassArchive | None:
     if not os.access(folder, os.W_OK) and not os.path.exists(path):
         return None
     return ClassArchive(path, f"{path}.{os.getpid()}.{token_hex(4)}")
-
-
-def make_own_folder(path: str) -> bool:
-    """Create a private folder; False if it belongs to another user, or is a link."""
-    try:
-        os.makedirs(path, mode=_OWN_FOLDER, exist_ok=True)
-        status = os.lstat(path)
-        if not S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
-            return False
-        os.chmod(path, _OWN_FOLDER)
-    except OSError:
-        return False
-    return True
 
 
 def _is_ours(path: str) -> bool:

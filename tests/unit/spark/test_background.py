@@ -10,8 +10,9 @@ from msgspec import structs
 
 from floodmark.config.models import SparkSettings
 from floodmark.spark.background import key as keys
-from floodmark.spark.background.key import job_variables, key_of, start_variables
+from floodmark.spark.background.key import key_of
 from floodmark.spark.background.place import NotListening, Unavailable, open_place, place_path
+from floodmark.spark.background.process_facts import job_variables, start_variables
 from floodmark.spark.background.wire import Answers, Ask, Channel, Lost, Reply, Request, connect
 
 PLAIN = {"PATH": os.environ["PATH"], "HOME": "/home/me", "LANG": "C"}

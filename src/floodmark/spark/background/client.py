@@ -16,7 +16,7 @@ from msgspec import Struct
 from floodmark.config.models import SparkSettings
 from floodmark.errors import FloodmarkError
 from floodmark.model.notice import Notice, Report
-from floodmark.spark.background.key import job_variables, key_of, start_variables
+from floodmark.spark.background.key import key_of
 from floodmark.spark.background.place import (
     NotListening,
     Place,
@@ -24,6 +24,7 @@ from floodmark.spark.background.place import (
     open_place,
     place_path,
 )
+from floodmark.spark.background.process_facts import job_variables, start_variables
 from floodmark.spark.background.wire import (
     Answers,
     Attach,

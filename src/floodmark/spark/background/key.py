@@ -1,7 +1,6 @@
-"""Which server a command may use, and the variables that a server starts with."""
+"""Which server a command may use."""
 
 import os
-import re
 import sys
 from collections.abc import Iterator, Mapping
 from hashlib import sha256
@@ -11,29 +10,12 @@ import msgspec
 
 from floodmark import __version__
 from floodmark.config.models import SparkSettings
+from floodmark.spark.background.process_facts import machine, start_variables
 from floodmark.spark.jvm_launcher import find_java
 from floodmark.spark.user_settings import user_settings
 
 _PROTOCOL = 1
-# Read by Python, Java, Spark or a library once, when a process starts. All others come with jobs.
-_AT_START = re.compile(
-    r"HOME|USER|LOGNAME|LANG|LANGUAGE|LC_.*|TZ|TZDIR|TMPDIR|XDG_CACHE_HOME|XDG_CONFIG_HOME"
-    r"|JAVA_HOME|JAVA_TOOL_OPTIONS|JDK_JAVA_OPTIONS|_JAVA_OPTIONS|SPARK_.*|PYSPARK_.*|HADOOP_.*"
-    r"|YARN_.*|LD_.*|PYTHON.*|VIRTUAL_ENV|GLIBC_TUNABLES|MALLOC_.*|ARROW_.*|OMP_.*|OPENSSL_.*"
-    r"|RUST_BACKTRACE|RUST_LOG"
-)
 _PACKAGE = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
-_NAMESPACES = ("mnt", "net", "pid", "user", "uts", "ipc")
-
-
-def start_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that a server starts with, and that belong to its key."""
-    return {name: value for name, value in environment.items() if _AT_START.fullmatch(name)}
-
-
-def job_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that come with a job."""
-    return {name: value for name, value in environment.items() if not _AT_START.fullmatch(name)}
 
 
 def key_of(settings: SparkSettings, environment: Mapping[str, str]) -> str:
@@ -41,7 +23,7 @@ def key_of(settings: SparkSettings, environment: Mapping[str, str]) -> str:
     facts = (
         _PROTOCOL,
         __version__,
-        list(_code()),
+        list(installed_code()),
         (sys.executable, sys.version),
         _java(environment),
         (settings.master, settings.memory, sorted(settings.options.items()), settings.fast_start),
@@ -49,12 +31,12 @@ def key_of(settings: SparkSettings, environment: Mapping[str, str]) -> str:
         sorted(user_settings(environment).items()),
         sorted(start_variables(environment).items()),
         (os.geteuid(), os.getegid(), sorted(os.getgroups())),
-        list(_machine()),
+        list(machine()),
     )
     return sha256(msgspec.json.encode(facts)).hexdigest()[:24]
 
 
-def _code() -> Iterator[tuple[str, int, int]]:
+def installed_code() -> Iterator[tuple[str, int, int]]:
     """Yield what changes with our code, or with the installed packages."""
     folders = [_PACKAGE]
     while folders:
@@ -78,11 +60,3 @@ def _java(environment: Mapping[str, str]) -> tuple[str, int] | None:
         return None
     program = os.path.realpath(java)
     return program, os.stat(program).st_mtime_ns
-
-
-def _machine() -> Iterator[str]:
-    """Yield the names of this boot, and of the namespaces of this process."""
-    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-        yield file.read()
-    for name in _NAMESPACES:
-        yield os.readlink(f"/proc/self/ns/{name}")

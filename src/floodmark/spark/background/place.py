@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from stat import S_IMODE, S_ISREG
 
-from floodmark.spark.class_archive import make_own_folder
+from floodmark.spark.own_folder import make_own_folder
 
 _OWN_FILE = 0o600
 _NAMES = ("sock", "secret", "lock")
@@ -131,9 +131,9 @@ def open_place(path: str) -> Iterator[Place]:
         os.close(descriptor)
 
 
-def place_path(environment: Mapping[str, str]) -> str:
-    """Return where the folder is; Unavailable without a home directory."""
+def place_path(environment: Mapping[str, str], name: str = "background-spark") -> str:
+    """Return where a folder is; Unavailable without a home directory."""
     cache = environment.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     if not os.path.isabs(cache):
         raise Unavailable("there is no home directory; set HOME or XDG_CACHE_HOME")
-    return os.path.join(cache, "floodmark", "background-spark")
+    return os.path.join(cache, "floodmark", name)

@@ -4,6 +4,7 @@ import logging
 import os
 import signal
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -52,6 +53,7 @@ _CANCEL_SECONDS = 0.2
 _OLDEST_SECONDS = 86_400.0
 _LAST_WORKER_SECONDS = 75.0  # after the last job: by then Spark has ended all of them
 _READY_SECONDS = 40.0
+_FORK_SERVER = "from floodmark.fork_server.server import main; main()"
 _MOST_JOBS = 64  # at once; others wait
 _LOG = logging.getLogger(__name__)
 
@@ -59,6 +61,7 @@ _LOG = logging.getLogger(__name__)
 def main() -> None:
     """Serve in the background, as the order on stdin says."""
     os.umask(0o077)
+    environment = dict(os.environ)  # Spark changes it
     order = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Order)
     if os.fork():
         os._exit(0)  # the command that starts us waits for this process, and not for the other one
@@ -70,7 +73,7 @@ def main() -> None:
     try:
         _remove_old_logs(order.folder)
         _keep_log(os.path.join(order.folder, f"{order.key}.log"))
-        _serve(order, starter)
+        _serve(order, environment, starter)
     except FloodmarkError as error:
         _tell(starter, Started(error=error.message, hint=error.hint))
         _LOG.error("did not start: %s", error.message)
@@ -80,7 +83,7 @@ def main() -> None:
     _LOG.info("ended")
 
 
-def _serve(order: Order, starter: BinaryIO) -> None:
+def _serve(order: Order, environment: dict[str, str], starter: BinaryIO) -> None:
     from floodmark.spark.session import spark_session
 
     began, settings = time.monotonic(), order.settings
@@ -100,7 +103,7 @@ def _serve(order: Order, starter: BinaryIO) -> None:
         from floodmark.spark.rdd_runner import ClassicSpark  # Java has started meanwhile
 
         assert isinstance(spark, ClassicSpark)  # it is local
-        server = Server(place, order, spark)
+        server = Server(place, order, environment, spark)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda *_: server.stop())
         with server.listening():
@@ -112,8 +115,11 @@ def _serve(order: Order, starter: BinaryIO) -> None:
 class Server:
     """Runs the jobs of all commands, until nobody has used it for a while."""
 
-    def __init__(self, place: Place, order: Order, spark: "ClassicSpark") -> None:
+    def __init__(
+        self, place: Place, order: Order, environment: dict[str, str], spark: "ClassicSpark"
+    ) -> None:
         self._place = place
+        self._environment = environment
         self._key, self._own_lock = order.key, order.lock
         self._spark = spark
         self._ready = Ready(spark.slots(), spark.tries)
@@ -126,6 +132,7 @@ class Server:
         self._used = self._ready_at = self._began
         self._commands = self._running = self._done = 0
         self._stopping = self._draining = self._closed = False
+        self._forks: subprocess.Popen[bytes] | None = None
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -179,6 +186,7 @@ class Server:
             if why:
                 self._closed = True
                 _LOG.info("ending: %s", why)
+                self._end_fork_server()
             return self._closed
 
     def _stay_ready(self) -> None:
@@ -226,6 +234,7 @@ class Server:
                     self._stopping |= now
                     # The next command starts another server.
                     self._place.withdraw(self._key, self._own_lock)
+                    self._end_fork_server()
                 channel.send(self._state())
 
     def _attach(self, keep_seconds: float) -> bool:
@@ -240,6 +249,13 @@ class Server:
         with self._lock:
             self._commands -= 1
             self._used = time.monotonic()
+            if not self._draining and (self._forks is None or self._forks.poll() is not None):
+                self._forks = _start_fork_server(self._environment)
+
+    def _end_fork_server(self) -> None:
+        """Let the fork server accept no more commands."""
+        if self._forks is not None and self._forks.stdin is not None:
+            self._forks.stdin.close()
 
     def _run(self, channel: Channel, run: Run) -> None:
         """Run a job; cancel it if the command ends the connection."""
@@ -306,6 +322,20 @@ class Server:
                 jobs_done=self._done,
                 memory_bytes=memory,
             )
+
+
+def _start_fork_server(environment: dict[str, str]) -> "subprocess.Popen[bytes]":
+    """Start a process that commands are forked from; it ends when its stdin does."""
+    nothing = subprocess.DEVNULL
+    return subprocess.Popen(  # noqa: S603 - our own code
+        [sys.executable, "-c", _FORK_SERVER],
+        stdin=subprocess.PIPE,
+        stdout=nothing,
+        stderr=nothing,
+        # The pool of the driver is another one, whose thread would not survive a fork.
+        env={**environment, "JE_ARROW_MALLOC_CONF": "background_thread:false"},
+        start_new_session=True,
+    )
 
 
 def _import_reader(_: int) -> str:
