@@ -9,106 +9,22 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from pipelines import Ended, Pipeline, ask_once, cold_environment, finish, numbers, wait_until
+from background_spark import ATTACHED, BEATS, PROGRAM, Warm, end, runs, tree
+from pipelines import Ended, Pipeline, ask_once, finish, numbers, wait_until
 
 pytestmark = pytest.mark.usefixtures("settings_of_the_file")
 
-PROGRAM = [sys.executable, "-m", "floodmark"]
 MakePipeline = Callable[..., Pipeline]
-
-# Attach, and run what follows with `spark`; `keep` is how long the server stays.
-ATTACHED = """
-import os, sys, time
-from floodmark.config.models import SparkSettings
-from floodmark.spark.background.client import background_spark
-from floodmark.spark.background.place import Unavailable
-
-settings = SparkSettings(keep_warm=os.environ.get("KEEP", "10m"), master="local[2]")
-try:
-    attached = background_spark(settings, lambda notice: print("notice:", notice.message))
-    with attached as spark:
-        print("attached", flush=True)
-        %s
-except Unavailable as why:
-    print("unavailable:", why)
-"""
-BEATS = (
-    'spark.run("beats", lambda n: [open("beat", "a").write("x") and time.sleep(0.1)'
-    ' for _ in range(1200)] and "", 1, None)'
-)
-
-
-class Warm:
-    """A cache folder of its own, and with it background Sparks of its own."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.cache = folder / "cache"
-        self.place = self.cache / "floodmark" / "background-spark"
-
-    def environment(self, **variables: str) -> dict[str, str]:
-        """The environment of a command; an empty variable is not set."""
-        found = {**cold_environment(), "XDG_CACHE_HOME": str(self.cache), **variables}
-        return {name: value for name, value in found.items() if value}
-
-    def start(self, command: list[str], **variables: str) -> "subprocess.Popen[str]":
-        """Start a command as a user would."""
-        return subprocess.Popen(
-            command,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=self.folder,
-            env=self.environment(**variables),
-        )
-
-    def attach(self, script: str, **variables: str) -> str:
-        """Attach, run a script with `spark`, and return what it printed."""
-        ended = finish(self.start([sys.executable, "-c", ATTACHED % script], **variables), 300)
-        assert ended.code == 0, ended.err
-        return ended.out
-
-    def attached(self, script: str, **variables: str) -> "subprocess.Popen[str]":
-        """Start a script, and wait until it is attached."""
-        process = self.start([sys.executable, "-c", ATTACHED % script], **variables)
-        assert process.stdout is not None
-        while (line := process.stdout.readline()) != "attached\n":
-            assert line, process.communicate()
-        return process
-
-    def floodmark(self, *arguments: str, **variables: str) -> Ended:
-        """Run a command."""
-        return finish(self.start([*PROGRAM, *arguments], **variables), 300)
-
-    def servers(self) -> list[dict[str, Any]]:
-        """What `spark status` says of the servers that answer."""
-        ended = self.floodmark("spark", "status", "--json")
-        assert ended.code == 0, ended
-        return [server["state"] for server in ended.value if server["state"]]
-
-    def server(self) -> dict[str, Any]:
-        """The only server."""
-        (found,) = self.servers()
-        return found
-
-    def log(self) -> str:
-        """What all servers logged."""
-        return "".join(path.read_text() for path in sorted(self.place.glob("*.log")))
-
-    def files(self) -> set[str]:
-        """The kinds of files that are there."""
-        return {path.suffix for path in self.place.iterdir()} - {".log"}
 
 
 @pytest.fixture(scope="module")
 def module_warm(server_folder: Callable[[str], Path]) -> Iterator[Warm]:
     warm = Warm(server_folder("warm"))
     yield warm
-    _end(warm)
+    end(warm)
 
 
 @pytest.fixture
@@ -124,29 +40,7 @@ def own_warm(tmp_path: Path) -> Iterator[Warm]:
     """Background Sparks of one test."""
     warm = Warm(tmp_path)
     yield warm
-    _end(warm)
-
-
-def _end(warm: Warm) -> None:
-    pids = [state["pid"] for state in warm.servers()]
-    warm.floodmark("spark", "stop", "--now")
-    wait_until(lambda: not any(map(_runs, pids)), 120)
-
-
-def _runs(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
-
-
-def _tree(pid: int) -> list[int]:
-    found = [pid]
-    for children in Path(f"/proc/{pid}/task").glob("*/children"):
-        with suppress(OSError):
-            for child in children.read_text().split():
-                found += _tree(int(child))
-    return found
+    end(warm)
 
 
 def _grows(path: Path) -> bool:
@@ -193,7 +87,7 @@ def test_commands_attach_to_one_spark_which_keeps_no_secret(warm: Warm, synced: 
     assert synced.ids() == dict.fromkeys(range(1, 1101), 1)
     synced.check_tracking()
     for secret in (synced.source["password"], "only-for-the-job"):
-        for pid in _tree(server["pid"]):
+        for pid in tree(server["pid"]):
             for facts in ("cmdline", "environ"):
                 with suppress(ProcessLookupError, FileNotFoundError):  # a worker that ended since
                     assert secret.encode() not in Path(f"/proc/{pid}/{facts}").read_bytes()
@@ -209,7 +103,7 @@ def test_commands_attach_to_one_spark_which_keeps_no_secret(warm: Warm, synced: 
 def _temporary_folders(pid: int) -> set[Path]:
     """The temporary folders in which a server's processes have open files."""
     found = set()
-    for process in _tree(pid):
+    for process in tree(pid):
         for link in Path(f"/proc/{process}/fd").iterdir():
             with suppress(OSError):
                 target = Path(os.readlink(link))
@@ -363,12 +257,12 @@ def test_a_server_that_dies_fails_its_commands_and_the_next_one_starts_another(
     process = warm.attached(BEATS)
     wait_until(beat.exists, 60)
     pid = warm.server()["pid"]
-    tree = _tree(pid)
+    processes = tree(pid)
     os.kill(pid, signal.SIGKILL)
     failed = finish(process, 60)
     assert failed.code == 1
     assert "the Spark in the background has ended; see" in failed.err
-    wait_until(lambda: not any(map(_runs, tree)), 60)  # Java and the workers end with it
+    wait_until(lambda: not any(map(runs, processes)), 60)  # Java and the workers end with it
     assert ".sock" in warm.files()
 
     # The next one replaces what it left.
@@ -381,7 +275,7 @@ def test_a_server_that_dies_fails_its_commands_and_the_next_one_starts_another(
     assert f"process {second} ends after 1 command" in stopped.out
     assert warm.files() == set()
     assert finish(process, 120).out.endswith("done\n")
-    wait_until(lambda: not _runs(second), 120)
+    wait_until(lambda: not runs(second), 120)
     assert warm.floodmark("spark", "status").out == "no Spark runs in the background\n"
 
     process = warm.attached(BEATS)
@@ -389,7 +283,7 @@ def test_a_server_that_dies_fails_its_commands_and_the_next_one_starts_another(
     assert third != second
     os.kill(third, signal.SIGTERM)
     assert finish(process, 60).code == 1
-    wait_until(lambda: not _runs(third), 120)
+    wait_until(lambda: not runs(third), 120)
     assert warm.files() == set()
 
     warm.attach("pass", KEEP="1s")

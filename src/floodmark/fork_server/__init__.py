@@ -23,7 +23,7 @@ It checks before each fork that the installed code is what it has imported.
 - A command that is killed, even with SIGKILL: its connection ends, and the server kills the child.
 - A child that is killed: the command ends by the same signal.
 - A server that is killed: the kernel kills its children, and their commands kill themselves.
-- The background Spark ends, or is told to: the server accepts no more commands, and ends after the
+- The background Spark ends, or has to: the server accepts no more commands, and ends after the
   last child.
 - A command that is stopped with Ctrl-Z stops its child, too. SIGSTOP cannot be passed on.
 """

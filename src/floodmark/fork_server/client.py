@@ -122,10 +122,10 @@ def _follow(to: socket.socket) -> NoReturn:
     # Without a status the server was killed, and the kernel has killed the child.
     ended = STATUS.unpack(status)[0] if status else signal.SIGKILL
     if os.WIFSIGNALED(ended):
-        number = os.WTERMSIG(ended)
-        if number != signal.SIGKILL:
-            signal.signal(number, signal.SIG_DFL)
-        os.kill(os.getpid(), number)
+        killed_by = os.WTERMSIG(ended)
+        if killed_by != signal.SIGKILL:
+            signal.signal(killed_by, signal.SIG_DFL)
+        os.kill(os.getpid(), killed_by)
     os._exit(os.WEXITSTATUS(ended))
 
 

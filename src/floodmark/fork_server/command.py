@@ -6,7 +6,8 @@ import os
 import signal
 import socket
 import sys
-from typing import Any, NoReturn, TextIO
+from contextlib import suppress
+from typing import Any, TextIO
 
 from msgspec import Struct
 
@@ -32,14 +33,15 @@ class Command(Struct, frozen=True):
     begin: int
     parent: int
 
-    def run(self) -> NoReturn:
+    def run(self) -> None:
         """Run the command and exit with its exit code."""
         try:
             self._become()
+            self.connection.send(READY)
         except Exception as error:  # noqa: BLE001 - the command runs by itself, and meets it there
-            self.connection.send(REFUSED + str(error).encode(errors="replace"))
+            with suppress(OSError):
+                self.connection.send(REFUSED + str(error).encode(errors="replace"))
             os._exit(1)
-        self.connection.send(READY)
         self.connection.close()
         if os.read(self.begin, len(BEGIN)) != BEGIN:
             os._exit(1)
@@ -51,10 +53,12 @@ class Command(Struct, frozen=True):
         _end_with(self.parent)
         (umask, package), ignored, arguments, path, variables = unpacked(self.facts)
         os.environb.clear()
-        os.environb.update(variable.split(b"=", 1) for variable in variables)  # type: ignore[arg-type]
+        for variable in variables:
+            name, _, value = variable.partition(b"=")
+            os.environb[name] = value
         sys.argv[:] = map(os.fsdecode, arguments)
         sys.path[:] = map(os.fsdecode, path)
-        sys.modules["__main__"].__package__ = package.decode()
+        sys.modules["__main__"].__package__ = package.decode() or None
         os.umask(int(umask))
         *streams, folder = self.files
         os.fchdir(folder)
@@ -62,9 +66,10 @@ class Command(Struct, frozen=True):
             os.dup2(file, number)
         for file in self.files:
             os.close(file)
-        sys.stdin = sys.__stdin__ = _stream(0, sys.stdin)
-        sys.stdout = sys.__stdout__ = _stream(1, sys.stdout)
-        sys.stderr = sys.__stderr__ = _stream(2, sys.stderr)
+        for number, place in enumerate(("stdin", "stdout", "stderr")):
+            stream = _stream(number, getattr(sys, place))
+            setattr(sys, place, stream)
+            setattr(sys, f"__{place}__", stream)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         for number in map(int, ignored):
             signal.signal(number, signal.SIG_IGN)

@@ -63,13 +63,15 @@ def main() -> None:
 
 def _serve(place: Place, name: str, lock: int) -> "Command | None":
     code = list(installed_code())
+    # A thread would not survive a fork. The driver uses another pool of Arrow's.
+    os.environ["JE_ARROW_MALLOC_CONF"] = "background_thread:false"
     for module in _PRELOADED:
         with suppress(ImportError):
             import_module(module)
     gc.collect()
     gc.freeze()
     if len(os.listdir("/proc/self/task")) > 1:
-        return None  # threads do not survive a fork
+        return None
     server = ForkServer(place, name, lock, code)
     command = server.serve()
     if command is None:
@@ -151,23 +153,37 @@ class ForkServer:
         begin, begins = os.pipe()
         parent = os.getpid()
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _HANDLED)
-        pid = os.fork()
-        if pid:
+        try:
+            pid = os.fork()
+            if not pid:
+                return self._in_child(
+                    Command(client.connection, facts, files, begin, parent), begins
+                )
+        except OSError:
+            os.close(begins)
+            raise
+        finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
-            os.close(begin)
-            client.pid, client.begins = pid, begins
-            self.children[pid] = client
-            return None
-        signal.set_wakeup_fd(-1)
-        for number in _HANDLED:
-            signal.signal(number, signal.SIG_DFL)
-        command = Command(client.connection.dup(), facts, files, begin, parent)
-        watched = [key.fileobj for key in self._waiting.get_map().values()]
-        for file in (*watched, self._wakes):
-            if isinstance(file, socket.socket):
-                file.close()
-        for each in (self._lock, begins, *(one.begins for one in self.children.values())):
-            os.close(each)
+            if os.getpid() == parent:
+                os.close(begin)
+        client.pid, client.begins = pid, begins
+        self.children[pid] = client
+        return None
+
+    def _in_child(self, command: "Command", begins: int) -> "Command":
+        """Let go of all that belongs to the server. Never raises: this is not the server."""
+        try:
+            signal.set_wakeup_fd(-1)
+            for number in _HANDLED:
+                signal.signal(number, signal.SIG_DFL)
+            watched = [key.fileobj for key in self._waiting.get_map().values()]
+            for file in (*watched, self._wakes):
+                if isinstance(file, socket.socket) and file is not command.connection:
+                    file.close()
+            for each in (self._lock, begins, *(one.begins for one in self.children.values())):
+                os.close(each)
+        except BaseException:  # noqa: BLE001
+            os._exit(1)
         return command
 
     def _accept(self) -> None:
@@ -197,7 +213,7 @@ class _Client:
         self.begins = -1
         self._server = server
         self._challenge = secrets.token_bytes(SECRET_BYTES)
-        self._next = self._check_proof
+        self._next: Callable[[], Command | None] = self._check_proof
         connection.send(self._challenge)
 
     def answer(self) -> "Command | None":

@@ -332,8 +332,7 @@ def _start_fork_server(environment: dict[str, str]) -> "subprocess.Popen[bytes]"
         stdin=subprocess.PIPE,
         stdout=nothing,
         stderr=nothing,
-        # The pool of the driver is another one, whose thread would not survive a fork.
-        env={**environment, "JE_ARROW_MALLOC_CONF": "background_thread:false"},
+        env=environment,
         start_new_session=True,
     )
 
