@@ -7,7 +7,6 @@ Every operation is a method of Project, of its `watermarks` or of its `lake`.
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
 from floodmark import errors
 from floodmark.errors import (
@@ -24,7 +23,10 @@ from floodmark.errors import (
     UsageError,
 )
 
+TYPE_CHECKING = False  # typing takes longer to import than all that a forked command needs
 if TYPE_CHECKING:
+    from typing import Any
+
     from floodmark.api.changes import PreparedChange, PreparedSystemChange
     from floodmark.api.drill import DrillResult
     from floodmark.api.lake import CleanResult, Lake, LakeFile
@@ -227,7 +229,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     if name not in _LAZY:
         raise AttributeError(f"module 'floodmark' has no attribute {name!r}")
     return getattr(import_module(_LAZY[name]), name)

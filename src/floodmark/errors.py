@@ -44,7 +44,6 @@ FloodmarkError                    exit 1: failed
 """
 
 from enum import IntEnum
-from typing import Self
 
 
 class ExitCode(IntEnum):
@@ -52,7 +51,7 @@ class ExitCode(IntEnum):
 
     meaning: str
 
-    def __new__(cls, code: int, meaning: str) -> Self:
+    def __new__(cls, code: int, meaning: str) -> "ExitCode":
         """Create a code with its meaning."""
         member = int.__new__(cls, code)
         member._value_ = code

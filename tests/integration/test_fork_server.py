@@ -294,8 +294,8 @@ def test_a_server_that_has_to_end_lets_its_forks_run(forks: Forks, way: str) -> 
     if way == "removed files":
         for path in forks.place.iterdir():
             path.unlink()
-        assert "alone: None" in forks.run().err
-        assert "alone: None" in forks.run().err
+        assert "alone: none runs" in forks.run().err
+        assert "alone: none runs" in forks.run().err
         process.send_signal(signal.SIGINT)  # only now it looks
     elif way == "SIGTERM":
         forks.server.terminate()
@@ -305,7 +305,7 @@ def test_a_server_that_has_to_end_lets_its_forks_run(forks: Forks, way: str) -> 
         forks.server.stdin = None
     wait_until(lambda: not forks.listens())
     ended = forks.run()
-    assert "alone: None" in ended.err
+    assert "alone: none runs" in ended.err
     assert _facts(ended)
     if way != "removed files":
         assert len(forks.children()) == 1
@@ -356,7 +356,7 @@ def test_other_limits_or_start_variables_are_not_for_this_server(
     forks: Forks, options: dict[str, Any]
 ) -> None:
     ended = forks.run(**options)
-    assert "alone: None" in ended.err
+    assert "alone: none runs" in ended.err
     assert _facts(ended)
     assert "alone" not in forks.run().err
 
@@ -375,8 +375,9 @@ def test_what_the_configuration_does_not_want_runs_alone(forks: Forks) -> None:
 
 def test_what_cannot_be_handed_over_runs_alone(forks: Forks) -> None:
     assert "too long" in forks.run(LARGE="x" * 120_000, LARGER="x" * 120_000).err
-    closed = forks.run(setup="import os; os.close(0)\n")
-    assert "Bad file descriptor" in closed.err
+    for number in (0, 1):
+        closed = forks.run(setup=f"import os; os.close({number})\n")
+        assert "alone: [Errno 9] Bad file descriptor" in closed.err
 
 
 def test_a_server_that_does_not_answer_in_time_begins_nothing(forks: Forks) -> None:
@@ -440,6 +441,15 @@ def test_a_stranger_is_refused(forks: Forks) -> None:
     assert try_it().out == "0\n"
     assert "alone" not in forks.run().err
     assert forks.place.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_command_that_is_forked_imports_little() -> None:
+    script = "import sys, floodmark.fork_server.client; print(*sys.modules)"
+    printed = subprocess.run(
+        [sys.executable, "-c", script], check=True, stdout=subprocess.PIPE, text=True
+    ).stdout.split()
+    assert "floodmark.spark.background.place" in printed
+    assert not {"typing", "re", "click", "msgspec", "json"} & set(printed)
 
 
 def test_many_commands_at_once(forks: Forks) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,9 +12,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+import yaml
 
 from background_spark import ATTACHED, BEATS, PROGRAM, Warm, end, runs, tree
 from pipelines import Ended, Pipeline, ask_once, finish, numbers, wait_until
+from servers.postgres import PrivatePostgres
 
 pytestmark = pytest.mark.usefixtures("settings_of_the_file")
 
@@ -131,6 +134,99 @@ def test_ctrl_c_cancels_the_job_and_spark_stays(warm: Warm, synced: Pipeline) ->
     assert ended.code == 0, ended
     assert warm.server()["pid"] == pid
     assert synced.ids() == dict.fromkeys(range(1, 1101), 1)
+
+
+@pytest.fixture
+def forked(warm: Warm, synced: Pipeline) -> Pipeline:
+    """A synced table, whose next syncs are forked."""
+    assert finish(_sync(warm, synced), 300).code == 0
+    wait_until(lambda: any(warm.place.with_name("background-commands").glob("*.sock")))
+    return synced
+
+
+def _is_forked(ended: Ended) -> bool:
+    assert ended.code == 0, ended
+    return "debug: the fork server does not run this" not in ended.err
+
+
+@pytest.mark.enough_on("mariadb")
+def test_a_forked_sync_prints_what_it_prints_alone(warm: Warm, forked: Pipeline) -> None:
+    """Byte for byte, as a module and as a program; -O keeps it from being forked."""
+    program = str(Path(sys.executable).with_name("floodmark"))
+    config = ["--config", forked.config]
+    for start in (["-m", "floodmark"], [program]):
+        forks, alone = ([sys.executable, *options, *start, "sync"] for options in ([], ["-O"]))
+        for arguments in (
+            ["-p", "main"],
+            ["-p", "main", "--dry-run", "--json"],
+            ["-p", "main", "--backup-only", "--load-only"],
+            ["-p", "main", "--log-format", "json", "--limit", "none"],
+            ["-p", "main", "--debug"],
+            ["-t", "nothing.here", "--debug"],
+            ["--nonsense"],
+            ["--help"],
+        ):
+            found = [
+                finish(
+                    warm.start(
+                        [*command, *arguments, *config], SOURCE_PASSWORD=forked.source["password"]
+                    )
+                )
+                for command in (forks, alone)
+            ]
+            assert _without_times(found[0]) == _without_times(found[1])
+            if found[0].code == 0 and "--debug" in arguments:
+                assert [_is_forked(one) for one in found] == [True, False]
+    unset = finish(warm.start([*PROGRAM, "sync", "-p", "main", *config]))
+    assert "environment variable SOURCE_PASSWORD is not set" in unset.err
+
+
+def _without_times(ended: Ended) -> Ended:
+    times = r"20\d{6}_\d{6}_\w+|\d{4}-\d\d-\d\dT[\d:.]+Z|line \d+, in|debug: the fork server.*\n"
+    return Ended(ended.code, ended.out, re.sub(times, "", ended.err))
+
+
+@pytest.mark.enough_on("mariadb")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_forked_sync_that_is_stopped_while_it_loads_leaves_what_it_does_alone(
+    warm: Warm, forked: Pipeline, postgres: PrivatePostgres, number: signal.Signals
+) -> None:
+    """The rows are in the lake, not in the table, and the lease is free: the next sync loads."""
+    schema = f"w_{forked.schema}"
+    warehouse = {
+        "type": "postgres",
+        "port": postgres.port,
+        "user": postgres.user,
+        "password": postgres.password,
+        "database": postgres.database,
+        "schema": schema,
+    }
+    path = Path(forked.config)
+    settings = yaml.safe_load(path.read_text())
+    settings["connections"]["warehouse"] = warehouse
+    settings["lake"] = str(path.parent / "other")
+    path.write_text(json.dumps(settings))
+    assert finish(_sync(warm, forked), 300).code == 0
+    _insert(forked, 1001, 1100)
+    with postgres.connect() as locker, locker.transaction(force_rollback=True):
+        locker.execute(f'LOCK TABLE "{schema}".t IN ACCESS EXCLUSIVE MODE')
+        process = _sync(warm, forked)
+        wait_until(lambda: _waits_for_a_lock(postgres), 60)
+        process.send_signal(number)
+        ended = finish(process)
+        expected = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGKILL: -signal.SIGKILL}
+        assert ended.code == expected[number], ended
+    wait_until(lambda: not _waits_for_a_lock(postgres), 60)
+    count = f'SELECT count(*) FROM "{schema}".t'
+    assert postgres.execute(count)[0][0] == 1000
+    again = finish(_sync(warm, forked, "--json"), 300)
+    assert again.code == 0, again
+    assert postgres.execute(count)[0][0] == 1100
+
+
+def _waits_for_a_lock(postgres: PrivatePostgres) -> bool:
+    found = postgres.execute("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
+    return bool(found[0][0])
 
 
 def test_a_command_that_is_killed_leaves_no_task(warm: Warm) -> None:

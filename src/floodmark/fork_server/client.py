@@ -1,12 +1,10 @@
 """Hand this command over to a fork server, and end as it ends. Imports little."""
 
 import os
-import secrets
 import signal
 import socket
 import sys
 from hmac import compare_digest
-from typing import NoReturn
 
 from floodmark.fork_server.meeting import (
     BEGIN,
@@ -23,6 +21,10 @@ from floodmark.fork_server.meeting import (
 )
 from floodmark.spark.background.place import NotListening, Unavailable, open_place, place_path
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
+
 _READY_SECONDS = 2.0
 _RELAYED = (signal.SIGINT, signal.SIGTERM, signal.SIGTSTP)
 _MAY_BE_IGNORED = (*_RELAYED, signal.SIGHUP, signal.SIGQUIT)
@@ -31,7 +33,7 @@ _MAY_BE_IGNORED = (*_RELAYED, signal.SIGHUP, signal.SIGQUIT)
 def run_forked() -> str | None:
     """Run this command in a child of the fork server, and exit as it exits.
 
-    Return why that is impossible, or None if no server runs. SIGINT must be blocked.
+    Return why that is impossible; None if there never was a server. SIGINT must be blocked.
     """
     try:
         path = place_path(os.environ, FOLDER)
@@ -40,6 +42,8 @@ def run_forked() -> str | None:
     if not os.path.isdir(path):
         return None
     try:
+        for number in (0, 1, 2):  # what is opened next would take the place of a closed one
+            os.fstat(number)
         with open_place(path) as place, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as to:
             name = name_of(os.environ)
             secret = place.read_secret(name)
@@ -59,7 +63,7 @@ def run_forked() -> str | None:
                 raise
             _follow(to)
     except NotListening:
-        return None
+        return "none runs for this code, these variables and these limits"
     except (OSError, Unavailable) as error:
         return str(error)
 
@@ -67,7 +71,7 @@ def run_forked() -> str | None:
 def _prove(to: socket.socket, secret: bytes) -> None:
     if not is_same_user(to):
         raise Unavailable("it belongs to another user")
-    theirs, ours = to.recv(SECRET_BYTES), secrets.token_bytes(SECRET_BYTES)
+    theirs, ours = to.recv(SECRET_BYTES), os.urandom(SECRET_BYTES)
     to.send(ours + proof(secret, b"command", theirs + ours))
     if not secret or not compare_digest(
         to.recv(SECRET_BYTES), proof(secret, b"server", theirs + ours)
@@ -99,7 +103,7 @@ def _umask() -> int:
     return mask
 
 
-def _follow(to: socket.socket) -> NoReturn:
+def _follow(to: socket.socket) -> "NoReturn":
     """Pass signals on, wait for the end of the child, and end in the same way."""
 
     def relay(number: int, _frame: object) -> None:
