@@ -17,6 +17,7 @@ from floodmark.errors import FloodmarkError, SchemaConflict
 from floodmark.model.load import TargetTable
 from floodmark.model.manifest import Column
 from floodmark.model.notice import Notice
+from floodmark.warehouse.postgres import binary_copy
 from floodmark.warehouse.postgres.types import widens
 from floodmark.warehouse.sql_dialect import LEDGER
 from pipelines import wait_until
@@ -61,6 +62,24 @@ def test_a_zero_character_stops_the_load_and_is_named(
     assert loads.rows() == []
     assert loads.load(loads.chunk([row(1, "fine", {"k": "\\u0000 in words"})])) == 1
     assert loads.rows() == [row(1, "fine", {"k": "\\u0000 in words"})]
+
+
+def test_rows_are_sent_in_parts_as_they_are(loads: Loads) -> None:
+    """Parts begin within a batch of Arrow, where values and nulls have an offset."""
+    rows = [
+        row(
+            number,
+            None if number % 7 == 0 else f"note {number}",
+            {"n": number} if number % 3 else None,
+        )
+        for number in range(1, 2 * binary_copy._ROWS_AT_ONCE + 100)
+    ]
+    assert loads.load(loads.chunk(rows)) == len(rows)
+    assert sorted(loads.rows(), key=lambda found: int(found["id"])) == rows
+    late = binary_copy._ROWS_AT_ONCE + 5
+    bad = [*rows[:late], row(10**6, "a\0b"), *rows[late:]]
+    with pytest.raises(FloodmarkError, match=r"t\.note of the row with id = 1000000 "):
+        loads.load(loads.chunk(bad))
 
 
 # As MariaDB has it: what follows the first is JSON by its own JSON_VALID.

@@ -54,6 +54,7 @@ _OLDEST_SECONDS = 86_400.0
 _LAST_WORKER_SECONDS = 75.0  # after the last job: by then Spark has ended all of them
 _READY_SECONDS = 40.0
 _FORK_SERVER = "from floodmark.fork_server.server import main; main()"
+_FORKS_SECONDS = 60.0  # until a fork server that has ended is started again
 _MOST_JOBS = 64  # at once; others wait
 _LOG = logging.getLogger(__name__)
 
@@ -133,6 +134,7 @@ class Server:
         self._commands = self._running = self._done = 0
         self._stopping = self._draining = self._closed = False
         self._forks: subprocess.Popen[bytes] | None = None
+        self._forks_at = -_FORKS_SECONDS
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -249,8 +251,15 @@ class Server:
         with self._lock:
             self._commands -= 1
             self._used = time.monotonic()
-            if not self._draining and (self._forks is None or self._forks.poll() is not None):
-                self._forks = _start_fork_server(self._environment)
+            if not self._draining:
+                self._keep_fork_server()
+
+    def _keep_fork_server(self) -> None:
+        """Start a fork server unless one runs, or has just ended."""
+        forks, now = self._forks, time.monotonic()
+        has_ended = forks is None or forks.poll() is not None
+        if has_ended and now >= self._forks_at + _FORKS_SECONDS:
+            self._forks, self._forks_at = _start_fork_server(self._environment), now
 
     def _end_fork_server(self) -> None:
         """Let the fork server accept no more commands."""
