@@ -11,7 +11,7 @@ from typing import Any, TextIO
 
 from msgspec import Struct
 
-from floodmark.cli.main import main
+from floodmark.cli.main import cli, main
 from floodmark.cli.sync import sync
 from floodmark.config.loading import load_config
 from floodmark.fork_server.meeting import BEGIN, READY, REFUSED, unpacked
@@ -100,7 +100,8 @@ def _stream(number: int, like: Any) -> TextIO:
 
 def _check_wanted(arguments: list[str]) -> None:
     """Raise unless this is a single sync with `keep_warm`."""
-    context = sync.make_context("sync", list(arguments), resilient_parsing=True)
+    program = cli.make_context("floodmark", ["sync"], resilient_parsing=True)
+    context = sync.make_context("sync", list(arguments), program, resilient_parsing=True)
     if context.params["every_text"] is not None:
         raise ValueError("with --every, a command runs by itself")
     if load_config(context.params["config_path"], os.environ).settings.spark.keep_seconds is None:
