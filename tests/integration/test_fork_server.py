@@ -6,11 +6,13 @@ import os
 import pty
 import shutil
 import signal
+import socket
 import struct
 import subprocess
 import sys
 import termios
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ import pytest
 
 import floodmark
 from background_spark import tree
+from floodmark.fork_server.meeting import SECRET_BYTES
 from pipelines import Ended, cold_environment, finish, wait_until
 
 pytestmark = pytest.mark.usefixtures("settings_of_the_file")
@@ -107,7 +110,8 @@ class Forks:
     def environment(self, **variables: str) -> dict[str, str]:
         """The environment of a command."""
         own = {"XDG_CACHE_HOME": str(self.folder / "cache"), **self.variables}
-        return {**cold_environment(), **own, **variables}
+        plain = {k: v for k, v in cold_environment().items() if k != "PYTHONUNBUFFERED"}
+        return {**plain, **own, **variables}
 
     def command(
         self, *arguments: str, setup: str = "", options: tuple[str, ...] = (), **variables: str
@@ -407,6 +411,46 @@ def test_without_the_secret_nothing_is_forked(forks: Forks) -> None:
     assert "alone" not in forks.run().err
     for file in forks.place.iterdir():
         assert file.stat().st_mode & 0o077 == 0
+
+
+def test_a_server_refuses_who_does_not_know_its_secret(forks: Forks) -> None:
+    with _connected(forks) as connection:
+        assert len(connection.recv(100)) == SECRET_BYTES
+        connection.send(b"x" * 2 * SECRET_BYTES)
+        assert connection.recv(100) == b""
+
+
+def test_a_command_tells_nothing_to_who_does_not_know_the_secret(forks: Forks) -> None:
+    forks.server.kill()
+    forks.server.communicate()
+    (path,) = forks.place.glob("*.sock")
+    path.unlink()
+    descriptor = os.open(forks.place, os.O_PATH)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as impostor:
+        impostor.bind(f"/proc/self/fd/{descriptor}/{path.name}")
+        os.close(descriptor)
+        impostor.listen()
+        process = forks.command()
+        connection, _ = impostor.accept()
+        with connection:
+            connection.send(b"y" * SECRET_BYTES)
+            assert len(connection.recv(1000)) == 2 * SECRET_BYTES
+            connection.send(b"z" * SECRET_BYTES)
+            assert connection.recv(1000) == b""
+    ended = finish(process)
+    assert "alone: it does not know the secret" in ended.err
+    assert _facts(ended)
+
+
+@contextmanager
+def _connected(forks: Forks) -> Iterator[socket.socket]:
+    (path,) = forks.place.glob("*.sock")
+    descriptor = os.open(forks.place, os.O_PATH)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+        connection.settimeout(30)
+        connection.connect(f"/proc/self/fd/{descriptor}/{path.name}")
+        os.close(descriptor)
+        yield connection
 
 
 def test_a_stranger_is_refused(forks: Forks) -> None:
