@@ -33,8 +33,8 @@ pipelines:
       bench.small: {{cursor: [update_at, id]}}
       bench.large: {{cursor: [update_at, id]}}
       bench.few: {{cursor: [update_at, id]}}
-      bench.windows_500: {{cursor: [update_at, id]}}
-      bench.windows_5000: {{cursor: [update_at, id]}}
+      bench.windows_200: {{cursor: [update_at, id]}}
+      bench.windows_2200: {{cursor: [update_at, id]}}
       bench.small_keyless: {{cursor: none}}
       bench.large_keyless: {{cursor: none}}
 """

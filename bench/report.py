@@ -25,7 +25,7 @@ def main() -> None:
     before, _, rest = PAGE.read_text().partition(BEGIN)
     _, _, after = rest.partition(END)
     PAGE.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}")
-    if "scaling" in results and "driver" in results:
+    if scaling.is_measured(results):
         curves = {
             name: {
                 slots: {"seconds": one.seconds, "limit": one.limit} for slots, one in found.items()
@@ -74,7 +74,7 @@ def report(results: dict[str, Any]) -> str:
     for source, part in _SOURCES.items():
         if found := results.get(f"idle{part}"):
             parts += [f"### Tables with nothing new: {source}", idle(found)]
-    if "scaling" in results and "driver" in results:
+    if scaling.is_measured(results):
         parts += ["### The scaling model", scaling_points(results), scaling_curves(results)]
     if "logs" in results:
         parts += ["### A log of 100 manifests and one of 10,000", logs(results["logs"])]
@@ -286,7 +286,8 @@ def targets(results: dict[str, Any]) -> str:
         what = f"{start}all columns that reladiff can compare, than reladiff"
         faster(what, compared[no_json], compared[peer], 1)
         for name, found in results.get(f"idle{part}", {}).items():
-            at_most(f"{start}nothing new, {name}, in 10 ms a table", found["wall"], 0.01, 1)
+            cpu = f"{found['cpu'] / 0.01:.2f}"
+            at_most(f"{start}nothing new, {name}, in 10 ms a table", found["wall"], 0.01, 1, cpu)
         for part_name, ours_name, release in (
             (first, "Floodmark → PostgreSQL, cold", _RELEASE),
             (later, f"{changed}: Floodmark, cold", f"{changed}: {_RELEASE}"),
@@ -301,6 +302,10 @@ def targets(results: dict[str, Any]) -> str:
         at_most(f"`{name}`, 10,000 manifests against 100", found["many"], found["few"], 1.5)
     if driver := results.get("driver"):
         at_most("driver's CPU for a window, in 2 ms", driver["CPU of a window"], 0.002, 1)
+    if scaling.is_measured(results):
+        for name, (measured, simulated) in scaling.check(results).items():
+            least, most = sorted((measured, simulated))
+            at_most(f"scaling model, {name}, simulated against measured", most, least, 1.2)
     if narrow := results.get("narrow"):
         row = {name: found["wall"] / found["rows"] for name, found in narrow.items()}
         at_most("cost of a row at ten times the rows", row["large"], row["small"], 1.1)

@@ -31,7 +31,7 @@ from meter import Cost
 from place import PEERS, Place, open_place, with_mysql
 from runs import Contender
 from scale import measure_idle, measure_logs
-from scaling_points import measure_slots
+from scaling_points import measure_edges, measure_slots
 from servers import REGION
 from servers.seaweedfs import SeaweedFS
 
@@ -68,6 +68,7 @@ def main() -> None:
         "everyday": everyday,
         "logs": logs,
         "driver": driver,
+        "edges": edges,
         "scaling": scaling,
         **{f"{name}{OF_MYSQL}": part for name, part in on_both.items()},
     }
@@ -380,6 +381,11 @@ def logs(place: Place) -> dict[str, Any]:
 def driver(place: Place) -> dict[str, Any]:
     """Run windows without rows: what is left is the driver's work."""
     return measure_driver(place, ROUNDS)
+
+
+def edges(place: Place) -> dict[str, Any]:
+    """Find edges of windows of the wide table, for the scaling model."""
+    return measure_edges(place, ROWS)
 
 
 def scaling(place: Place) -> dict[str, Any]:

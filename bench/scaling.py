@@ -4,10 +4,11 @@
 
 A window is read, converted and written by one slot, while the source sends its rows: both work at
 the same time, each with one core at most. So a window proceeds at the rate that the scarcest thing
-allows: its slot, its share of the source, of the network or of the lake. The driver starts windows
-one after another, chunks are committed in order, and only so many chunks are in flight, as in
-`sync.chunks_in_flight`. A first load into PostgreSQL follows: workers copy files into a new table,
-then its key is built by one process (`warehouse.postgres.parallel_copy`).
+allows: its slot, its share of the source, of the network or of the lake. Without dense keys, the
+edges of windows are found by skipping index entries, over `edge_connections`. The driver starts
+windows one after another, chunks are committed in order, and only so many chunks are in flight, as
+in `sync.chunks_in_flight`. A first load into PostgreSQL follows: workers copy files into a new
+table, then its key is built by one process (`warehouse.postgres.parallel_copy`).
 
 `measure_slots` in `scaling_points.py` measures one, two and four slots on this machine, where
 source and workers share the cores; `check` compares the model with that. What no benchmark here can
@@ -26,6 +27,7 @@ from msgspec import Struct, structs
 SLOTS = (1, 2, 4, 8, 16, 32, 64, 100, 200)
 SEED = 20261119
 _SPREAD = 0.1  # of the work of windows: rows differ
+_PARTS = ("scaling", "edges", "driver", "first load", "changes", "everyday", "start", "idle")
 _RESULTS = Path(__file__).with_name("results.json")
 
 
@@ -59,6 +61,7 @@ class Machines(Struct, frozen=True, kw_only=True):
     connections: int
     wire_bytes: float
     lake_bytes: float
+    edge_connections: int = 1
     shared: bool = False
 
 
@@ -90,22 +93,11 @@ def cluster(slots: int) -> Machines:
     return structs.replace(CLUSTER, slots=slots, worker_cores=slots)
 
 
-def walkers(machines: Machines) -> int:
-    """Return how many connections find edges, as `planning.parallelism` decides."""
-    return min(16, -(-min(machines.slots, machines.connections) // 8))
-
-
 def extract(
-    costs: Costs, machines: Machines, rows: int, window_rows: int, walkers: int | None = None
+    costs: Costs, machines: Machines, rows: int, window_rows: int, *, dense: bool = True
 ) -> Outcome:
-    """Simulate a first load's stage 1.
-
-    Integer keys are divided without reading them; of others, `walkers` connections find the edges.
-    A chunk waits for all of its own.
-    """
+    """Simulate a first load's stage 1; without `dense` keys, the edges of windows are searched."""
     works = _windows(rows, window_rows)
-    walked = costs.edge_row if walkers else 0.0
-    edge = walked * window_rows / (walkers or 1)
     per_chunk = max(8, machines.slots)
     at_once = min(8, 1 + -(-machines.slots // per_chunk)) * per_chunk
     work = _Work(
@@ -114,7 +106,6 @@ def extract(
         wire=costs.wire_bytes_row,
         lake=costs.file_bytes_row,
         fixed=costs.window,
-        others=walked,
     )
     return _run(
         works,
@@ -122,9 +113,10 @@ def extract(
         machines,
         server_cores=machines.source_cores,
         server="source",
-        start=max(costs.start, edge * min(per_chunk, len(works))),
-        driver=max(costs.driver_window, edge),
+        start=costs.start,
+        driver=costs.driver_window,
         commit=costs.commit,
+        edge=0.0 if dense else window_rows * costs.edge_row / machines.edge_connections,
         per_chunk=per_chunk,
         in_flight=at_once,
     )
@@ -148,6 +140,7 @@ def load(costs: Costs, machines: Machines, rows: int, part_rows: int) -> Outcome
         start=0.0,
         driver=costs.driver_window,
         commit=0.0,
+        edge=0.0,
         per_chunk=1 << 30,
         in_flight=1 << 30,
     )
@@ -177,17 +170,13 @@ def many_tables(costs: Costs, machines: Machines, idle: int, changed: int) -> Ou
 
 
 class _Work(Struct, frozen=True):
-    """What a row costs each side, and what a window costs beside its rows.
-
-    `others` is what a row costs the server on other connections.
-    """
+    """What a row costs each side, and what a window costs beside its rows."""
 
     worker: float
     server: float
     wire: float
     lake: float
     fixed: float
-    others: float = 0.0
 
 
 def _windows(rows: int, window_rows: int) -> list[float]:
@@ -209,13 +198,15 @@ def _run(
     start: float,
     driver: float,
     commit: float,
+    edge: float,
     per_chunk: int,
     in_flight: int,
 ) -> Outcome:
     """Simulate windows that proceed at the rate of what is scarcest.
 
     All that run share alike, so they have one rate, in rows per second; `done` is how many rows a
-    window has proceeded by since the beginning, and a window ends when `done` reaches its goal.
+    window has proceeded by since the beginning, and a window ends when `done` reaches its goal. The
+    window with number n can start when n + 1 edges are found, each in `edge` seconds.
     """
     most = min(machines.slots, machines.connections)
     now, done, next_start, committed_at = start, 0.0, start, start
@@ -228,7 +219,8 @@ def _run(
     while ended < len(works):
         may_start = started < len(works) and len(queue) < most and started < ended + in_flight
         may_start = may_start and started < chunk * per_chunk + in_flight
-        if may_start and next_start <= now:
+        found_at = start + (started + 1) * edge
+        if may_start and max(next_start, found_at) <= now:
             fixed = work.fixed / _alone(work)
             heapq.heappush(queue, (done + works[started] + fixed, started))
             started += 1
@@ -236,10 +228,10 @@ def _run(
             continue
         rate, limit = _rate(work, machines, server_cores, server, len(queue))
         until_end = (queue[0][0] - done) / rate if queue else float("inf")
-        until_start = next_start - now if may_start else float("inf")
+        until_start = max(next_start, found_at) - now if may_start else float("inf")
         step = min(until_end, until_start)
-        if may_start and len(queue) < most:
-            limit = "driver"
+        if may_start:
+            limit = "window edges" if found_at > next_start else "driver"
         limits[limit] = limits.get(limit, 0.0) + step
         now += step
         done += step * rate
@@ -266,7 +258,7 @@ def _rate(
     rates = {
         "slots": 1 / work.worker,
         f"{server} (one connection)": 1 / work.server,
-        server: server_cores / running / (work.server + work.others),
+        server: server_cores / running / work.server,
         "network": machines.wire_bytes / running / work.wire,
         "lake": machines.lake_bytes / running / work.lake,
     }
@@ -291,8 +283,8 @@ def costs_of(results: dict[str, Any]) -> Costs:
         source_row=point["databases"] / rows,
         file_bytes_row=point["bytes"] / rows,
         wire_bytes_row=1.6 * point["bytes"] / rows,  # zstd; assumed, see docs/performance.md
-        window=0.02,
-        edge_row=0.33e-6,  # measured, see docs/performance.md
+        window=results["driver"]["CPU of workers for a window"],
+        edge_row=results["edges"]["row"],
         driver_window=results["driver"]["CPU of a window"],
         commit=results["everyday"]["commit"]["S3 (SeaweedFS)"]["seconds"],
         start=sum(step["wall"] for name, step in results["start"].items() if name != "stop"),
@@ -303,6 +295,11 @@ def costs_of(results: dict[str, Any]) -> Costs:
         changed_table=few["wall"],
         changed_table_driver=min(few["wall"], few["cpu"]) / 2,  # the other half: workers
     )
+
+
+def is_measured(results: dict[str, Any]) -> bool:
+    """Whether there are results of every part that the costs come from."""
+    return {*_PARTS} <= results.keys()
 
 
 def check(results: dict[str, Any]) -> dict[str, tuple[float, float]]:
@@ -327,8 +324,8 @@ def curves(results: dict[str, Any]) -> dict[str, dict[int, Outcome]]:
         "a billion wide rows: MySQL to the lake": {
             slots: extract(costs, one, 10**9, 150_000) for slots, one in machines.items()
         },
-        "a billion wide rows with text keys: MySQL to the lake": {
-            slots: extract(costs, one, 10**9, 150_000, walkers(one))
+        "a billion wide rows without dense keys: MySQL to the lake": {
+            slots: extract(costs, one, 10**9, 150_000, dense=False)
             for slots, one in machines.items()
         },
         "a billion wide rows: lake to PostgreSQL": {

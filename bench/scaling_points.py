@@ -1,15 +1,17 @@
-"""Measure what the scaling model is checked against: stage 1 with one, two and four slots."""
+"""Measure what the scaling model needs: stage 1 with one, two and four slots, and window edges."""
 
 from collections.abc import Callable
 from typing import Any
 
 import runs
+from floodmark.planning.windows import even_rows
 from meter import Cost
 from place import Place
 from runs import Contender
 
 SLOTS = (1, 2, 4)
-WINDOW_ROWS = 150_000
+_WINDOW_ROWS, _WINDOWS = 150_000, 8  # the defaults
+_STRIDE = 100_000
 _NOTHING = "few"
 
 Interleaved = Callable[..., dict[str, Any]]
@@ -18,6 +20,7 @@ Interleaved = Callable[..., dict[str, Any]]
 def measure_slots(place: Place, rows: int, interleaved: Interleaved) -> dict[str, Any]:
     """Extract the wide table in warm sessions; a table of 1,000 rows has the fixed costs."""
     warm = {slots: runs.WarmFloodmark(place, f"local[{slots},4]") for slots in SLOTS}
+    names = {slots: f"{slots} slot{'s' * (slots > 1)}" for slots in SLOTS}
 
     def contender(slots: int, table: str) -> Contender:
         def run(number: int) -> Cost:
@@ -27,19 +30,31 @@ def measure_slots(place: Place, rows: int, interleaved: Interleaved) -> dict[str
         return run
 
     try:
-        names = {slots: f"{slots} slot{'s' * (slots > 1)}" for slots in SLOTS}
-        found, fixed = (
+        fixed, found = (
             interleaved(
                 place,
                 {names[slots]: contender(slots, table) for slots in SLOTS},
                 unmeasured=tuple(names.values()),
             )
-            for table in ("wide", _NOTHING)
+            for table in (_NOTHING, "wide")
         )
     finally:
         for one in warm.values():
             one.stop()
+    window_rows = even_rows(rows, most_rows=_WINDOW_ROWS, windows_per_chunk=_WINDOWS)
     return {
-        name: {**cost, "fixed": fixed[name]["wall"], "window_rows": min(rows, WINDOW_ROWS)}
+        name: {**cost, "fixed": fixed[name]["wall"], "window_rows": window_rows}
         for name, cost in found.items()
     }
+
+
+def measure_edges(place: Place, rows: int) -> dict[str, float]:
+    """Return the source's CPU seconds a row to find edges of windows by skipping index entries."""
+    before, last, found = place.databases_cpu(), 0, 0
+    while last is not None and found < rows:
+        edge = place.source.execute(
+            f"SELECT id FROM bench.wide WHERE id > {last} ORDER BY id LIMIT 1 OFFSET {_STRIDE - 1}"
+        )
+        last = edge[0][0] if edge else None
+        found += _STRIDE
+    return {"row": (place.databases_cpu() - before) / rows}

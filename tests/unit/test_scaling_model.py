@@ -14,7 +14,7 @@ COSTS = {
     "file_bytes_row": 70,
     "wire_bytes_row": 112,
     "window": 0.02,
-    "edge_row": 3.3e-7,
+    "edge_row": 3e-7,
     "driver_window": 0.001,
     "commit": 0.01,
     "start": 1.7,
@@ -66,16 +66,32 @@ def test_more_slots_help_until_something_else_limits() -> None:
     assert scaling.extract(costs, slow_source, 10**9, 150_000).limit == "source"
 
 
-def test_edges_of_text_keys_limit_unless_many_connections_find_them() -> None:
+def test_without_dense_keys_one_connection_finds_the_edges() -> None:
     import scaling
 
-    costs, machines = scaling.Costs(**COSTS), structs.replace(scaling.cluster(200), source_cores=64)
-    dense = scaling.extract(costs, machines, 10**9, 150_000)
-    alone = scaling.extract(costs, machines, 10**9, 150_000, 1)
-    many = scaling.extract(costs, machines, 10**9, 150_000, scaling.walkers(machines))
-    assert alone.seconds >= 10**9 * costs.edge_row
-    assert alone.limit == "driver"
-    assert dense.seconds < many.seconds < 1.3 * dense.seconds < alone.seconds / 2
+    costs, machines = scaling.Costs(**COSTS), scaling.cluster(200)
+    searched = scaling.extract(costs, machines, 10**9, 150_000, dense=False)
+    assert searched.limit == "window edges"
+    assert searched.seconds >= costs.start + 10**9 * costs.edge_row
+    assert scaling.extract(costs, machines, 10**9, 150_000).limit != "window edges"
+    several = structs.replace(machines, edge_connections=8)
+    faster = scaling.extract(costs, several, 10**9, 150_000, dense=False)
+    assert faster.seconds < searched.seconds / 2
+
+
+def test_slots_that_share_cores_with_the_source_are_no_faster() -> None:
+    import scaling
+
+    costs = scaling.Costs(**COSTS)
+    found = {}
+    for slots in (1, 2, 4):
+        machines = scaling.cluster(slots)
+        machines = structs.replace(machines, worker_cores=2, source_cores=2, shared=True)
+        found[slots] = scaling.extract(costs, machines, 2_000_000, 125_000)
+    assert [one.limit for one in found.values()] == ["slots", "cores", "cores"]
+    assert found[4].seconds == pytest.approx(found[2].seconds, rel=0.1)
+    work = 2_000_000 * (costs.worker_row + costs.source_row)
+    assert found[4].seconds - costs.start >= work / 2
 
 
 def test_idle_tables_cost_the_same_with_any_number_of_slots() -> None:
