@@ -11,6 +11,7 @@ import matplotlib as mpl
 
 mpl.use("svg")
 import matplotlib.pyplot as plt
+from matplotlib.lines import Line2D
 
 mpl.rcParams["svg.hashsalt"] = "floodmark"
 
@@ -21,6 +22,28 @@ PARTS = {
 }
 
 
+LIMITS = {
+    "slots": "#1f77b4",
+    "source": "#d62728",
+    "source (one connection)": "#ff9896",
+    "window edges": "#e377c2",
+    "network": "#8c564b",
+    "lake": "#2ca02c",
+    "warehouse": "#9467bd",
+    "warehouse (one connection)": "#c5b0d5",
+    "driver": "#ff7f0e",
+}
+TIMES = {
+    1: "1 s",
+    10: "10 s",
+    30: "30 s",
+    60: "1 min",
+    300: "5 min",
+    900: "15 min",
+    3600: "1 h",
+    7200: "2 h",
+    18000: "5 h",
+}
 _HERE = Path(__file__).parent
 _DOCS = _HERE.parent / "docs"
 
@@ -33,28 +56,51 @@ def main() -> None:
 
 
 def scale(curves: dict[str, dict[str, dict[str, Any]]]) -> None:
-    """Draw the seconds of each simulation by slots; the color of a point is what limits it."""
-    limits = sorted({point["limit"] for curve in curves.values() for point in curve.values()})
-    colors = dict(zip(limits, mpl.colormaps["tab10"].colors, strict=False))
-    figure, axis = plt.subplots(figsize=(8, 5))
-    for name, curve in curves.items():
+    """Draw a panel for each simulation: its time by slots; a point's color is what limits it."""
+    found = {point["limit"] for curve in curves.values() for point in curve.values()}
+    every = [point["seconds"] for curve in curves.values() for point in curve.values()]
+    limits = min(every) / 2, max(every) * 1.5
+    rows = -(-len(curves) // 2)
+    figure, axes = plt.subplots(rows, 2, figsize=(9, 3 * rows), sharex=True, sharey=True)
+    for axis, (name, curve) in zip(axes.flat, curves.items(), strict=False):
         slots = [int(number) for number in curve]
         seconds = [point["seconds"] for point in curve.values()]
-        axis.plot(slots, seconds, color="#999999", linewidth=1, zorder=1)
-        shown = [colors[point["limit"]] for point in curve.values()]
-        axis.scatter(slots, seconds, c=shown, s=28, zorder=2)
-        axis.annotate(name, (slots[0], seconds[0]), (4, 6), textcoords="offset points", fontsize=8)
-    for limit, color in colors.items():
-        axis.scatter([], [], color=[color], label=limit)
-    axis.set_xscale("log")
-    axis.set_yscale("log")
-    axis.set_xticks(slots, [str(number) for number in slots])
-    axis.minorticks_off()
-    axis.set_xlabel("slots of Spark", fontsize=8)
-    axis.set_ylabel("seconds", fontsize=8)
-    axis.legend(title="limited by", fontsize=8, title_fontsize=8, frameon=False)
-    axis.spines[["top", "right"]].set_visible(False)
-    axis.tick_params(labelsize=8)
+        ideal = [seconds[0] * slots[0] / number for number in slots]
+        axis.plot(slots, ideal, color="#bbbbbb", linewidth=1, linestyle="--", zorder=1)
+        axis.plot(slots, seconds, color="#999999", linewidth=1, zorder=2)
+        shown = [LIMITS[point["limit"]] for point in curve.values()]
+        axis.scatter(slots, seconds, c=shown, s=34, zorder=3)
+        axis.set_title(name, loc="left", fontsize=9)
+        axis.set_xscale("log")
+        axis.set_yscale("log")
+        axis.set_ylim(*limits)
+        axis.set_xticks(slots, curve)
+        times = {time: text for time, text in TIMES.items() if limits[0] <= time <= limits[1]}
+        axis.set_yticks(list(times), times.values())
+        axis.minorticks_off()
+        axis.grid(axis="y", color="#eeeeee")
+        axis.set_axisbelow(True)
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.tick_params(labelsize=8)
+        axis.tick_params(labelbottom=True, labelleft=True)
+        axis.set_xlabel("slots of Spark", fontsize=8)
+    for axis in axes.flat[len(curves) :]:
+        axis.set_axis_off()
+    marks = [
+        Line2D([], [], color=color, marker="o", linestyle="", label=limit)
+        for limit, color in LIMITS.items()
+        if limit in found
+    ]
+    marks.append(Line2D([], [], color="#bbbbbb", linestyle="--", label="as if only slots limited"))
+    last = axes.flat[len(curves)] if len(curves) % 2 else None
+    (last or figure).legend(
+        handles=marks,
+        title="limited most of the time by",
+        loc="center" if last else "lower center",
+        fontsize=9,
+        title_fontsize=9,
+        frameon=False,
+    )
     figure.tight_layout()
     figure.savefig(_DOCS / "scaling.svg", metadata={"Date": None})
 

@@ -2,13 +2,14 @@
 
     python bench/scaling.py     print the tables, with the costs of bench/results.json
 
-A window is read, converted and written by one slot, while the source sends its rows: both work at
-the same time, each with one core at most. So a window proceeds at the rate that the scarcest thing
-allows: its slot, its share of the source, of the network or of the lake. Without dense keys, the
-edges of windows are found by skipping index entries, over `edge_connections`. The driver starts
-windows one after another, chunks are committed in order, and only so many chunks are in flight, as
-in `sync.chunks_in_flight`. A first load into PostgreSQL follows: workers copy files into a new
-table, then its key is built by one process (`warehouse.postgres.parallel_copy`).
+A window is read, converted and written by one slot, while the source sends its rows. The source,
+reading and writing are three threads that run at the same time. So a window proceeds at the rate
+that the scarcest thing allows: its threads, its share of the workers' cores, of the source, of the
+network or of the lake. Without dense keys, the edges of windows are found by skipping index
+entries, over `edge_connections`. The driver starts windows one after another, chunks are committed
+in order, and only so many chunks are in flight, as in `sync.chunks_in_flight`. A first load into
+PostgreSQL follows: workers copy files into a new table, then its key is built by one process
+(`warehouse.postgres.parallel_copy`).
 
 `measure_slots` in `scaling_points.py` measures one, two and four slots on this machine, where
 source and workers share the cores; `check` compares the model with that. What no benchmark here can
@@ -27,6 +28,8 @@ from msgspec import Struct, structs
 SLOTS = (1, 2, 4, 8, 16, 32, 64, 100, 200)
 SEED = 20261119
 _SPREAD = 0.1  # of the work of windows: rows differ
+# One thread of a worker reads while another converts and writes: see docs/performance.md, stage 1.
+_READING = 0.6
 _PARTS = ("scaling", "edges", "driver", "first load", "changes", "everyday", "start", "idle")
 _RESULTS = Path(__file__).with_name("results.json")
 
@@ -102,6 +105,7 @@ def extract(
     at_once = min(8, 1 + -(-machines.slots // per_chunk)) * per_chunk
     work = _Work(
         worker=costs.worker_row,
+        thread=costs.worker_row * _READING,
         server=costs.source_row,
         wire=costs.wire_bytes_row,
         lake=costs.file_bytes_row,
@@ -126,6 +130,7 @@ def load(costs: Costs, machines: Machines, rows: int, part_rows: int) -> Outcome
     """Simulate a first load into PostgreSQL: workers copy, then the key is built by one process."""
     work = _Work(
         worker=costs.copy_row,
+        thread=costs.copy_row,
         server=costs.target_row,
         wire=costs.wire_bytes_row,
         lake=costs.file_bytes_row,
@@ -170,9 +175,13 @@ def many_tables(costs: Costs, machines: Machines, idle: int, changed: int) -> Ou
 
 
 class _Work(Struct, frozen=True):
-    """What a row costs each side, and what a window costs beside its rows."""
+    """What a row costs each side, and what a window costs beside its rows.
+
+    `thread` is the part of `worker` that one thread has to do after another.
+    """
 
     worker: float
+    thread: float
     server: float
     wire: float
     lake: float
@@ -221,7 +230,7 @@ def _run(
         may_start = may_start and started < chunk * per_chunk + in_flight
         found_at = start + (started + 1) * edge
         if may_start and max(next_start, found_at) <= now:
-            fixed = work.fixed / _alone(work)
+            fixed = work.fixed / work.worker
             heapq.heappush(queue, (done + works[started] + fixed, started))
             started += 1
             next_start = now + driver
@@ -245,18 +254,13 @@ def _run(
     return Outcome(max(now, committed_at), limits)
 
 
-def _alone(work: _Work) -> float:
-    """Return the seconds that a row of a window takes if nothing is scarce."""
-    return max(work.worker, work.server)
-
-
 def _rate(
     work: _Work, machines: Machines, server_cores: float, server: str, running: int
 ) -> tuple[float, str]:
     """Return the rows per second of each running window, and what limits them."""
     running = max(1, running)
     rates = {
-        "slots": 1 / work.worker,
+        "slots": 1 / work.thread,
         f"{server} (one connection)": 1 / work.server,
         server: server_cores / running / work.server,
         "network": machines.wire_bytes / running / work.wire,
