@@ -20,32 +20,37 @@ _SETTINGS = {"FLOODMARK_EXTRACTION": f"{{window_rows: {_ROWS}, windows_per_chunk
 def measure_driver(place: Place, rounds: int) -> dict[str, Any]:
     """Return the CPU seconds for a window with hardly any rows, of real syncs with many windows.
 
-    The driver is Python and Java, the rest are its workers. What a sync costs with few windows is
-    subtracted from what it costs with many.
+    The driver is Python and Java, which on one machine also hands tasks to the workers. What a sync
+    costs with few windows is subtracted from what it costs with many.
     """
     for name, windows in _TABLES.items():
         tables.create(place.source, name, tables.NARROW, windows * _ROWS)
     with patch.dict(os.environ, _SETTINGS):
         warm = runs.WarmFloodmark(place)
-    found: list[tuple[float, float]] = []
+    found: list[list[float]] = []
     try:
         for number in range(rounds + 1):
             few, many = (_sync(place, warm, name, number) for name in _TABLES)
             if number:  # Java compiles its code in the first round
-                found.append(((many[0] - few[0]) / _MORE, (many[1] - few[1]) / _MORE))
+                found.append([(m - f) / _MORE for f, m in zip(few, many, strict=True)])
     finally:
         warm.stop()
+    python, java, workers = (statistics.median(costs) for costs in zip(*found, strict=True))
     return {
-        "CPU of a window": statistics.median(driver for driver, _ in found),
-        "CPU of workers for a window": statistics.median(workers for _, workers in found),
-        "windows": _MANY,
+        "CPU of a window": python + java,
+        "CPU of Python for a window": python,
+        "CPU of Java for a window": java,
+        "CPU of workers for a window": workers,
     }
 
 
-def _sync(place: Place, warm: runs.WarmFloodmark, table: str, number: int) -> tuple[float, float]:
-    """Extract a table; return the CPU seconds of the driver and of its workers."""
+def _sync(
+    place: Place, warm: runs.WarmFloodmark, table: str, number: int
+) -> tuple[float, float, float]:
+    """Extract a table; return the CPU seconds of Python, of Java and of the workers."""
     folder = place.floodmark(f"driver_{table}_{number}")
-    driver, everything = driver_cpu(warm.pid), tree_cpu(warm.pid)
+    before = (*driver_cpu(warm.pid), tree_cpu(warm.pid))
     warm.run(folder, "sync", "-t", f"bench.{table}", "--backup-only")
-    driver = driver_cpu(warm.pid) - driver
-    return driver, tree_cpu(warm.pid) - everything - driver
+    after = (*driver_cpu(warm.pid), tree_cpu(warm.pid))
+    python, java, everything = (end - start for start, end in zip(before, after, strict=True))
+    return python, java, everything - python - java

@@ -203,11 +203,11 @@ def tree_cpu(pid: int) -> float:
     return ticks / _TICKS
 
 
-def driver_cpu(pid: int) -> float:
-    """Return the CPU seconds of a process and its Java, without Python workers, so far."""
+def driver_cpu(pid: int) -> tuple[float, float]:
+    """Return the CPU seconds of a process and of its Java, without Python workers, so far."""
     children = _children().get(pid, [])
     java = [one for one in children if Path(f"/proc/{one}/comm").read_text().strip() == "java"]
-    return sum(_own_cpu(one) or 0.0 for one in (pid, *java))
+    return _own_cpu(pid) or 0.0, sum(_own_cpu(one) or 0.0 for one in java)
 
 
 def tree_memory(pid: int) -> int:

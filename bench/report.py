@@ -74,6 +74,8 @@ def report(results: dict[str, Any]) -> str:
     for source, part in _SOURCES.items():
         if found := results.get(f"idle{part}"):
             parts += [f"### Tables with nothing new: {source}", idle(found)]
+    if "driver" in results:
+        parts += ["### A window with hardly any rows", window(results["driver"])]
     if scaling.is_measured(results):
         parts += ["### The scaling model", scaling_points(results), scaling_curves(results)]
     if "logs" in results:
@@ -185,6 +187,12 @@ def logs(found: dict[str, Any]) -> str:
             for name, cost in found.items()
         ),
     )
+
+
+def window(found: dict[str, float]) -> str:
+    """Return the CPU time of driver and workers for a window."""
+    costs = {name: cost for name, cost in found.items() if name.startswith("CPU")}
+    return table(("what", "ms"), ((name, f"{cost * 1000:.1f}") for name, cost in costs.items()))
 
 
 def scaling_points(results: dict[str, Any]) -> str:

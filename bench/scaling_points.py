@@ -11,7 +11,7 @@ from runs import Contender
 
 SLOTS = (1, 2, 4)
 _WINDOW_ROWS, _WINDOWS = 150_000, 8  # the defaults
-_STRIDE = 100_000
+_EDGES = 20
 _NOTHING = "few"
 
 Interleaved = Callable[..., dict[str, Any]]
@@ -50,9 +50,9 @@ def measure_slots(place: Place, rows: int, interleaved: Interleaved) -> dict[str
 
 def measure_edges(place: Place, rows: int) -> dict[str, float]:
     """Return the source's CPU seconds a row to find edges of windows by skipping index entries."""
-    before, last = place.databases_cpu(), 0
-    for _ in range(rows // _STRIDE):
+    before, last, stride = place.databases_cpu(), 0, rows // _EDGES
+    for _ in range(_EDGES):
         ((last,),) = place.source.execute(
-            f"SELECT id FROM bench.wide WHERE id > {last} ORDER BY id LIMIT 1 OFFSET {_STRIDE - 1}"
+            f"SELECT id FROM bench.wide WHERE id > {last} ORDER BY id LIMIT 1 OFFSET {stride - 1}"
         )
     return {"row": (place.databases_cpu() - before) / rows}

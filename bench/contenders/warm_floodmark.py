@@ -17,7 +17,12 @@ from floodmark.spark import session
 def main() -> None:
     """Start Spark, report it, and then run commands."""
     master = sys.argv[1]
-    with session.spark_session(master=master, memory="1g", log_file="/dev/null") as spark:
+    with session.spark_session(
+        master=master,
+        memory="1g",
+        log_file="/dev/null",
+        allow_insecure=master.startswith("local-cluster"),  # all of it is on this machine
+    ) as spark:
 
         @contextmanager
         def running(**_: Any) -> Iterator[Any]:
