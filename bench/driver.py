@@ -14,7 +14,8 @@ _FEW, _MANY = 200, 2200
 _MORE = _MANY - _FEW
 _TABLES = {f"windows_{number}": number for number in (_FEW, _MANY)}
 _ROWS = 4  # in a window
-_SETTINGS = {"FLOODMARK_EXTRACTION": f"{{window_rows: {_ROWS}, windows_per_chunk: 64}}"}
+_SLOTS = 16  # with as many windows in a chunk, none has several slices
+_SETTINGS = {"FLOODMARK_EXTRACTION": f"{{window_rows: {_ROWS}, windows_per_chunk: {_SLOTS}}}"}
 
 
 def measure_driver(place: Place, rounds: int) -> dict[str, Any]:
@@ -26,7 +27,7 @@ def measure_driver(place: Place, rounds: int) -> dict[str, Any]:
     for name, windows in _TABLES.items():
         tables.create(place.source, name, tables.NARROW, windows * _ROWS)
     with patch.dict(os.environ, _SETTINGS):
-        warm = runs.WarmFloodmark(place)
+        warm = runs.WarmFloodmark(place, f"local[{_SLOTS},4]")
     found: list[list[float]] = []
     try:
         for number in range(rounds + 1):
@@ -52,5 +53,8 @@ def _sync(
     before = (*driver_cpu(warm.pid), tree_cpu(warm.pid))
     warm.run(folder, "sync", "-t", f"bench.{table}", "--backup-only")
     after = (*driver_cpu(warm.pid), tree_cpu(warm.pid))
+    written = sum(1 for _ in folder.rglob("*.parquet"))
+    if written != _TABLES[table]:
+        raise RuntimeError(f"{written} windows were read of {table}, not {_TABLES[table]}")
     python, java, everything = (end - start for start, end in zip(before, after, strict=True))
     return python, java, everything - python - java

@@ -6,7 +6,7 @@ A window is read, converted and written by one slot, while the source sends its 
 reading and writing are three threads that run at the same time. So a window proceeds at the rate
 that the scarcest thing allows: its threads, its share of the workers' cores, of the source, of the
 network or of the lake. Without dense keys, the edges of windows are found by skipping index
-entries, over `edge_connections`. The driver starts windows one after another, chunks are committed
+entries, over `edge_connections`: as many as `planning.parallelism` decides. The driver starts windows one after another, chunks are committed
 in order, and only so many chunks are in flight, as in `sync.chunks_in_flight`. A first load into
 PostgreSQL follows: workers copy files into a new table, then its key is built by one process
 (`warehouse.postgres.parallel_copy`).
@@ -24,6 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import Struct, structs
+
+from floodmark.planning.parallelism import walkers
 
 SLOTS = (1, 2, 4, 8, 16, 32, 64, 100, 200)
 SEED = 20261119
@@ -93,7 +95,9 @@ CLUSTER = Machines(
 
 def cluster(slots: int) -> Machines:
     """Return a cluster with a core for each slot."""
-    return structs.replace(CLUSTER, slots=slots, worker_cores=slots)
+    readers = min(slots, CLUSTER.connections)
+    edges = walkers(readers, "intra-table")
+    return structs.replace(CLUSTER, slots=slots, worker_cores=slots, edge_connections=edges)
 
 
 def extract(

@@ -66,17 +66,19 @@ def test_more_slots_help_until_something_else_limits() -> None:
     assert scaling.extract(costs, slow_source, 10**9, 150_000).limit == "source"
 
 
-def test_without_dense_keys_one_connection_finds_the_edges() -> None:
+def test_without_dense_keys_one_connection_is_not_enough_for_many_slots() -> None:
     import scaling
 
-    costs, machines = scaling.Costs(**COSTS), scaling.cluster(200)
-    searched = scaling.extract(costs, machines, 10**9, 150_000, dense=False)
+    costs, many = scaling.Costs(**COSTS), scaling.cluster(200)
+    assert many.edge_connections == 16
+    one = structs.replace(many, edge_connections=1)
+    searched = scaling.extract(costs, one, 10**9, 150_000, dense=False)
     assert searched.limit == "window edges"
     assert searched.seconds >= costs.start + 10**9 * costs.edge_row
-    assert scaling.extract(costs, machines, 10**9, 150_000).limit != "window edges"
-    several = structs.replace(machines, edge_connections=8)
-    faster = scaling.extract(costs, several, 10**9, 150_000, dense=False)
-    assert faster.seconds < searched.seconds / 2
+    dense = scaling.extract(costs, many, 10**9, 150_000)
+    faster = scaling.extract(costs, many, 10**9, 150_000, dense=False)
+    assert dense.limit == faster.limit != "window edges"
+    assert dense.seconds < faster.seconds < searched.seconds / 2
 
 
 def test_slots_that_share_cores_with_the_source_are_no_faster() -> None:
