@@ -20,7 +20,7 @@ ALLOWED = {
     "mysql": FOUNDATION | {"config"},
     "warehouse": FOUNDATION | {"config", "storage"},
     "worker": FOUNDATION | {"config", "storage"},
-    "spark": FOUNDATION | {"config", "worker"},
+    "spark": FOUNDATION | {"config", "subprocesses", "worker"},
     "tunnels": FOUNDATION | {"config", "subprocesses"},
     "embedded": {"errors", "subprocesses"},
 }

@@ -34,7 +34,7 @@ from floodmark.planning.verified_differences import to_repair
 from floodmark.sync.adopt import Adoption
 from floodmark.sync.backfill import backfill_table
 from floodmark.sync.extract import extract_table
-from floodmark.sync.extraction import Extraction
+from floodmark.sync.extraction import Engine, Extraction
 from floodmark.sync.load import load_after
 from floodmark.sync.loading import Loading
 from floodmark.sync.look_ahead import LookAhead
@@ -373,9 +373,9 @@ class Syncing(Struct, frozen=True, kw_only=True):
             report=run.report,
         )
 
-    def _prepare(self, table: TableName, tunnels: Tunnels) -> None:
-        """Start Spark, and meanwhile check that the target can take the rows."""
-        self.engine.prepare()
+    def _prepare(self, table: TableName, tunnels: Tunnels, engine: Engine) -> None:
+        """Start what reads the rows, and meanwhile check that the target can take them."""
+        engine.prepare()
         if self.recording:
             self.recording.begin()
         if self.load:

@@ -243,7 +243,7 @@ def load_config(path: str | None, environment: Mapping[str, str]) -> LoadedConfi
             f"default_start: {settings.default_start.isoformat()} is in the future",
             hint="every row would be skipped",
         )
-    _check_keep_warm(settings.spark)
+    _check_local_spark(settings.spark)
     folder = os.path.dirname(os.path.abspath(found))
     lake = _lake(settings, folder)
     return LoadedConfig(
@@ -256,24 +256,29 @@ def load_config(path: str | None, environment: Mapping[str, str]) -> LoadedConfi
     )
 
 
-def _check_keep_warm(spark: SparkSettings) -> None:
-    """Raise ConfigError unless only a local Spark is kept warm, and for a day at most."""
+def _check_local_spark(spark: SparkSettings) -> None:
+    """Raise ConfigError if a setting for a local Spark is used with another one."""
     try:
         seconds = spark.keep_seconds
     except UsageError as error:
         raise ConfigError(f"spark.keep_warm: {error.message}", hint=error.hint) from error
-    if seconds is None:
-        return
-    if seconds > LONGEST_KEEP_SECONDS:
+    if seconds is not None and seconds > LONGEST_KEEP_SECONDS:
         raise ConfigError(f"spark.keep_warm: {spark.keep_warm!r} is too long", hint="at most 1d")
     options = spark.options
     remote = options.get("spark.remote", spark.remote)
     master = options.get("spark.master", spark.master)
-    if remote or (master and not master.startswith("local")):
-        place = "Spark Connect" if remote else master  # the address may contain a token
+    if not remote and (not master or master.startswith("local")):
+        return
+    place = "Spark Connect" if remote else master  # the address may contain a token
+    if seconds is not None:
         raise ConfigError(
             f"spark.keep_warm: only a local Spark can be kept, not {place}",
             hint="remove 'keep_warm'; a Spark Connect server is always warm",
+        )
+    if spark.from_rows:
+        raise ConfigError(
+            f"spark.from_rows: this machine would read fewer rows, not {place}",
+            hint="remove 'from_rows'; it is for a local Spark",
         )
 
 

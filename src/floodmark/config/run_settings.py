@@ -29,6 +29,10 @@ class SparkSettings(Struct, frozen=True, kw_only=True):
     keep_warm: Text | None = None
     """Keep a local Spark running in the background for this long after its last use (`15m`), and
     attach later commands to it. By default each command starts and stops its own. Linux only."""
+    from_rows: Count = 0
+    """Start Spark for tables with at least this many rows to read, by MySQL's estimate; fewer are
+    read by processes of the command itself. By default 0: Spark reads everything. Only for a local
+    Spark."""
     allow_insecure: bool = False
     """Allow a cluster without authentication and encryption, or a remote Spark Connect server
     without TLS: others on the network can read passwords and rows."""

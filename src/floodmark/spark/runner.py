@@ -109,10 +109,14 @@ def run_tasks(
         raise SparkJobFailed(f"{title}: Spark could not run it: {failure}", hint=hint) from failure
 
 
-def _attempted(run: Callable[[int, Attempt], bytes], number: int) -> str:
-    """Run a task on a worker."""
-    from pyspark.taskcontext import TaskContext  # not before Java starts
+def _attempted(
+    run: Callable[[int, Attempt], bytes], number: int, attempt: Attempt | None = None
+) -> str:
+    """Run a task on a worker; Spark's workers know the attempt from Spark."""
+    if attempt is None:
+        from pyspark.taskcontext import TaskContext  # not before Java starts
 
-    context = TaskContext.get()
-    assert context is not None
-    return run(number, Attempt(context.taskAttemptId(), context.attemptNumber())).decode()
+        context = TaskContext.get()
+        assert context is not None
+        attempt = Attempt(context.taskAttemptId(), context.attemptNumber())
+    return run(number, attempt).decode()

@@ -14,7 +14,7 @@ from floodmark.spark.pyspark_internals import has_context
 from floodmark.spark.runner import Spark
 from floodmark.spark.security import check_cluster, check_server
 from floodmark.spark.user_settings import LOCAL_MASTER, is_local, is_submitted, user_settings
-from floodmark.spark.worker_memory import overhead_for_workers
+from floodmark.spark.worker_memory import ALLOCATION, overhead_for_workers
 
 if TYPE_CHECKING:
     from floodmark.spark.rdd_runner import ClassicSpark
@@ -23,15 +23,6 @@ _LOOPBACK = "127.0.0.1"
 _STANDALONE = "spark://"
 _MASTER_SECONDS = 10.0
 _PYTHON = "spark.pyspark.python"
-# connectorx allocates a string for each text value, and by default glibc caches only seven blocks
-# of a size per thread. It starts new threads for each window; with one arena per thread, and large
-# blocks among small ones, memory would grow from window to window.
-# Of Arrow's allocators, jemalloc retains the least memory.
-_ALLOCATION = {
-    "GLIBC_TUNABLES": "glibc.malloc.tcache_count=512:glibc.malloc.arena_max=2"
-    ":glibc.malloc.mmap_threshold=4194304:glibc.malloc.trim_threshold=4194304",
-    "ARROW_DEFAULT_MEMORY_POOL": "jemalloc",
-}
 
 # Python would write a large task to a file that stays until Spark ends, with its passwords.
 _SHARED = {
@@ -181,7 +172,7 @@ def _settings(memory: str | None, *, local: bool, silent: bool) -> dict[str, str
     settings = {"spark.ui.showConsoleProgress": "false"}
     settings |= {
         f"spark.executorEnv.{name}": value
-        for name, value in _ALLOCATION.items()
+        for name, value in ALLOCATION.items()
         if name not in os.environ
     }
     if memory:

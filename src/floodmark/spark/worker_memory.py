@@ -1,4 +1,4 @@
-"""How much memory the Python workers of an executor need, and how much Spark leaves for them."""
+"""How Python workers allocate memory, how much they need, and how much Spark leaves for them."""
 
 import re
 from collections.abc import Mapping
@@ -6,6 +6,15 @@ from math import ceil
 
 from floodmark.worker.job import MEBIBYTE, most_ahead_bytes
 
+# connectorx allocates a string for each text value, and by default glibc caches only seven blocks
+# of a size per thread. It starts new threads for each window; with one arena per thread, and large
+# blocks among small ones, memory would grow from window to window.
+# Of Arrow's allocators, jemalloc retains the least memory.
+ALLOCATION = {
+    "GLIBC_TUNABLES": "glibc.malloc.tcache_count=512:glibc.malloc.arena_max=2"
+    ":glibc.malloc.mmap_threshold=4194304:glibc.malloc.trim_threshold=4194304",
+    "ARROW_DEFAULT_MEMORY_POOL": "jemalloc",
+}
 OVERHEAD = "spark.executor.memoryOverhead"
 _OTHERS = (
     "spark.executor.memoryOverheadFactor",

@@ -205,17 +205,17 @@ class _Run:
         return rows
 
     def _read_chunks(self) -> None:
-        extraction, settings = self._extraction, self._extraction.settings
+        extraction = self._extraction.of_rows(self._plan.expected_rows)
         chunks = chunks_of(
             self._session,
             self._plan,
-            settings,
+            extraction.settings,
             windows_per_chunk=extraction.chunk_sizes(),
             limit=None,
-            found=extraction.prepare,
+            found=lambda: extraction.prepare(extraction.engine),
             window_size=window_sizes(
                 self._plan,
-                settings,
+                extraction.settings,
                 extraction.source,
                 extraction.engine,
                 extraction.strategy,

@@ -143,21 +143,22 @@ class _TableRun:
         self._plan = self._make_plan(session, table_settings, limit, since)
         self._check_plan(session)
         self._result = self._planned_result()
-        settings = self._extraction.settings
+        rows = self._plan.expected_rows
+        extraction = self._extraction.of_rows(rows if limit is None else min(rows, limit))
         chunks = chunks_of(
             session,
             self._plan,
-            settings,
-            windows_per_chunk=self._extraction.chunk_sizes(),
+            extraction.settings,
+            windows_per_chunk=extraction.chunk_sizes(),
             limit=limit,
-            walk=self._extraction.walk,
-            found=self._extraction.prepare,
+            walk=extraction.walk,
+            found=lambda: extraction.prepare(extraction.engine),
             window_size=window_sizes(
                 self._plan,
-                settings,
-                self._extraction.source,
-                self._extraction.engine,
-                self._extraction.strategy,
+                extraction.settings,
+                extraction.source,
+                extraction.engine,
+                extraction.strategy,
                 limit=limit,
                 watermark=lambda: self._watermark,
             ),
@@ -165,7 +166,7 @@ class _TableRun:
         with closing(chunks):
             if (found := next(chunks, None)) is not None:
                 self._begin()
-                self._read(chain([found], chunks))
+                self._read(extraction, chain([found], chunks))
         return self._plan
 
     @property
@@ -232,12 +233,10 @@ class _TableRun:
             if self._new.notice:
                 extraction.report(self._new.notice)
 
-    def _read(self, chunks: Iterator[ChunkPlan]) -> None:
+    def _read(self, extraction: Extraction, chunks: Iterator[ChunkPlan]) -> None:
         """Read chunks, several at once, and commit them in order."""
         first = self._watermark.log_state.next_head if self._watermark else ManifestId(1, 1)
-        self._in_flight = ChunksInFlight(
-            self._extraction, self._plan, first=first, progress=self._report
-        )
+        self._in_flight = ChunksInFlight(extraction, self._plan, first=first, progress=self._report)
         with self._in_flight.read(chunks) as found:
             for chunk in found:
                 self._commit(chunk)

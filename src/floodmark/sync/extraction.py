@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from floodmark.config.models import ExtractionSettings, LakeSettings
 from floodmark.model.extraction import Receipt, Window
@@ -30,6 +30,12 @@ if TYPE_CHECKING:
 class Engine(Protocol):
     """Reads windows into the lake."""
 
+    def for_rows(self, rows: int) -> "Engine":
+        """Return the engine that reads so many rows of a table."""
+
+    def prepare(self) -> None:
+        """Start what is needed, in the background: windows come soon."""
+
     def extract(
         self, job: "ExtractionJob", windows: Sequence[Window], progress: Callable[[int], None]
     ) -> list[Receipt]:
@@ -45,6 +51,10 @@ class Engine(Protocol):
         """Return how many windows are read at once; on a cluster, this may change."""
 
     @property
+    def slots_beside(self) -> int:
+        """How many windows another engine of this run may read at the same time."""
+
+    @property
     def on_cluster(self) -> bool:
         """Whether workers may run on other machines, with another lake folder."""
 
@@ -54,11 +64,12 @@ class Engine(Protocol):
 
 
 class Extraction(Struct, frozen=True, kw_only=True):
-    """How to extract tables in this run; `prepare` is called once there is something to read.
+    """How to extract tables in this run.
 
-    `reserved` returns the column names that the target reserves for itself. With `loading`, chunks
-    are loaded while later ones are read. `check_frozen` raises if a table that may not be altered
-    cannot hold columns, by a key.
+    `prepare` is called once there is something to read, with the engine that reads it. `reserved`
+    returns the column names that the target reserves for itself. With `loading`, chunks are loaded
+    while later ones are read. `check_frozen` raises if a table that may not be altered cannot hold
+    columns, by a key.
     """
 
     store: WatermarkStore
@@ -74,12 +85,16 @@ class Extraction(Struct, frozen=True, kw_only=True):
     every_seconds: float | None = None
     loading: Loading | None = None
     reserved: Callable[[Iterable[str]], Sequence[str]] = lambda _names: ()
-    prepare: Callable[[], None] = lambda: None
+    prepare: Callable[[Engine], None] = lambda _engine: None
     check_frozen: Callable[[tuple[Column, ...], tuple[str, ...]], None] = lambda _columns, _key: (
         None
     )
     progress: Callable[[TableName, Progress], None] = lambda _table, _progress: None
     report: Report = lambda _notice: None
+
+    def of_rows(self, rows: int) -> "Extraction":
+        """Return the same with the engine that reads so many rows."""
+        return structs.replace(self, engine=self.engine.for_rows(rows))
 
     @property
     def windows_per_chunk(self) -> int:

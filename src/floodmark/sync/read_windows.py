@@ -1,4 +1,4 @@
-"""Read or compare windows on Spark, no more at once than the source allows."""
+"""Read or compare windows, no more at once than the source allows."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -51,7 +51,7 @@ def _read(
     if rate := source.connection.max_rows_per_second:
         job = structs.replace(job, rows_per_second=rate / most)
     check()
-    if slots is not None and most >= slots:  # Spark itself runs no more
+    if slots is not None and not _may_exceed(extraction, slots):
         return engine.extract(job, windows, progress)
     begun = 0
 
@@ -81,6 +81,19 @@ def compare_windows(
     return source.readers.run(pairs, lambda part, _: engine.compare(job, part), most=most)
 
 
+def _may_exceed(extraction: "Extraction", slots: int) -> bool:
+    """Whether more windows could be read at once than the source allows.
+
+    An engine itself runs no more than its slots, but tables may be read by two engines at once.
+    """
+    source = extraction.source
+    if extraction.strategy == "inter-table" and (beside := extraction.engine.slots_beside):
+        slots += beside
+        if source.connection.max_rows_per_second:
+            return True
+    return source.readers_at_once(slots) < slots
+
+
 def _fixed_slots(engine: "Engine") -> int | None:
-    """Return how many windows Spark reads at once; None on a cluster, where that may grow."""
+    """Return how many windows are read at once; None on a cluster, where that may grow."""
     return None if engine.on_cluster else engine.slots()

@@ -57,7 +57,8 @@ def read_rows(
         for part, first in enumerate(range(0, len(keys), _WINDOW_KEYS))
     ]
     if len(keys) > MOST_IN_PROCESS:
-        extraction.prepare()
+        extraction = extraction.of_rows(len(keys))
+        extraction.prepare(extraction.engine)
         receipts = read_windows(extraction, job, windows)
     else:
         from floodmark.worker.extract_window import run_window

@@ -18,6 +18,8 @@ from floodmark.sync.reader_slots import Readers
 
 if TYPE_CHECKING:
     from floodmark.spark.runner import Attempt, Spark
+    from floodmark.sync.extraction import Engine
+    from floodmark.sync.process_engine import ProcessEngine
     from floodmark.worker.compare_window import VerificationJob
     from floodmark.worker.job import ExtractionJob
 
@@ -42,6 +44,8 @@ class SparkEngine:
     needed. The caller's own session (`attached`) is used as it is, and not stopped. With
     `keep_warm`, Spark runs in the background, and stays; except if this run shows what Spark logs,
     or needs Spark SQL.
+
+    With `from_rows`, tables with fewer rows to read are read by another engine, without Spark.
     """
 
     def __init__(
@@ -69,6 +73,9 @@ class SparkEngine:
         self._failed = False
         self._stopped = False
         self._log: str | None = None
+        self._choosing = Lock()
+        self._chosen = False
+        self._processes: ProcessEngine | None = None
 
     @property
     def is_stopped(self) -> bool:
@@ -81,6 +88,28 @@ class SparkEngine:
         from floodmark.spark.user_settings import other_machines
 
         return other_machines(self._settings) is not None
+
+    def for_rows(self, rows: int) -> "Engine":
+        """Return the engine that reads so many rows: with `from_rows`, no Spark for few."""
+        if rows >= self._settings.from_rows:
+            return self
+        with self._choosing:
+            if not self._chosen:
+                self._chosen = True
+                self._processes = self._local_processes()
+            return self._processes or self
+
+    def _local_processes(self) -> "ProcessEngine | None":
+        """Return the engine without Spark, if Spark would run on this machine."""
+        from floodmark.spark.user_settings import master_of, other_machines
+        from floodmark.sync.process_engine import ProcessEngine
+
+        attached = "the session that was passed in" if self._attached is not None else None
+        if place := attached or other_machines(self._settings):
+            what = f"'spark: {{from_rows: …}}' has no effect: {place} reads all rows"
+            self._report(Notice("info", what))
+            return None
+        return ProcessEngine(self, master_of(self._settings), verbose=self._verbose)
 
     def prepare(self) -> None:
         """Start Spark in the background: it will be needed soon."""
@@ -129,6 +158,11 @@ class SparkEngine:
         """Return how many tasks run at once; start Spark if necessary."""
         slots: int = self._run(lambda session: session.slots())
         return slots
+
+    @property
+    def slots_beside(self) -> int:
+        """How many windows processes may read at the same time, without Spark."""
+        return self._processes.slots() if self._processes else 0
 
     @property
     def known_slots(self) -> int | None:
@@ -216,14 +250,20 @@ class SparkEngine:
             Thread(target=self._release, name="release Spark", daemon=True).start()
 
     def _release(self) -> None:
+        self._end_processes()
         with self._lock:
             self._close()
 
     def stop(self) -> None:
         """End the session and all its jobs, for good."""
+        self._stopped = True
+        self._end_processes()
         with self._lock:
-            self._stopped = True
             self._close()
+
+    def _end_processes(self) -> None:
+        if self._processes is not None:
+            self._processes.close()
 
     def _close(self) -> None:
         self._session, self._failed = None, False
