@@ -1,4 +1,4 @@
-"""Extract windows on a real Spark into the lake, with tasks that fail or die."""
+"""Extract windows into the lake, on a real Spark and without it, with tasks that fail or die."""
 
 import hashlib
 import io
@@ -32,12 +32,14 @@ from floodmark.mysql.types import plan_columns
 from floodmark.spark.class_archive import find_archive
 from floodmark.spark.extract import extract, title_of
 from floodmark.spark.jvm_launcher import find_java
+from floodmark.spark.processes import Processes
 from floodmark.spark.runner import Spark
 from floodmark.spark.session import spark_session
 from floodmark.storage.opening import open_lake
 from floodmark.worker.job import ExtractionJob
 from floodmark.worker.mysql_reader import connectorx_url
 from pipelines import numbers, wait_until
+from scenarios import use_test_keys
 from servers.seaweedfs import SeaweedFS
 
 SCHEMA = "extract_test"
@@ -81,6 +83,18 @@ def lake(request: pytest.FixtureRequest, tmp_path: Path, bucket: SeaweedFS) -> L
     if request.param == "local":
         return LakeSettings(url=str(tmp_path))
     return LakeSettings(url=f"s3://{BUCKET}/{tmp_path.name}", endpoint=bucket.endpoint)
+
+
+@pytest.fixture(params=["spark", "processes"])
+def workers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Spark]:
+    """Spark, and processes of our own."""
+    if request.param == "spark":
+        yield request.getfixturevalue("spark")
+        return
+    use_test_keys(monkeypatch)  # they inherit them
+    processes = Processes(2, 4, lambda: None)
+    yield processes
+    processes.close()
 
 
 @pytest.fixture
@@ -154,10 +168,10 @@ def ids(lake: LakeSettings, receipts: list[Receipt]) -> list[int]:
 
 
 def test_windows_become_files_with_receipts(
-    connection: MysqlConnection, spark: Spark, lake: LakeSettings
+    connection: MysqlConnection, workers: Spark, lake: LakeSettings
 ) -> None:
     windows = [window(3, 1, 7000), window(4, 7001, 7001), window(5, 7002, ROWS)]
-    receipts = extract(spark, make_job(connection, lake), windows)
+    receipts = extract(workers, make_job(connection, lake), windows)
     assert [(r.part, r.rows, len(r.files)) for r in receipts] == [
         (3, 7000, 1),
         (4, 1, 1),
@@ -175,10 +189,10 @@ def test_windows_become_files_with_receipts(
 
 @pytest.mark.parametrize("order", ["", "`update_at`, `id`"])
 def test_large_windows_roll_over_to_further_files(
-    connection: MysqlConnection, spark: Spark, folder: LakeSettings, order: str
+    connection: MysqlConnection, workers: Spark, folder: LakeSettings, order: str
 ) -> None:
     job = make_job(connection, folder, order=order, file_bytes=100_000, row_group_bytes=100_000)
-    (receipt,) = extract(spark, job, [window(0, 1, ROWS)])
+    (receipt,) = extract(workers, job, [window(0, 1, ROWS)])
     assert len(receipt.files) >= 4
     assert sorted(ids(folder, [receipt])) == list(range(1, ROWS + 1))
     for file in receipt.files:
@@ -189,7 +203,7 @@ def test_large_windows_roll_over_to_further_files(
 
 @pytest.mark.parametrize("order", ["", "`update_at`, `id`"])
 def test_slices_of_a_window_share_a_file(
-    connection: MysqlConnection, spark: Spark, lake: LakeSettings, order: str
+    connection: MysqlConnection, workers: Spark, lake: LakeSettings, order: str
 ) -> None:
     empty = window(3, -5, 0)
     windows = [
@@ -197,7 +211,7 @@ def test_slices_of_a_window_share_a_file(
         sliced(4, empty, empty),
         sliced(5, window(5, 4001, 5000), structs.replace(window(5, 5001, ROWS), streamed=True)),
     ]
-    receipts = extract(spark, make_job(connection, lake, order=order), windows)
+    receipts = extract(workers, make_job(connection, lake, order=order), windows)
     assert [(r.part, r.slices, r.rows, len(r.files)) for r in receipts] == [
         (3, 5, 4000, 1),
         (4, 2, 0, 0),
@@ -210,19 +224,19 @@ def test_slices_of_a_window_share_a_file(
 
 
 def test_an_empty_window_writes_nothing(
-    connection: MysqlConnection, spark: Spark, lake: LakeSettings
+    connection: MysqlConnection, workers: Spark, lake: LakeSettings
 ) -> None:
-    receipts = extract(spark, make_job(connection, lake), [window(0, -5, 0), window(1, 1, 2)])
+    receipts = extract(workers, make_job(connection, lake), [window(0, -5, 0), window(1, 1, 2)])
     assert [(r.part, r.rows, len(r.files)) for r in receipts] == [(0, 0, 0), (1, 2, 1)]
-    assert extract(spark, make_job(connection, lake), []) == []
+    assert extract(workers, make_job(connection, lake), []) == []
 
 
 def test_progress_is_reported(
-    connection: MysqlConnection, spark: Spark, folder: LakeSettings
+    connection: MysqlConnection, workers: Spark, folder: LakeSettings
 ) -> None:
     told: list[int] = []
     windows = [window(n, n * 200 + 1, n * 200 + 200, slowly=True) for n in range(6)]
-    extract(spark, make_job(connection, folder), windows, progress=told.append)
+    extract(workers, make_job(connection, folder), windows, progress=told.append)
     assert told == sorted(told)
     assert {n for n in told if 0 < n <= 6}
 
@@ -252,7 +266,7 @@ def test_jobs_have_readable_names_in_sparks_ui(
 
 
 def interrupted(
-    spark: Spark,
+    workers: Spark,
     job: ExtractionJob,
     server: PrivateMariaDB,
     lake: Path,
@@ -283,7 +297,7 @@ def interrupted(
     thread = threading.Thread(target=wait_and_strike)
     thread.start()
     try:
-        receipts = extract(spark, job, [slow, window(1, 2001, 2100)])
+        receipts = extract(workers, job, [slow, window(1, 2001, 2100)])
     finally:
         thread.join()
     assert struck.is_set()
@@ -299,15 +313,17 @@ def strikes(server: PrivateMariaDB) -> dict[str, Callable[[int], object]]:
 
 
 def kill_workers() -> None:
-    """Kill the Python workers of our own Spark."""
+    """Kill the Python workers of our own Spark, and our processes."""
     for pid in [int(name) for name in os.listdir("/proc") if name.isdigit()]:
         if is_worker(pid):
             os.kill(pid, signal.SIGKILL)
 
 
 def is_worker(pid: int) -> bool:
-    """Whether a process was forked by the daemon that our Java started."""
+    """Whether we started a process that reads, or the daemon of our Java forked it."""
     daemon = parent(pid)
+    if daemon == os.getpid() and "process_worker" in command(pid):
+        return True
     ours = any(
         name in command(daemon) for name in ("floodmark.spark.worker_daemon", "pyspark.daemon")
     )
@@ -334,7 +350,7 @@ def command(pid: int) -> str:
 def test_a_task_that_dies_is_done_again_and_nothing_is_doubled(
     server: PrivateMariaDB,
     connection: MysqlConnection,
-    spark: Spark,
+    workers: Spark,
     tmp_path: Path,
     target: str,
     slices: int,
@@ -345,15 +361,15 @@ def test_a_task_that_dies_is_done_again_and_nothing_is_doubled(
     if slices > 1:
         slow, first = sliced(0, window(0, 1, 1000), window(0, 1001, 2000, slowly=True)), 1001
     strike = strikes(server)[target]
-    receipts = interrupted(spark, job, server, tmp_path, strike, slow, first)
+    receipts = interrupted(workers, job, server, tmp_path, strike, slow, first)
     assert sorted(ids(lake, receipts)) == list(range(1, 2101))
     named = {file.path for receipt in receipts for file in receipt.files}
     there = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.parquet")}
     assert named < there  # what the first try wrote lies there, and nobody names it
 
 
-def test_ctrl_c_ends_the_reading_and_leaves_spark_usable(
-    server: PrivateMariaDB, connection: MysqlConnection, spark: Spark, tmp_path: Path
+def test_ctrl_c_ends_the_reading_and_others_can_follow(
+    server: PrivateMariaDB, connection: MysqlConnection, workers: Spark, tmp_path: Path
 ) -> None:
     job = small_files(connection, LakeSettings(url=str(tmp_path)))
 
@@ -361,7 +377,7 @@ def test_ctrl_c_ends_the_reading_and_leaves_spark_usable(
         os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
-        interrupted(spark, job, server, tmp_path, interrupt)
+        interrupted(workers, job, server, tmp_path, interrupt)
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline and server.execute(
         "SELECT 1 FROM information_schema.processlist WHERE user = %s AND info LIKE '%%SLEEP%%'",
@@ -369,24 +385,46 @@ def test_ctrl_c_ends_the_reading_and_leaves_spark_usable(
     ):
         time.sleep(0.1)
     assert time.monotonic() < deadline
-    assert extract(spark, job, [window(0, 1, 10)])[0].rows == 10
+    assert extract(workers, job, [window(0, 1, 10)])[0].rows == 10
 
 
 def test_permanent_failure_is_reported_without_the_password(
-    connection: MysqlConnection, spark: Spark, folder: LakeSettings, spark_log: Path
+    connection: MysqlConnection, workers: Spark, folder: LakeSettings, spark_log: Path
 ) -> None:
+    of_spark = not isinstance(workers, Processes)
     broken = Window(part=2, start=START, end=START, predicate="nope = 1")
     with pytest.raises(FloodmarkError, match=r"window 2.*Unknown column 'nope'") as caught:
-        extract(spark, make_job(connection, folder), [window(1, 1, 2), broken])
+        extract(workers, make_job(connection, folder), [window(1, 1, 2), broken])
     quoted = connectorx_url(connection).reveal().split("@")[0].rpartition(":")[2]
     commands = "".join(command(int(pid)) for pid in os.listdir("/proc") if pid.isdigit())
     shown = "".join(path.read_text() for path in spark_log.parent.rglob("*") if path.is_file())
-    assert "SparkListenerTaskEnd" in shown  # the log of events is there
+    assert not of_spark or "SparkListenerTaskEnd" in shown  # the log of events is there
     for secret in (PASSWORD, quoted):
         assert secret not in str(caught.value)
         assert secret not in shown
         assert secret not in commands
         assert secret not in repr(make_job(connection, folder))
+
+
+def test_a_rejected_login_is_one_error_without_a_retry(
+    server: PrivateMariaDB, connection: MysqlConnection, workers: Spark, folder: LakeSettings
+) -> None:
+    job = make_job(connection, folder)
+    wrong = structs.replace(job, source=structs.replace(connection, password=Secret("no")))
+    refused = f"MySQL at {server.host}:{server.port} refuses user '{USER}': "
+    before = rejected(server)
+    with pytest.raises(FloodmarkError) as caught:
+        extract(workers, wrong, [window(5, 1, 2)])
+    assert caught.value.message.startswith(f"{TABLE}: window 5: {refused}")
+    assert caught.value.hint == "check 'user' and 'password' of the connection, and the user's host"
+    assert rejected(server) == before + 1
+
+
+def rejected(server: PrivateMariaDB) -> int:
+    """How many logins the server refused."""
+    name = "Access_denied_errors" if type(server) is PrivateMariaDB else "Aborted_connects"
+    ((_, count),) = server.execute(f"SHOW GLOBAL STATUS LIKE '{name}'")
+    return int(count)
 
 
 def test_without_java_there_is_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:
