@@ -175,11 +175,13 @@ def test_a_walk_along_the_primary_key_killed_at_every_step(pipeline: New) -> Non
         assert any(chunk.end.walk for chunk in left.chunks())
 
 
-def test_the_whole_program_killed_while_it_works(pipeline: New) -> None:
-    """With Spark and its workers: nothing is left to clean up behind them."""
+@pytest.mark.usefixtures("settings_of_the_file")
+@pytest.mark.parametrize("spark", ["{}", "{from_rows: 1000000}"])
+def test_the_whole_program_killed_while_it_works(pipeline: New, spark: str) -> None:
+    """With Spark and its workers, or without: nothing is left to clean up behind them."""
     it = pipeline(
         {"t": "{cursor: [update_at, id]}"},
-        settings="extraction: {window_rows: 3000, windows_per_chunk: 2}",
+        settings=f"spark: {spark}\nextraction: {{window_rows: 3000, windows_per_chunk: 2}}",
     )
     create(it, rows=30_000)
     for chunks in (1, 3):

@@ -28,8 +28,9 @@ from floodmark.worker.job import ExtractionJob
 class Cluster:
     """Two slots are known when reading begins; many more executors join meanwhile."""
 
-    def __init__(self, *, on_cluster: bool) -> None:
+    def __init__(self, *, on_cluster: bool, slots_beside: int = 0) -> None:
         self.on_cluster = on_cluster
+        self.slots_beside = slots_beside
         self.parts: list[int] = []
         self.rates: list[float | None] = []
 
@@ -68,7 +69,14 @@ def connect(connection: MysqlConnection, *, server: Server | None = None) -> Ite
 
 @pytest.fixture
 def limited(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Extraction, Cluster]]:
-    def make(*, on_cluster: bool = True, account: int = 0, **settings: Any) -> Any:
+    def make(
+        *,
+        on_cluster: bool = True,
+        slots_beside: int = 0,
+        strategy: str = "inter-table",
+        account: int = 0,
+        **settings: Any,
+    ) -> Any:
         server = Server(
             identity="s",
             uuid="s",
@@ -79,9 +87,9 @@ def limited(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Extraction, 
         )
         monkeypatch.setattr(sources, "read_server", lambda _session: server)
         source = Source(MysqlConnection(user="u", **settings), connect=connect)
-        cluster = Cluster(on_cluster=on_cluster)
+        cluster = Cluster(on_cluster=on_cluster, slots_beside=slots_beside)
         store = SimpleNamespace(objects=MemoryObjectStore())
-        found = SimpleNamespace(source=source, engine=cluster, store=store)
+        found = SimpleNamespace(source=source, engine=cluster, store=store, strategy=strategy)
         return cast("Extraction", found), cluster
 
     return make
@@ -109,3 +117,22 @@ def test_a_local_spark_cannot_grow(limited: Any) -> None:
     extraction, cluster = limited(on_cluster=False, max_connections=6, max_rows_per_second=100_000)
     read_windows(extraction, JOB, WINDOWS)
     assert (cluster.parts, cluster.rates) == ([12], [50_000.0])
+
+
+@pytest.mark.parametrize(
+    ("limits", "strategy", "parts"),
+    [
+        ({"max_connections": 6}, "inter-table", [12]),
+        ({"max_connections": 4}, "inter-table", [2] * 6),  # one plans; two and two would read
+        ({"max_connections": 4}, "intra-table", [12]),
+        ({"max_rows_per_second": 1_000_000}, "inter-table", [2] * 6),
+        ({"max_rows_per_second": 1_000_000}, "intra-table", [12]),
+    ],
+)
+def test_two_engines_open_no_more_connections(
+    limited: Any, limits: Any, strategy: str, parts: list[int]
+) -> None:
+    extraction, engine = limited(on_cluster=False, slots_beside=2, strategy=strategy, **limits)
+    read_windows(extraction, JOB, WINDOWS)
+    assert engine.parts == parts
+    assert set(engine.rates) <= {None, 500_000.0}

@@ -124,3 +124,37 @@ def test_a_local_spark_logs_nothing(logs: list[str]) -> None:
     engine.spread("db", "first", lambda _n: b"", 1, 1)
     engine.stop()
     assert logs == [os.devnull]
+
+
+def test_few_rows_are_read_without_spark(logs: list[str]) -> None:
+    engine = SparkEngine(SparkSettings(master="local[3,2]", from_rows=10), lambda _notice: None)
+    few = engine.for_rows(9)
+    assert few is not engine
+    assert few is engine.for_rows(0)
+    assert few.for_rows(10) is engine.for_rows(10) is engine
+    assert (few.slots(), few.known_slots, few.slots_beside, engine.slots_beside) == (3, 3, 3, 3)
+    assert logs == []
+    engine.stop()
+    with pytest.raises(FloodmarkError, match="the run was stopped"):
+        few.prepare()
+
+
+def test_by_default_spark_reads_everything() -> None:
+    engine = SparkEngine(SparkSettings(), lambda _notice: None)
+    assert engine.for_rows(0) is engine
+    assert engine.slots_beside == 0
+
+
+def test_another_spark_reads_everything_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "spark-defaults.conf").write_text("spark.master spark://host:7077\n")
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    for attached, place in ((None, "spark://host:7077"), (object(), "session that was passed in")):
+        notices: list[Notice] = []
+        settings = SparkSettings(from_rows=10)
+        engine = SparkEngine(settings, notices.append, attached=attached)
+        assert engine.for_rows(1) is engine.for_rows(2) is engine
+        (notice,) = notices
+        assert "'spark: {from_rows: …}' has no effect" in notice.message
+        assert f"{place} reads all rows" in notice.message

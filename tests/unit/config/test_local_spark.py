@@ -1,4 +1,4 @@
-"""`spark: {keep_warm: …}`: how long a background Spark is kept, and which Spark can be."""
+"""Settings for a local Spark only: `keep_warm` and `from_rows`."""
 
 from pathlib import Path
 
@@ -20,6 +20,11 @@ def test_how_long(tmp_path: Path) -> None:
     assert loaded(tmp_path, "{keep_warm: 1d, master: 'local[2]'}") == 86_400
 
 
+def test_from_rows(tmp_path: Path) -> None:
+    for spark in ("{from_rows: 9, master: 'local[2]'}", "{from_rows: 0, master: yarn}"):
+        assert loaded(tmp_path, spark) is None
+
+
 @pytest.mark.parametrize(
     ("spark", "message"),
     [
@@ -29,6 +34,8 @@ def test_how_long(tmp_path: Path) -> None:
         ("{keep_warm: 15m, master: yarn}", "only a local Spark can be kept, not yarn"),
         ("{keep_warm: 15m, remote: 'sc://h;token=t'}", "kept, not Spark Connect"),
         ("{keep_warm: 15m, options: {spark.master: 'spark://h:1'}}", "kept, not spark://h:1"),
+        ("{from_rows: 9, master: yarn}", "this machine would read fewer rows, not yarn"),
+        ("{from_rows: 9, remote: 'sc://h;token=t'}", "not Spark Connect"),
     ],
 )
 def test_what_is_refused(tmp_path: Path, spark: str, message: str) -> None:
