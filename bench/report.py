@@ -13,6 +13,7 @@ CURVES = Path(__file__).with_name("scaling.json")
 PAGE = ROOT / "docs" / "performance.md"
 _COMPARING = ("Floodmark", "reladiff", "full reload", "Floodmark, without JSON")
 _RELEASE = "Floodmark, last release"
+_ALONE = "Floodmark, without Spark"
 _SOURCES = {"MariaDB": "", "MySQL": " of MySQL"}
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 
@@ -263,11 +264,11 @@ def targets(results: dict[str, Any]) -> str:
             faster(f"{start}first load, cold, than {peer}", cold, other, 1.5)
         for peer in ("dlt", "Sling"):
             other = cost(later, f"{changed}: {peer}")
-            for kind, least in (("cold", 1), ("warm", 3), ("kept warm", 3)):
+            for kind, least in (("cold", 1), ("without Spark", 1), ("warm", 3), ("kept warm", 3)):
                 ours = cost(later, f"{changed}: Floodmark, {kind}")
                 faster(f"{start}{changed}, {kind}, than {peer}", ours, other, least)
         few, other = "1,000 changed", cost(later, "1,000 changed: Sling")
-        for kind, least in (("cold", 1), ("kept warm", 3)):
+        for kind, least in (("cold", 1), ("without Spark", 1), ("kept warm", 3)):
             ours = cost(later, f"{few}: Floodmark, {kind}")
             faster(f"{start}{few}, {kind}, than Sling", ours, other, least)
         for what in ("first load", changed):
@@ -276,6 +277,9 @@ def targets(results: dict[str, Any]) -> str:
             faster(f"{start}DuckDB, {what}, cold, than dlt", local, other, 2)
             remote = cost(duckdb, f"{what}: Floodmark, S3 lake")
             slower(f"{start}DuckDB, {what}, S3 lake against a folder", remote, local, 1.15)
+        for what in (changed, few):
+            alone, other = cost(duckdb, f"{what}: {_ALONE}"), cost(duckdb, f"{what}: dlt")
+            faster(f"{start}DuckDB, {what}, without Spark, than dlt", alone, other, 2)
         if local := cost(duckdb, "first load: Floodmark"):
             what = f"{start}DuckDB, memory of a first load, in units of 1 GB"
             at_most(what, local["memory"], 1e9, 1)

@@ -43,6 +43,7 @@ FEW = 1000
 
 OF_MYSQL = " of MySQL"
 RELEASE = "Floodmark, last release"
+ALONE = "Floodmark, without Spark"
 Part = Callable[[Place], dict[str, Any]]
 
 _TENTH = ", a tenth of the rows"  # for contenders that would take too long
@@ -168,16 +169,19 @@ def changes(place: Place) -> dict[str, Any]:
         cold_folder = place.floodmark("fm_0", "postgres")
         warm_folder = place.floodmark("fm_warm", "postgres")
         kept_folder = place.floodmark("fm_kept", "postgres")
-        for folder in (cold_folder, warm_folder):
+        alone_folder = place.floodmark("fm_alone", "postgres")
+        for folder in (cold_folder, warm_folder, alone_folder):
             warm.run(folder, *arguments)
         kept.start(kept_folder, *arguments)
         contenders: dict[str, Contender] = {
             "Floodmark, cold": lambda _: runs.floodmark(cold_folder, *arguments),
+            ALONE: lambda _: runs.without_spark(alone_folder, *arguments),
             "Floodmark, kept warm": lambda _: kept.run(kept_folder, *arguments),
             "Floodmark, warm": lambda _: warm.run(warm_folder, *arguments)[0],
         }
         schemas = {
             "Floodmark, cold": "fm_0",
+            ALONE: "fm_alone",
             "Floodmark, kept warm": "fm_kept",
             "Floodmark, warm": "fm_warm",
         }
@@ -245,8 +249,11 @@ def duckdb_loads(place: Place) -> dict[str, Any]:
             "Floodmark": lambda n: runs.floodmark(place.floodmark(f"duck_{n}"), *arguments),
             "Floodmark, S3 lake": lambda n: on_s3(f"duck_s3_{n}"),
         }
+        alone_folder = place.floodmark("duck_alone")
+        runs.floodmark(alone_folder, *arguments)
         later: dict[str, Contender] = {
             "Floodmark": lambda _: runs.floodmark(place.floodmark("duck_0"), *arguments),
+            ALONE: lambda _: runs.without_spark(alone_folder, *arguments),
             "Floodmark, S3 lake": lambda _: on_s3("duck_s3_0"),
         }
         if PEERS.exists():
@@ -267,23 +274,31 @@ def duckdb_loads(place: Place) -> dict[str, Any]:
             later[RELEASE] = lambda _: old("duck_old_0")
         # After those of `changes`, and not in the future, which Floodmark does not read.
         days = iter(range(100, 300))
-        note = ""
+        changed = Changed("", 0)
         schemas = {"Floodmark": ("duck_0", "main"), "Floodmark, S3 lake": ("duck_s3_0", "main")}
+        schemas[ALONE] = ("duck_alone", "main")
         schemas["dlt"] = ("duck_dlt_0", place.schema("duck_dlt_0"))
         schemas[RELEASE] = ("duck_old_0", "main")
 
-        def change() -> None:
-            nonlocal note
-            note = tables.change(place.source, "wide", CHANGED, ROWS, next(days))
+        def change(rows: int) -> Callable[[], None]:
+            def now() -> None:
+                nonlocal changed
+                note = tables.change(place.source, "wide", rows, ROWS, next(days))
+                changed = Changed(note, rows)
+
+            return now
 
         def check(name: str) -> None:
             folder, schema = schemas[name]
-            found = place.rows_noted_in_duckdb(folder, schema, note)
-            assert found == CHANGED, f"{name} brought {found} of {CHANGED}"
+            found = place.rows_noted_in_duckdb(folder, schema, changed.note)
+            assert found == changed.rows, f"{name} brought {found} of {changed}"
 
         measured = {
             "first load": interleaved(place, first),
-            f"{CHANGED:,} changed": interleaved(place, later, before=change, after=check),
+            **{
+                f"{rows:,} changed": interleaved(place, later, before=change(rows), after=check)
+                for rows in (CHANGED, FEW)
+            },
         }
         return {
             f"{what}: {who}": found for what, one in measured.items() for who, found in one.items()
