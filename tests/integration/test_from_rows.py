@@ -189,7 +189,7 @@ def quick(it: Pipeline) -> None:
 @pytest.mark.enough_on("mysql")
 @pytest.mark.usefixtures("_no_java")
 @pytest.mark.parametrize("strike", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
-def test_a_command_that_is_stopped_leaves_no_process(pipeline: New, strike: int) -> None:
+def test_a_command_that_is_stopped_leaves_no_process(pipeline: New, strike: signal.Signals) -> None:
     it = pipeline({"t": CURSOR}, settings=FEW)
     create(it, 100)
     slow(it)

@@ -11,7 +11,8 @@ reason, and elsewhere it ends after its task, as its stdin is closed.
 | a process dies: killed, no memory   | the same, in another process                               |
 | a job is cancelled, or a task of it | the processes of its tasks are killed; others go on        |
 | failed for the last time            |                                                            |
-| no task for a minute                | the process ends                                           |
+| no task for a minute, or it is an   | the process ends                                           |
+| hour old                            |                                                            |
 | this process is killed              | all processes are killed; their files are in no manifest   |
 
 Every try has its own number, so it never writes to the files of another one.
@@ -22,6 +23,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -34,6 +36,7 @@ from floodmark.spark.worker_memory import ALLOCATION
 from floodmark.subprocesses import guarded
 
 IDLE_SECONDS = 60.0
+OLDEST_SECONDS = 3600.0
 _ENDING_SECONDS = 5.0
 _CANCELLED = "the tasks were cancelled"
 # It imports the same code as this process.
@@ -76,13 +79,13 @@ class Processes:
     ) -> list[str]:
         """Run tasks, and return their answers in order; FloodmarkError if one fails for good."""
         job = _Job(title, pickle.dumps(task, pickle.HIGHEST_PROTOCOL), tasks)
-        with self._changed:
-            self._check()
-            self._jobs.add(job)
-            self._waiting.extend(_Task(job, number) for number in range(tasks))
-            self._start_missing()
-            self._changed.notify_all()
         try:
+            with self._changed:
+                self._check()
+                self._jobs.add(job)
+                self._waiting.extend(_Task(job, number) for number in range(tasks))
+                self._start_missing()
+                self._changed.notify_all()
             return self._answers(job, progress)
         finally:
             self._end(job)
@@ -133,7 +136,7 @@ class Processes:
     def _end(self, job: "_Job") -> None:
         """Forget a job, and kill the processes that still run its tasks."""
         with self._changed:
-            self._jobs.remove(job)
+            self._jobs.discard(job)
             self._waiting = deque(task for task in self._waiting if task.job is not job)
             for process in self._processes:
                 if process.task and process.task.job is job:
@@ -146,24 +149,28 @@ class Processes:
 
     def _start(self) -> None:
         process = _Process(self._feed, verbose=self._verbose)
-        process.thread.start()
-        self._processes.add(process)
+        try:
+            process.thread.start()
+        except RuntimeError as error:  # there are too many threads
+            for job in self._jobs:
+                job.error = job.error or FloodmarkError(f"{job.title}: {error}")
+        else:
+            self._processes.add(process)
 
     def _feed(self, process: "_Process") -> None:
         """Start a process, and give it one task after another; runs in its thread."""
         try:
             process.start()
             while (task := self._next(process)) is not None:
-                self._take(task, *process.run(task))
+                self._take(process, task, *process.run(task))
         finally:
             process.end()
 
     def _next(self, process: "_Process") -> "_Task | None":
         """Wait for the next task of a process; None if it is to end."""
         with self._changed:
-            process.task = None
             self._changed.wait_for(lambda: self._waiting or process.ended, IDLE_SECONDS)
-            if process.ended or not self._waiting:
+            if process.ended or process.is_old or not self._waiting:
                 self._processes.remove(process)
                 self._start_missing()
                 return None
@@ -171,10 +178,11 @@ class Processes:
             process.task.attempt = Attempt(next(self._attempts), process.task.failures)
             return process.task
 
-    def _take(self, task: "_Task", succeeded: bool, text: str) -> None:
+    def _take(self, process: "_Process", task: "_Task", succeeded: bool, text: str) -> None:
         """Take the answer of a task, or try it again."""
         job = task.job
         with self._changed:
+            process.task = None
             if succeeded:
                 job.answers[task.number] = text
             elif job in self._jobs and not job.error:
@@ -215,8 +223,14 @@ class _Process:
         self._popen: subprocess.Popen[bytes] | None = None
         self._problem = ""
         self.thread = Thread(target=feed, args=[self], name="feed a process", daemon=True)
+        self._began = time.monotonic()
         self.task: _Task | None = None
         self.ended = False
+
+    @property
+    def is_old(self) -> bool:
+        """Whether it is to be replaced: libraries may leak memory, or keep an old login."""
+        return time.monotonic() > self._began + OLDEST_SECONDS
 
     def start(self) -> None:
         """Start it; if that fails, its first task does."""
@@ -244,7 +258,7 @@ class _Process:
             pickle.dump((task.job.task, task.number, task.attempt), writing)
             writing.flush()
             succeeded, text = pickle.load(reading)  # noqa: S301 - from our own process
-        except (OSError, EOFError, pickle.UnpicklingError):  # it died
+        except Exception:  # noqa: BLE001 - however its answer ends, it died
             with suppress(subprocess.TimeoutExpired):
                 self._popen.wait(_ENDING_SECONDS)
             return False, self.end()

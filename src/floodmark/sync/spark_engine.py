@@ -162,7 +162,8 @@ class SparkEngine:
     @property
     def slots_beside(self) -> int:
         """How many windows processes may read at the same time, without Spark."""
-        return self._processes.slots() if self._processes else 0
+        other = self.for_rows(0)
+        return 0 if other is self else other.slots()
 
     @property
     def known_slots(self) -> int | None:

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from threading import Thread
 
@@ -143,8 +142,8 @@ def test_the_task_of_a_process_that_dies_is_tried_in_another(
     assert [one[:2] for one in tries] == [[n, failures] for n in range(3) for failures in (0, 1)]
     assert len({one[2] for one in tries}) == 6
     assert len({one[3] for one in tries if one[1] == 0}) == 3
-    for (*_, dead), (*_, alive) in pairwise(tries):
-        assert dead != alive
+    for first, second in zip(tries[::2], tries[1::2], strict=True):
+        assert first[3] != second[3], "a task is not tried again in a process that died"
 
 
 def test_a_task_that_always_kills_its_process_is_an_error(
@@ -232,6 +231,28 @@ def test_an_idle_process_ends(processes: Processes, monkeypatch: pytest.MonkeyPa
     first = run(processes, nap)
     wait_until(lambda: children() == [])
     assert run(processes, nap) != first
+
+
+def test_an_old_process_is_replaced(processes: Processes) -> None:
+    first = run(processes, nap)
+    (process,) = processes._processes
+    process._began -= module.OLDEST_SECONDS
+    second = run(processes, nap)
+    assert second != first
+    assert run(processes, nap) == second
+
+
+def test_too_many_threads_are_an_error(
+    processes: Processes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_thread: Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(Thread, "start", refuse)
+    with pytest.raises(FloodmarkError, match="job: can't start new thread"):
+        run(processes, nap)
+    monkeypatch.undo()
+    assert run(processes, nap) != []
 
 
 def test_a_process_that_died_idle_costs_a_try(processes: Processes) -> None:

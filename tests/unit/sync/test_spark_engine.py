@@ -139,6 +139,11 @@ def test_few_rows_are_read_without_spark(logs: list[str]) -> None:
         few.prepare()
 
 
+def test_spark_knows_of_processes_before_they_read() -> None:
+    engine = SparkEngine(SparkSettings(master="local[3]", from_rows=10), lambda _notice: None)
+    assert engine.slots_beside == 3
+
+
 def test_by_default_spark_reads_everything() -> None:
     engine = SparkEngine(SparkSettings(), lambda _notice: None)
     assert engine.for_rows(0) is engine
