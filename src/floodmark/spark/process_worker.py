@@ -5,7 +5,7 @@ import os
 import pickle
 import sys
 from contextlib import suppress
-from traceback import format_exception_only
+from traceback import format_exception_only, print_exc
 
 from floodmark.spark.runner import Attempt
 
@@ -40,4 +40,5 @@ def _answer(task: bytes, number: int, attempt: Attempt) -> tuple[bool, str]:
     try:
         return True, pickle.loads(task)(number, attempt)  # noqa: S301 - from our parent
     except BaseException as error:  # noqa: BLE001 - connectorx's panics are no Exceptions
+        print_exc()  # only shown with --debug
         return False, format_exception_only(error)[-1].strip()

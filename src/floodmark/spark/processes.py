@@ -39,6 +39,7 @@ IDLE_SECONDS = 60.0
 OLDEST_SECONDS = 3600.0
 _ENDING_SECONDS = 5.0
 _CANCELLED = "the tasks were cancelled"
+_HINT = "run the command again, with --debug to see why"
 # It imports the same code as this process.
 _CODE = """
 import sys
@@ -190,7 +191,7 @@ class Processes:
                 if task.failures < self.tries:
                     self._waiting.appendleft(task)
                 else:
-                    job.error = FloodmarkError(f"{job.title}: {text}")
+                    job.error = FloodmarkError(f"{job.title}: {text}", hint=_HINT)
             self._changed.notify_all()
 
 
@@ -236,7 +237,7 @@ class _Process:
         """Start it; if that fails, its first task does."""
         try:
             self._popen = subprocess.Popen(  # noqa: S603 - our own code
-                guarded([sys.executable, "-c", _CODE.format(path=sys.path)]),
+                guarded([sys.executable, "-c", _CODE.format(path=list(map(str, sys.path)))]),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._log,

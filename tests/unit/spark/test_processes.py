@@ -127,10 +127,19 @@ def test_a_task_that_fails_is_tried_again(processes: Processes, tmp_path: Path) 
     assert len({one[3] for one in tries}) == 1
 
 
-def test_a_task_that_fails_for_good_is_an_error(processes: Processes, tmp_path: Path) -> None:
-    with pytest.raises(FloodmarkError, match=r"^job: KeyError: 'the cause'$"):
+def test_a_task_that_fails_for_good_is_an_error(
+    processes: Processes, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(FloodmarkError, match=r"^job: KeyError: 'the cause'$") as caught:
         run(processes, partial(fail, str(tmp_path), 9))
     assert len(noted(tmp_path)) == 3
+    assert "--debug" in (caught.value.hint or "")
+    assert "Traceback" not in capfd.readouterr().err
+    verbose = Processes(1, 1, lambda: None, verbose=True)
+    with pytest.raises(FloodmarkError):
+        run(verbose, partial(fail, str(tmp_path), 9))
+    verbose.close()
+    assert "in fail" in capfd.readouterr().err
 
 
 def test_the_task_of_a_process_that_dies_is_tried_in_another(
