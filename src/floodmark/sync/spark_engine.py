@@ -101,7 +101,7 @@ class SparkEngine:
 
     def _local_processes(self) -> "ProcessEngine | None":
         """Return the engine without Spark, if Spark would run on this machine."""
-        from floodmark.spark.user_settings import master_of, other_machines
+        from floodmark.spark.user_settings import local_slots, master_of, other_machines
         from floodmark.sync.process_engine import ProcessEngine
 
         attached = "the session that was passed in" if self._attached is not None else None
@@ -109,7 +109,10 @@ class SparkEngine:
             what = f"'spark: {{from_rows: …}}' has no effect: {place} reads all rows"
             self._report(Notice("info", what))
             return None
-        return ProcessEngine(self, master_of(self._settings), verbose=self._verbose)
+        master = master_of(self._settings)
+        if local_slots(master) is None:
+            return None  # Spark refuses it
+        return ProcessEngine(self, master, verbose=self._verbose)
 
     def prepare(self) -> None:
         """Start Spark in the background: it will be needed soon."""

@@ -163,3 +163,8 @@ def test_another_spark_reads_everything_and_says_so(
         (notice,) = notices
         assert "'spark: {from_rows: …}' has no effect" in notice.message
         assert f"{place} reads all rows" in notice.message
+
+
+def test_a_master_that_spark_refuses_is_left_to_spark() -> None:
+    engine = SparkEngine(SparkSettings(master="local[many]", from_rows=10), lambda _notice: None)
+    assert engine.for_rows(1) is engine
