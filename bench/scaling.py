@@ -6,10 +6,10 @@ A window is read, converted and written by one slot, while the source sends its 
 reading and writing are three threads that run at the same time. So a window proceeds at the rate
 that the scarcest thing allows: its threads, its share of the workers' cores, of the source, of the
 network or of the lake. Without dense keys, the edges of windows are found by skipping index
-entries, over `edge_connections`: as many as `planning.parallelism` decides. The driver starts windows one after another, chunks are committed
-in order, and only so many chunks are in flight, as in `sync.chunks_in_flight`. A first load into
-PostgreSQL follows: workers copy files into a new table, then its key is built by one process
-(`warehouse.postgres.parallel_copy`).
+entries, over `edge_connections`: as many as `planning.parallelism` decides. The driver starts
+windows one after another, chunks are committed in order, and only so many chunks are in flight, as
+in `sync.chunks_in_flight`. A first load into PostgreSQL follows: workers copy files into a new
+table, then its key is built by one process (`warehouse.postgres.parallel_copy`).
 
 `measure_slots` in `scaling_points.py` measures one, two and four slots on this machine, where
 source and workers share the cores; `check` compares the model with that. What no benchmark here can
