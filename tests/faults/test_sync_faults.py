@@ -288,8 +288,9 @@ class Killer(threading.Thread):
                 for thread, statement in reading:
                     seconds = now - first_seen.setdefault((thread, statement), now)
                     if seconds >= self._after and thread not in self.killed:
-                        ask(connection, f"KILL {thread}")
-                        self.killed.add(thread)
+                        with suppress(pymysql.err.OperationalError):  # it has just ended
+                            ask(connection, f"KILL {thread}")
+                            self.killed.add(thread)
 
     def __enter__(self) -> "Killer":
         self.start()
