@@ -255,6 +255,24 @@ def test_what_cannot_be_taken_over(pipeline: New) -> None:
     assert "no primary key" in w["error"]
 
 
+@pytest.mark.follows_hint("set 'cursor: none' for it, and every sync replaces all of it")
+@pytest.mark.parametrize("what", ["table", "view"])
+def test_without_a_key_nothing_is_added_twice(filled: Pipeline, what: str) -> None:
+    ask_once(filled, "ALTER TABLE t DROP PRIMARY KEY")
+    if what == "view":
+        ask_once(filled, "RENAME TABLE t TO base")
+        ask_once(filled, "CREATE VIEW t AS SELECT * FROM base")
+    refused = takeover(filled)
+    assert (refused.code, filled.manifests()) == (2, [])
+    assert "t has no primary key" in refused.table["error"]
+    assert "set 'cursor: none' for it" in refused.table["hint"]
+    config = Path(filled.config)
+    config.write_text(config.read_text().replace("[update_at, id]", "none"))
+    assert takeover(filled).table["takeover"]["skipped"].startswith("it has no cursor")
+    assert filled.call("sync", "-p", "main", "--verify-data=all").code == 0
+    check_equal(filled)
+
+
 def test_an_id_cursor_and_a_start(pipeline: New) -> None:
     it = pipeline({"t": "{cursor: id}"})
     fill(it)

@@ -10,6 +10,8 @@ SchemaChanges = Literal["follow", "freeze", "stop"]
 STOPS = "the table stops"
 KEY = "PRIMARY KEY"
 """Stands for the name of a column if the whole key differs."""
+RELATION = "RELATION"
+"""Stands for the name of a column if the target has something else than a table."""
 
 
 class Mismatch(Struct, frozen=True, kw_only=True):

@@ -81,15 +81,16 @@ def why_skipped(plan: TablePlan, position: Position) -> str | None:
     return None
 
 
-def refuse_without_key(source: SourceTable) -> None:
-    """Raise UsageError for a table without a primary key."""
+def refuse_without_key(source: SourceTable, hint: str | None = None) -> None:
+    """Raise UsageError for a table without a primary key; its hint is for one that is synced."""
     if source.primary_key:
         return
     table = source.name
     raise UsageError(
         f"{table} has no primary key, so its rows cannot be told apart, deleted or repaired one by"
         " one",
-        hint=f"'floodmark sync -t {table} --verify-data=all' compares it row by row, and 'floodmark"
+        hint=hint
+        or f"'floodmark sync -t {table} --verify-data=all' compares it row by row, and 'floodmark"
         f" watermark reset -t {table} --force' and sync load all of it again; or add a primary key",
     )
 

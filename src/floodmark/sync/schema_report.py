@@ -10,7 +10,7 @@ from floodmark.model.extraction import ZeroDates
 from floodmark.model.manifest import Chunk, Column, chunks_in
 from floodmark.model.position import START
 from floodmark.model.schema import SourceTable
-from floodmark.model.schema_change import KEY, STOPS, Mismatch, SchemaDifference
+from floodmark.model.schema_change import KEY, RELATION, STOPS, Mismatch, SchemaDifference
 from floodmark.model.table import TableName
 from floodmark.model.watermark import Watermark
 from floodmark.mysql.connection import MysqlSession
@@ -71,7 +71,7 @@ def schema_differences(
     left_out = _left_out(source, [*now, *before], table_settings) if before else []
     found = {difference.column.lower(): difference for difference in [*changed, *left_out]}
     types = {column.name.lower(): column.type for column in now}
-    types[KEY.lower()] = _key(source.primary_key)
+    types |= {KEY.lower(): _key(source.primary_key), RELATION.lower(): "a table"}
     coming = Chunk(
         start=START,
         end=START,

@@ -52,6 +52,11 @@ from floodmark.sync.reconcile_plan import refuse_type_of_mark, target_table
 from floodmark.sync.result import TableResult
 from floodmark.warehouse.target import ComparedTable, Target, refuse_stopping
 
+_WITHOUT_KEY = (
+    "set 'cursor: none' for it, and every sync replaces all of it in the target; or let a sync load"
+    " it under another 'target_name'"
+)
+
 
 class Takeover(Struct, frozen=True, kw_only=True):
     """How to take over a table.
@@ -150,7 +155,7 @@ def _inspect(
         )
         if plan.choice.cursor.kind == "none":
             return TakeoverResult(skipped="it has no cursor, so every sync replaces all of it")
-        refuse_without_key(plan.source)
+        refuse_without_key(plan.source, _WITHOUT_KEY)
         refuse_names(
             plan.source,
             plan.choice.cursor,

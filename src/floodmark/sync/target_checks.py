@@ -14,7 +14,10 @@ from floodmark.warehouse.target import refuse_stopping
 
 
 def check_target(loading: Loading, table: TableName) -> None:
-    """Raise TargetTaken or UnknownGrantee before rows are read that could not be loaded.
+    """Raise an error before rows are read that could not be loaded, whatever their columns.
+
+    SchemaConflict if the target has no table of that name, but something else; TargetTaken;
+    UnknownGrantee.
 
     A target that cannot be reached now does not keep us from reading; the load reports it. One that
     took the last load is not asked: whatever has changed in it since, the load finds.
@@ -29,7 +32,7 @@ def check_target(loading: Loading, table: TableName) -> None:
         with loading.open_target() as target:
             target.check_owner(str(table), load_epoch, loading.target_name)
             target.check_grants(loading.target_name)
-    except (TargetTaken, UnknownGrantee):
+    except (SchemaConflict, TargetTaken, UnknownGrantee):
         raise
     except FloodmarkError:
         return

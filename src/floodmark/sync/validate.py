@@ -4,7 +4,13 @@ from contextlib import suppress
 
 from msgspec import structs
 
-from floodmark.errors import AnotherLake, FloodmarkError, StateError, TargetTaken
+from floodmark.errors import (
+    AnotherLake,
+    FloodmarkError,
+    SchemaConflict,
+    StateError,
+    TargetTaken,
+)
 from floodmark.model.load import LedgerEntry
 from floodmark.model.load_transitions import loaded, unloaded
 from floodmark.model.manifest import Manifest, chunks_in
@@ -175,7 +181,7 @@ def _compare(
 
 def _look(
     loading: Loading, table: TableName, watermark: Watermark, manifests: list[Manifest]
-) -> tuple[list[LedgerEntry], int | None, TargetTaken | None]:
+) -> tuple[list[LedgerEntry], int | None, FloodmarkError | None]:
     """Return the ledger, the number of rows in the target table, and why loads are refused."""
     if loading.target_missing():
         return [], None, None  # opening it would create it
@@ -186,7 +192,7 @@ def _look(
         held = target.count(target_table(name, chunks[-1])) if chunks else None
         try:
             target.check_owner(str(table), load_epoch, name)
-        except TargetTaken as error:
+        except (SchemaConflict, TargetTaken) as error:
             return ledger, held, error
         return ledger, held, None
 

@@ -15,7 +15,13 @@ from floodmark.model.manifest import Column
 from floodmark.model.schema_change import KEY, STOPS, Mismatch
 from floodmark.warehouse.conversion import ConvertingBackend, held_as
 from floodmark.warehouse.sql_dialect import quote
-from floodmark.warehouse.target import Dropped, both_sides, no_columns, refuse_stopping
+from floodmark.warehouse.target import (
+    Dropped,
+    both_sides,
+    no_columns,
+    not_a_table,
+    refuse_stopping,
+)
 
 
 class TableChanges(ConvertingBackend):
@@ -25,6 +31,8 @@ class TableChanges(ConvertingBackend):
     def compare(self, table: TargetTable, dropped: Dropped = no_columns) -> list[Mismatch]:
         """Compare with the catalog."""
         table = self._named(table)
+        if what := self._other_relation(table.name):
+            return [not_a_table(what)]
         found = self._columns_of(table.name)
         return self._compare(held_as(table, found), found, dropped) if found else []
 

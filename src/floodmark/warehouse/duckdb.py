@@ -266,6 +266,15 @@ class DuckdbTarget(SqlTarget):
         )
         return dict(rows)
 
+    def _other_relation(self, name: str) -> str | None:
+        rows = self._query(
+            "SELECT table_type FROM information_schema.tables"
+            " WHERE table_schema = 'main' AND table_catalog = current_database()"
+            " AND lower(table_name) = lower($1)",
+            (name,),
+        )
+        return "a view" if rows == [("VIEW",)] else None
+
     def _not_null(self, name: str) -> dict[str, bool]:
         rows = self._query(
             "SELECT column_name, column_default IS NOT NULL FROM information_schema.columns"

@@ -27,6 +27,7 @@ from floodmark.model.load import (
 )
 from floodmark.model.log_state import ManifestId
 from floodmark.warehouse.sql_dialect import LEDGER, SqlBackend
+from floodmark.warehouse.target import not_a_table, refuse_stopping
 
 _KEY = ("table_name", "load_epoch", "epoch", "sequence")
 _COLUMNS = {
@@ -118,6 +119,8 @@ class LedgerTable(SqlBackend):
     @final
     def check_owner(self, table_name: str, load_epoch: int, name: str) -> None:
         """Check the ledger and the target's catalog."""
+        if what := self._other_relation(self._ledger_name(name)):
+            refuse_stopping(name, [not_a_table(what)])
         if "target_table" not in self._columns_of(LEDGER):
             self._refuse_unnamed(table_name, name)
             return

@@ -3,6 +3,17 @@
 from floodmark.warehouse.sql_dialect import quote
 from floodmark.warehouse.sql_target import SqlTarget
 
+_TABLES = ("r", "p")
+_OTHERS = {
+    "v": "a view",
+    "m": "a materialized view",
+    "f": "a foreign table",
+    "S": "a sequence",
+    "i": "an index",
+    "I": "an index",
+    "c": "a type",
+}
+
 
 class SchemaTarget(SqlTarget):
     """A target whose tables are all in one schema."""
@@ -11,6 +22,16 @@ class SchemaTarget(SqlTarget):
 
     def _name(self, table: str) -> str:
         return f"{quote(self._schema)}.{quote(table)}"
+
+    def _other_relation(self, name: str) -> str | None:
+        """Look it up in the catalog; Redshift has the same kinds of relations."""
+        rows = self._query(
+            "SELECT c.relkind FROM pg_class AS c"  # noqa: S608
+            " JOIN pg_namespace AS n ON n.oid = c.relnamespace"
+            f" WHERE n.nspname = {self._text(self._schema)} AND c.relname = {self._text(name)}"
+        )
+        kinds = [str(kind) for (kind,) in rows]
+        return next((_OTHERS.get(kind, "no table") for kind in kinds if kind not in _TABLES), None)
 
     def scratch_schemas(self, prefix: str) -> list[str]:
         """Look them up in the catalog."""

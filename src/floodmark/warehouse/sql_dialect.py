@@ -144,6 +144,10 @@ class SqlBackend(Target):
         """Return a table's columns and their types, in order; empty if there is no such table."""
 
     @abstractmethod
+    def _other_relation(self, name: str) -> str | None:
+        """Return what has the name of a table without being one, such as "a view"."""
+
+    @abstractmethod
     def _not_null(self, name: str) -> dict[str, bool]:
         """Return a table's NOT NULL columns, and whether they have a default."""
 

@@ -21,7 +21,7 @@ from floodmark.model.log_state import ManifestId
 from floodmark.model.notice import Report
 from floodmark.model.reconciliation import Fingerprint, Grouping, Slice
 from floodmark.model.row_checksums import CheckedColumn
-from floodmark.model.schema_change import KEY, Mismatch
+from floodmark.model.schema_change import KEY, RELATION, Mismatch
 from floodmark.model.verification import Checksum, Extent
 
 if TYPE_CHECKING:
@@ -106,7 +106,8 @@ class Target(ABC):
         """Raise TargetTaken unless a source table may be loaded into a target table of this name.
 
         It may not if the table exists and belongs to another source table, or if rows of this load
-        epoch are in another table. `load` checks the same; this changes nothing.
+        epoch are in another table. SchemaConflict if the name is not a table's. `load` checks the
+        same; this changes nothing.
         """
 
     def check_grants(self, name: str) -> None:  # noqa: B027
@@ -131,8 +132,8 @@ class Target(ABC):
     def compare(self, table: TargetTable, dropped: Dropped = no_columns) -> list[Mismatch]:
         """Return how the target's table differs from what rows need; change nothing.
 
-        Nothing if there is no such table. Extra columns that are nullable or have a default, and
-        wider ones, do not count.
+        Nothing if there is no such table; only RELATION if it is not a table. Extra columns that
+        are nullable or have a default, and wider ones, do not count.
         """
 
     @abstractmethod
@@ -273,7 +274,20 @@ def refuse_stopping(table: str, mismatches: Sequence[Mismatch]) -> None:
     )
 
 
+def not_a_table(what: str) -> Mismatch:
+    """Return the mismatch of a name that is not a table's in the target."""
+    return Mismatch(
+        column=RELATION,
+        source="a table",
+        target=what,
+        hint="rename it in the target; or let 'target_name' name a table: the one behind it, to"
+        " continue with its rows, or a new one",
+    )
+
+
 def both_sides(table: str, column: str, held: str, kind: str) -> str:
     """Describe a column that does not fit."""
+    if column == RELATION:
+        return f"{table} is {held} in the target, and rows can only be loaded into a table"
     what = f"the primary key of {table}" if column == KEY else f"{table}.{column}"
     return f"{what} is {held} in the target, but {kind} in the source's schema"
