@@ -19,7 +19,7 @@ class Mismatch(Struct, frozen=True, kw_only=True):
 
     `source` is the type that they need and `target` the one that it has. A `change` of the table
     makes them fit, and `will` is what a load does. With `stops`, it loads nothing until `hint` is
-    followed.
+    followed. `cure` is what to do while no rows are in the lake.
     """
 
     column: str
@@ -29,6 +29,7 @@ class Mismatch(Struct, frozen=True, kw_only=True):
     will: str = STOPS
     stops: bool = True
     hint: str | None = None
+    cure: str | None = None
 
 
 class SchemaDifference(Struct, frozen=True, kw_only=True):

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterable, Sequence
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from floodmark.errors import FloodmarkError
 from floodmark.model.manifest import Column
+from floodmark.model.schema_change import Mismatch
 from floodmark.model.table import TableName
 from floodmark.planning.value_change import exchanged
 
@@ -113,3 +114,12 @@ def _altered(before: Column, now: Column) -> bool:
 
 def _shown(column: Column) -> str:
     return f"{column.source or column.type}{'' if column.nullable else ' NOT NULL'}"
+
+
+def before_loads(mismatch: Mismatch) -> Mismatch:
+    """Add what to do about a mismatch while no rows of the table are in the lake."""
+    if not mismatch.stops:
+        return mismatch
+    change = f"change {mismatch.column} to {mismatch.source} in the target"
+    hint = f"{change}, or let a sync load the table under another 'target_name'"
+    return structs.replace(mismatch, hint=mismatch.hint or mismatch.cure or hint)

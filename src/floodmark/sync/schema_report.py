@@ -16,7 +16,7 @@ from floodmark.model.watermark import Watermark
 from floodmark.mysql.connection import MysqlSession
 from floodmark.planning.joined_types import joined_table
 from floodmark.planning.load_batches import pending_manifests
-from floodmark.planning.schema_change import ACCEPT_HINT, ColumnChange, column_changes
+from floodmark.planning.schema_change import ACCEPT_HINT, ColumnChange, before_loads, column_changes
 from floodmark.state.watermark_store import WatermarkStore
 from floodmark.sync.load_checks import load_again_hint, read_into_new_hint
 from floodmark.sync.log_facts import chunks_before, columns_in, known_of, newest_columns
@@ -82,7 +82,8 @@ def schema_differences(
     )
     for mismatch in _mismatches(store, table, [coming], watermark, target, target_name):
         name = mismatch.column.lower()
-        found[name] = _with_target(found.get(name), mismatch, types.get(name))
+        unread = before_loads(mismatch) if watermark is None else mismatch
+        found[name] = _with_target(found.get(name), unread, types.get(name))
     return _with_hints(found.values(), table, target_name)
 
 

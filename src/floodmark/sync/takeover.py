@@ -38,6 +38,7 @@ from floodmark.mysql.in_flight import read_next_id
 from floodmark.planning.columns import refuse_names
 from floodmark.planning.cursor import version_column
 from floodmark.planning.cursor_change import describe_cursor
+from floodmark.planning.schema_change import before_loads
 from floodmark.planning.takeover_position import takeover_position
 from floodmark.sync.compared_sides import compared_shape
 from floodmark.sync.extraction import Extraction
@@ -236,9 +237,9 @@ def _newest(session: MysqlSession, plan: TablePlan) -> datetime | int:
 def _judged(plan: TablePlan, mismatch: Mismatch) -> Mismatch:
     """Let a column that the target lacks stop the table: its values must come from the source."""
     if mismatch.change != "add":
-        change = f"change {mismatch.column} to {mismatch.source} in the target"
-        hint = f"{change}, or let a sync load the table under another 'target_name'"
-        return structs.replace(mismatch, hint=mismatch.hint or hint) if mismatch.stops else mismatch
+        types = {column.name.lower(): column.type for column in plan.columns}
+        source = types.get(mismatch.column.lower(), mismatch.source)
+        return structs.replace(before_loads(mismatch), source=source)
     name = mismatch.column
     needed = {n.lower() for n in (*plan.source.primary_key, *plan.choice.cursor.columns)}
     hint = (

@@ -14,6 +14,7 @@ from floodmark.model.load import TargetTable
 from floodmark.model.manifest import Column
 from floodmark.model.schema_change import KEY, STOPS, Mismatch
 from floodmark.warehouse.conversion import ConvertingBackend, held_as
+from floodmark.warehouse.row_checksums import Family, family_of
 from floodmark.warehouse.sql_dialect import quote
 from floodmark.warehouse.target import (
     Dropped,
@@ -22,6 +23,8 @@ from floodmark.warehouse.target import (
     not_a_table,
     refuse_stopping,
 )
+
+_MOMENTS: tuple[set[Family], ...] = ({"timestamp"}, {"instant"})  # of another precision
 
 
 class TableChanges(ConvertingBackend):
@@ -69,10 +72,24 @@ class TableChanges(ConvertingBackend):
             if self.widens(held, kind):
                 yield self._allowed(table, needed, f"widened to {kind}", statement)
             else:
-                yield structs.replace(needed, change=None)
+                cure = self._cure(table, column, held)
+                yield structs.replace(needed, change=None, cure=cure)
         is_key = column.name in table.primary_key  # which is NOT NULL in the target
         if column.nullable and column.name in required and not is_key:
             yield self._nullable(table, column.name, kind, f"{held} NOT NULL")
+
+    def _cure(self, table: TargetTable, column: Column, held: str) -> str | None:
+        """Return how to make a column fit whose rows are in the target, but not in the lake."""
+        kind, name = self.column_type(column), quote(column.name)
+        families = {family_of(kind), family_of(held)}
+        if "boolean" in families and column.type.startswith("tinyint"):
+            return f"read it as one with 'booleans: [{column.name}]' for the table"
+        statement = f"ALTER COLUMN {name} TYPE {kind}"
+        if families == {"timestamp", "instant"}:
+            zoned = self._run_hint(table.name, f"{statement} USING {name} AT TIME ZONE 'UTC'")
+            return zoned and f"{zoned}, or with the zone that the other tool has assumed"
+        fits = families <= {"integer", "decimal", "float"} or families in _MOMENTS
+        return self._run_hint(table.name, statement) if fits else None
 
     def _extra(
         self, table: TargetTable, found: dict[str, str], extra: Sequence[str], dropped: Dropped
@@ -114,7 +131,7 @@ class TableChanges(ConvertingBackend):
 
     def _run_hint(self, table: str, statement: str) -> str | None:
         """Return the hint to run an ALTER TABLE; None if the target does not support it."""
-        return f"run ALTER TABLE {self._name(table)} {statement} in the target, and sync"
+        return f"run ALTER TABLE {self._name(table)} {statement} in the target"
 
     def _change_table(
         self, table: TargetTable, found: dict[str, str], dropped: Dropped

@@ -201,10 +201,14 @@ class RowChecksums(SqlBackend):
         return self._as_digits(length), "':'", text
 
 
+def family_of(held: str) -> Family | None:
+    """Return the family of a target's type."""
+    return _FAMILIES.get(_SIZES.sub("", held).strip().lower())
+
+
 def _family(column: Column, held: str) -> Family | None:
     """Return the family of the target's type if it holds the column's values as they are."""
-    name = _SIZES.sub("", held).strip().lower()
-    family = _FAMILIES.get(name)
+    family = family_of(held)
     scale = _SCALE.match(column.arrow) or _SCALE.match(column.type)
     fitting = _HELD_BY.get(column.arrow, ("decimal", "integer"))
     if family not in fitting or (family == "json" and column.type != "json"):

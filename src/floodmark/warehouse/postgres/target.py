@@ -216,7 +216,7 @@ class PostgresTarget(PostgresCopy, SchemaTarget):
                     source="a column with values",
                     target=f"{found[name]} GENERATED ALWAYS",
                     hint=f"run ALTER TABLE {self._name(table.name)} ALTER COLUMN {quote(name)}"
-                    f" {change} in the target, and sync",
+                    f" {change} in the target",
                 )
 
     def _loose_keys(self, table: TargetTable) -> Iterator[Mismatch]:
