@@ -6,6 +6,7 @@ target has are looked up in the source by key: one that is there, but after the 
 changed after it was loaded, and is not a difference. Nor is a row that the target cannot hold.
 """
 
+import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -38,7 +39,7 @@ from floodmark.worker.extract_window import is_final
 from floodmark.worker.job import ExtractionJob, Refusal
 from floodmark.worker.mysql_reader import read_batches
 from floodmark.worker.position_range import key_part, position_of
-from floodmark.worker.row_hashes import Fingerprints
+from floodmark.worker.row_hashes import UNFIT, Fingerprints
 
 _KEYS_AT_ONCE = 500
 _LONGEST_SHOWN = 200
@@ -131,7 +132,7 @@ def compare_window(job: VerificationJob, pair: WindowPair) -> Comparison:
 
         def from_target() -> Iterator[pa.RecordBatch]:
             for batch in target.read(job.table, pair.extents):
-                yield fitted(batch, conversion.schema, job.table.name)
+                yield fitted(batch, conversion.schema, job.table.name, job.table.primary_key)
 
         sums = prints.add("source", from_source()), prints.add("target", from_target())
         undated = conversion.zero_dates[cursor] if cursor else 0
@@ -188,17 +189,50 @@ class RowFilter:
         return batch
 
 
-def fitted(batch: pa.RecordBatch, schema: pa.Schema, table: str) -> pa.RecordBatch:
-    """Cast a target's rows to the types of the source; FloodmarkError if a value does not fit."""
-    arrays = []
+def fitted(
+    batch: pa.RecordBatch, schema: pa.Schema, table: str, key: Sequence[str] = ()
+) -> pa.RecordBatch:
+    """Cast a target's rows to the types of the source.
+
+    A value that is not of its type becomes NULL. If there is one, the batch has another column:
+    NULL, or such values of the row as JSON, so that it equals no row of the source. FloodmarkError
+    if the key has such a value.
+    """
+    arrays: list[pa.Array] = []
+    unfit: list[dict[str, str]] = [{} for _ in range(batch.num_rows)]
     for array, field in zip(batch.columns, schema, strict=True):
-        try:
-            arrays.append(_fitted(array, field.type))
-        except pa.ArrowException as error:
-            raise FloodmarkError(
-                f"{table}.{field.name} has a value in the target that is not {field.type}: {error}"
-            ) from error
-    return pa.record_batch(arrays, names=schema.names)
+        pieces: list[pa.Array] = []
+        for at in _cast_into(pieces, array, field.type):
+            value = str(array[at].as_py())
+            if field.name in key:
+                raise FloodmarkError(
+                    f"{table}.{field.name} has the value {value} in the target, which is not"
+                    f" {field.type}",
+                    hint="correct or delete these rows in the target",
+                )
+            unfit[at][field.name] = value
+        arrays.append(pieces[0] if len(pieces) == 1 else pa.concat_arrays(pieces))
+    names = list(schema.names)
+    if any(unfit):
+        texts = [json.dumps(values) if values else None for values in unfit]
+        arrays, names = [*arrays, pa.array(texts, pa.string())], [*names, UNFIT]
+    return pa.record_batch(arrays, names=names)
+
+
+def _cast_into(
+    pieces: list[pa.Array], array: pa.Array, kind: pa.DataType, first: int = 0
+) -> Iterator[int]:
+    """Cast an array in pieces, and yield the places of the values that are not of the type."""
+    try:
+        pieces.append(_fitted(array, kind))
+    except pa.ArrowException:
+        if len(array) == 1:
+            pieces.append(pa.nulls(1, kind))
+            yield first
+            return
+        half = len(array) // 2
+        yield from _cast_into(pieces, array.slice(0, half), kind, first)
+        yield from _cast_into(pieces, array.slice(half), kind, first + half)
 
 
 def _fitted(array: pa.Array, kind: pa.DataType) -> pa.Array:

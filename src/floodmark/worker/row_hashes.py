@@ -5,6 +5,7 @@ where both sides are hashed in the same way: values of one type, floating point 
 bits, NULL different from anything else.
 """
 
+import json
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal, Self
 
@@ -15,6 +16,9 @@ from floodmark.model.verification import Checksum
 from floodmark.worker.canonical_json import plain_json
 
 Side = Literal["source", "target"]
+
+UNFIT = "unfit"
+"""The column behind those of the schema: values of a row that are not of their type, as JSON."""
 
 _SUM = 2**64
 _SALT = "'floodmark'"
@@ -37,6 +41,7 @@ class Fingerprints:
             f"b{number}" if field.type in _BITS else f"c{number}"
             for number, field in enumerate(schema)
         ]
+        columns.append(UNFIT)
         key_columns = [columns[number] for number in self._key] or columns
         self._hashes = (
             f"hash({', '.join(key_columns)}) AS k, hash({', '.join(columns)}) AS r,"
@@ -128,7 +133,7 @@ class Fingerprints:
         sides = [", ".join(f"{side}.c{n}" for n in range(len(names))) for side in "xy"]
         rows = self._all(
             "SELECT kind, x.k IS NOT NULL, y.k IS NOT NULL,"  # noqa: S608
-            f" {', '.join(sides)} FROM judged"
+            f" y.{UNFIT}, {', '.join(sides)} FROM judged"
             " LEFT JOIN (FROM source_rows QUALIFY row_number() OVER (PARTITION BY k) = 1) AS x"
             " USING (k)"
             " LEFT JOIN (FROM target_rows QUALIFY row_number() OVER (PARTITION BY k) = 1) AS y"
@@ -139,9 +144,11 @@ class Fingerprints:
             (
                 kind,
                 dict(zip(names, values[:width], strict=True)) if in_source else None,
-                dict(zip(names, values[width:], strict=True)) if in_target else None,
+                dict(zip(names, values[width:], strict=True)) | json.loads(unfit or "{}")
+                if in_target
+                else None,
             )
-            for kind, in_source, in_target, *values in rows
+            for kind, in_source, in_target, unfit, *values in rows
         ]
 
     def differing_keys(self, version: str | None = None) -> list[tuple[Any, ...]]:
@@ -177,10 +184,13 @@ class Fingerprints:
         self._database.unregister("batch")
 
     def _comparable(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        arrays = {f"c{number}": array for number, array in enumerate(batch.columns)}
+        width, nothing = len(self._schema), pa.nulls(batch.num_rows, pa.string())
+        columns = batch.columns[:width]
+        arrays = {f"c{number}": array for number, array in enumerate(columns)}
+        arrays[UNFIT] = batch.column(width) if batch.num_columns > width else nothing
         for number in self._json:
             arrays[f"c{number}"] = _plain_json(arrays[f"c{number}"])
-        for number, array in enumerate(batch.columns):
+        for number, array in enumerate(columns):
             if array.type in _BITS:
                 arrays[f"b{number}"] = array.view(_BITS[array.type])
         return pa.record_batch(arrays)
