@@ -181,6 +181,39 @@ def test_what_is_shown_is_what_the_sync_does(
 
 
 @pytest.mark.enough_on("mysql")
+@pytest.mark.parametrize(
+    ("change", "stops"),
+    [
+        ("DROP PRIMARY KEY, ADD PRIMARY KEY (id, big)", True),
+        ("MODIFY id VARCHAR(9)", True),
+        ("MODIFY id BIGINT", False),
+    ],
+)
+def test_a_reset_hides_no_other_key(new_table: NewTable, change: str, stops: bool) -> None:
+    """Rows with the earlier key are in the target, whatever is read again."""
+    synced = new_table(columns=TABLE)
+    synced.add(1, 3, day=1)
+    assert synced.settle() == 0
+    synced.change(f"ALTER TABLE t {change}")
+    reset = ("watermark", "reset", "-t", f"{synced.it.schema}.t", "--force")
+    assert synced.it.call(*reset, "--extract-only").code == 0
+    found = {difference["column"]: difference for difference in dry_run(synced).get("schema", [])}
+    assert ("PRIMARY KEY" in found and found["PRIMARY KEY"]["stops"]) is stops, found
+    checks = synced.it.call("doctor", "--json").value
+    states = {check["finding"].split(" is ")[0]: check["state"] for check in checks}
+    assert (states.get("PRIMARY KEY") == "failed") is stops
+    ended = synced.sync()
+    assert ended.code == int(stops), ended
+    if stops:
+        assert found["PRIMARY KEY"]["hint"] in one_line(ended)
+        assert synced.it.call(*reset).code == 0
+        synced.warehouse.query("DROP TABLE t")
+        assert dry_run(synced).get("schema", []) == []
+        assert synced.settle() == 0
+    synced.check_equal()
+
+
+@pytest.mark.enough_on("mysql")
 @pytest.mark.follows_hint("write its new name into 'cursor:'")
 def test_a_table_that_cannot_be_planned_hides_no_other(pipeline: Callable[..., Pipeline]) -> None:
     it = pipeline({"first": with_policy("stop"), "other": with_policy("stop")})

@@ -7,6 +7,7 @@ from msgspec import structs
 
 from floodmark.config.models import TableSettings
 from floodmark.model.extraction import ZeroDates
+from floodmark.model.log_state import ManifestId
 from floodmark.model.manifest import Chunk, Column, chunks_in
 from floodmark.model.position import START
 from floodmark.model.schema import SourceTable
@@ -15,8 +16,10 @@ from floodmark.model.table import TableName
 from floodmark.model.watermark import Watermark
 from floodmark.mysql.connection import MysqlSession
 from floodmark.planning.joined_types import joined_table
+from floodmark.planning.key_change import key_change
 from floodmark.planning.load_batches import pending_manifests
 from floodmark.planning.schema_change import ACCEPT_HINT, ColumnChange, before_loads, column_changes
+from floodmark.state.manifest_log import ManifestLog
 from floodmark.state.watermark_store import WatermarkStore
 from floodmark.sync.load_checks import load_again_hint, read_into_new_hint
 from floodmark.sync.log_facts import chunks_before, columns_in, known_of, newest_columns
@@ -67,11 +70,6 @@ def schema_differences(
     changes = column_changes(before, now) if before else []
     changed = [_changed(change, judged.pop(change.name, None), stop=stop) for change in changes]
     changed += [_swapped(one, now) for one in judged.values() if one.refusal]
-    changed += _other_key(source, chunks, read_into_new_hint(table, target_name))
-    left_out = _left_out(source, [*now, *before], table_settings) if before else []
-    found = {difference.column.lower(): difference for difference in [*changed, *left_out]}
-    types = {column.name.lower(): column.type for column in now}
-    types |= {KEY.lower(): _key(source.primary_key), RELATION.lower(): "a table"}
     coming = Chunk(
         start=START,
         end=START,
@@ -79,7 +77,14 @@ def schema_differences(
         strategy="sequential",
         columns=now,
         primary_key=source.primary_key,
+        reload=choice.cursor.kind == "none",
     )
+    hint = read_into_new_hint(table, target_name)
+    changed += _other_key(store.log, table, watermark, coming, hint)
+    left_out = _left_out(source, [*now, *before], table_settings) if before else []
+    found = {difference.column.lower(): difference for difference in [*changed, *left_out]}
+    types = {column.name.lower(): column.type for column in now}
+    types |= {KEY.lower(): _key(source.primary_key), RELATION.lower(): "a table"}
     for mismatch in _mismatches(store, table, [coming], watermark, target, target_name):
         name = mismatch.column.lower()
         unread = before_loads(mismatch) if watermark is None else mismatch
@@ -175,22 +180,33 @@ def _swapped(judged: Judgement, now: Sequence[Column]) -> SchemaDifference:
     )
 
 
-def _other_key(source: SourceTable, chunks: Sequence[Chunk], hint: str) -> list[SchemaDifference]:
-    """Return the key if rows were read under another one, which their load refuses."""
-    before = [chunk.primary_key for chunk in chunks if not chunk.only_columns][-1:]
-    now = {name.lower() for name in source.primary_key}
-    return [
-        SchemaDifference(
-            column=KEY,
-            source=_key(source.primary_key),
-            last_read=_key(key),
-            will=STOPS,
-            stops=True,
-            hint=hint,
-        )
-        for key in before
-        if {name.lower() for name in key} != now
-    ]
+def _other_key(
+    log: ManifestLog, table: TableName, watermark: Watermark | None, coming: Chunk, hint: str
+) -> list[SchemaDifference]:
+    """Return the key if rows that count were read under another one, which their load refuses.
+
+    They count even if all are read again: those in the target would not be found under the new key.
+    """
+    if watermark is None or coming.reload:
+        return []
+    since = ManifestId(watermark.redshift_state.eligible_from_epoch, 0)
+    key = coming.primary_key
+    for last in log.manifests(table, since=since, newest_first=True):
+        if not isinstance(last.change, Chunk) or last.change.only_columns:
+            continue
+        chunk = structs.replace(last.change, columns=coming.columns, primary_key=key)
+        new = structs.replace(last, epoch=watermark.epoch, sequence=last.sequence + 1, change=chunk)
+        change = key_change([last, new])
+        same = {name.lower() for name in last.change.primary_key} == {n.lower() for n in key}
+        if change is None or (same and last.epoch == new.epoch):
+            return []  # of a column whose type changed since the last reading, more is reported
+        was, now = change
+        return [
+            SchemaDifference(
+                column=KEY, source=now, last_read=was, will=STOPS, stops=True, hint=hint
+            )
+        ]
+    return []
 
 
 def _key(columns: Sequence[str]) -> str:
