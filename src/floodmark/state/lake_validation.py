@@ -37,8 +37,13 @@ class Findings(Struct, frozen=True, kw_only=True):
     unchecked: str | None = None
 
 
-def validate(store: WatermarkStore, table: TableName) -> Findings:
-    """Compare the watermark with the manifests, and the manifests with the data files."""
+def validate(
+    store: WatermarkStore, table: TableName, known: dict[ManifestId, Manifest] | None = None
+) -> Findings:
+    """Compare the watermark with the manifests, and the manifests with the data files.
+
+    `known` is for `read_log`.
+    """
     differences: list[str] = []
     try:
         current = store.get(table, write_back=False)
@@ -56,10 +61,10 @@ def validate(store: WatermarkStore, table: TableName) -> Findings:
         )
     if current is not None and current.moving_from:
         differences.append(f"the move from {current.moving_from} is not complete")
-    manifests = read_log(store, table, differences)
+    manifests = read_log(store, table, differences, known)
     # A concurrent run may have committed more since the watermark was read.
-    known = current.mysql_state.last_manifest if current else None
-    folded = _fold(table, _up_to(manifests, known), differences)
+    last = current.mysql_state.last_manifest if current else None
+    folded = _fold(table, _up_to(manifests, last), differences)
     tracking = _compare_watermark(current, folded)
     differences += tracking
     differences += _missing_last(store, table)
@@ -129,26 +134,35 @@ def _named_files(manifests: list[Manifest]) -> dict[str, tuple[ManifestId, DataF
     }
 
 
-def read_log(store: WatermarkStore, table: TableName, problems: list[str]) -> list[Manifest]:
+def read_log(
+    store: WatermarkStore,
+    table: TableName,
+    problems: list[str],
+    known: dict[ManifestId, Manifest] | None = None,
+) -> list[Manifest]:
     """Return every readable manifest of a table; append the errors of the others to `problems`.
 
     Those in a compaction are not read if the lake has them all, in their size, and nobody wrote
-    one of them after the compaction.
+    one of them after the compaction. Manifests that are `known` are not read again, and those that
+    were read are added to them.
     """
     log = store.log
     objects = dict(log.objects(table))
-    compacted: dict[ManifestId, Manifest] = {}
-    for last, written in log.compaction_times(table).items():
+    known = {} if known is None else known
+    times = {} if known else log.compaction_times(table)
+    for last, written in times.items():
         found = log.compacted(table, last) if completes(last) and last in objects else None
         if found and all(
             (info := objects.get(manifest.head)) and info.size == size and info.modified <= written
             for manifest, size in zip(found.manifests, found.sizes, strict=True)
         ):
-            compacted |= {manifest.head: manifest for manifest in found.manifests}
+            known |= {manifest.head: manifest for manifest in found.manifests}
     manifests = []
     for head in objects:
         try:
-            manifests.append(compacted.get(head) or log.read(table, head))
+            if head not in known:
+                known[head] = log.read(table, head)
+            manifests.append(known[head])
         except CorruptLog as error:
             problems.append(error.message)
     return manifests

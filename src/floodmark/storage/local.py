@@ -143,7 +143,11 @@ class LocalObjectStore(ObjectStore):
     def _walk(self, folder: str, prefix: str, after: str) -> Iterator[ObjectInfo]:
         try:
             # Sort a folder by its name with the slash, as its keys sort.
-            found = sorted((name + "/" * entry.is_dir(), entry) for name, entry in entries(folder))
+            found = sorted(
+                (name + "/" * entry.is_dir(), entry)
+                for name, entry in entries(folder)
+                if (below := f"{prefix}{name}/") > after or after.startswith(below)
+            )
         except (FileNotFoundError, NotADirectoryError):
             return
         for name, entry in found:

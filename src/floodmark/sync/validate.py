@@ -13,6 +13,7 @@ from floodmark.errors import (
 )
 from floodmark.model.load import LedgerEntry
 from floodmark.model.load_transitions import loaded, unloaded
+from floodmark.model.log_state import ManifestId
 from floodmark.model.manifest import Manifest, chunks_in
 from floodmark.model.table import TableName
 from floodmark.model.timestamps import as_utc
@@ -41,7 +42,8 @@ def validate_table(store: WatermarkStore, table: TableName, loading: Loading | N
     Without `loading` the table has no target. If the target cannot be reached, `unchecked` says
     why; that is not a difference.
     """
-    findings = validate(store, table)
+    known: dict[ManifestId, Manifest] = {}
+    findings = validate(store, table, known)
     current = _read(store, table)
     if current is not None and (current.moved_to or current.moving_from):
         return findings
@@ -55,7 +57,7 @@ def validate_table(store: WatermarkStore, table: TableName, loading: Loading | N
         if before is None:
             return findings
         try:
-            seen = _compare(findings, store, table, loading, before)
+            seen = _compare(findings, store, table, loading, before, known)
         except FloodmarkError as error:
             return structs.replace(findings, unchecked=error.message)
         after = _read(store, table)
@@ -151,8 +153,9 @@ def _compare(
     table: TableName,
     loading: Loading,
     watermark: Watermark,
+    known: dict[ManifestId, Manifest],
 ) -> Findings:
-    manifests = read_log(store, table, [])
+    manifests = read_log(store, table, [], known)
     ledger, held, taken = _look(loading, table, watermark, manifests)
     differences = ledger_differences(watermark, manifests, ledger)
     repairable = bool(differences) and not ledger_errors(manifests, ledger)

@@ -12,7 +12,7 @@ from floodmark.model import lake_layout
 from floodmark.model.log_state import ManifestId
 from floodmark.model.manifest import Manifest, Reset
 from floodmark.state import compaction
-from floodmark.state.lake_validation import validate
+from floodmark.state.lake_validation import read_log, validate
 from floodmark.state.manifest_log import ManifestLog
 from floodmark.state.watermark_store import WatermarkStore
 from floodmark.storage.memory import MemoryObjectStore
@@ -201,6 +201,18 @@ def test_validate_finds_a_damaged_manifest_that_is_compacted(damage: str) -> Non
     assert validate(store, TABLE).differences != ()
     store.objects.put(key, data)
     assert validate(store, TABLE).differences == ()
+
+
+def test_the_log_is_read_once_for_both_parts_of_a_validation() -> None:
+    objects = Counting()
+    store = filled([10], objects)
+    known: dict[ManifestId, Manifest] = {}
+    first = read_log(store, TABLE, [], known)
+    land(store, 1, "later")
+    objects.gets = 0
+    again = read_log(store, TABLE, [], known)
+    assert (again[:-1], objects.gets) == (first, 1)
+    assert again == plain(store)
 
 
 def test_the_rest_of_the_lake_does_not_take_compactions_for_data() -> None:
