@@ -19,6 +19,7 @@ synced, so that a reconciliation compares it, even before the table's start.
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 
 from msgspec import Struct, structs
 
@@ -54,12 +55,11 @@ from floodmark.sync.load_result import LoadResult
 from floodmark.sync.loading import Loading
 from floodmark.sync.machine_clock import check_against_source
 from floodmark.sync.new_columns import NewColumns
-from floodmark.sync.plan import TablePlan, chunks_of, lake_columns
+from floodmark.sync.plan import TablePlan, lake_columns
 from floodmark.sync.progress import Progress
 from floodmark.sync.reconcile_checks import HeldBack, check_source
 from floodmark.sync.reconcile_plan import comparable, plan_reading
 from floodmark.sync.result import TableResult, keeping
-from floodmark.sync.window_sizes import window_sizes
 
 _ANY_SIZE = 2**63  # no scan along the key that stops half-way: its rows are not a range
 
@@ -206,22 +206,8 @@ class _Run:
 
     def _read_chunks(self) -> None:
         extraction = self._extraction.of_rows(self._plan.expected_rows)
-        chunks = chunks_of(
-            self._session,
-            self._plan,
-            extraction.settings,
-            windows_per_chunk=extraction.chunk_sizes(),
-            limit=None,
-            found=lambda: extraction.prepare(extraction.engine),
-            window_size=window_sizes(
-                self._plan,
-                extraction.settings,
-                extraction.source,
-                extraction.engine,
-                extraction.strategy,
-                limit=None,
-                watermark=lambda: self._watermark,
-            ),
+        chunks = extraction.chunks(
+            self._session, self._plan, limit=None, watermark=lambda: self._watermark
         )
         self._in_flight = ChunksInFlight(
             extraction,
@@ -229,7 +215,7 @@ class _Run:
             first=self._watermark.log_state.next_head,
             progress=self._report,
         )
-        with self._in_flight.read(chunks) as found:
+        with closing(chunks), self._in_flight.read(chunks) as found:
             for chunk in found:
                 self._commit(chunk)
 

@@ -50,11 +50,10 @@ from floodmark.sync.load_while_reading import LoadWhileReading
 from floodmark.sync.log_facts import known_of
 from floodmark.sync.machine_clock import check_against_source
 from floodmark.sync.new_columns import NewColumns
-from floodmark.sync.plan import TablePlan, chunks_of, lake_columns, plan_table
+from floodmark.sync.plan import TablePlan, lake_columns, plan_table
 from floodmark.sync.progress import Progress
 from floodmark.sync.result import TableResult, keeping
 from floodmark.sync.server_change import check_server_change
-from floodmark.sync.window_sizes import window_sizes
 
 
 def extract_table(
@@ -145,23 +144,8 @@ class _TableRun:
         self._result = self._planned_result()
         rows = self._plan.expected_rows
         extraction = self._extraction.of_rows(rows if limit is None else min(rows, limit))
-        chunks = chunks_of(
-            session,
-            self._plan,
-            extraction.settings,
-            windows_per_chunk=extraction.chunk_sizes(),
-            limit=limit,
-            walk=extraction.walk,
-            found=lambda: extraction.prepare(extraction.engine),
-            window_size=window_sizes(
-                self._plan,
-                extraction.settings,
-                extraction.source,
-                extraction.engine,
-                extraction.strategy,
-                limit=limit,
-                watermark=lambda: self._watermark,
-            ),
+        chunks = extraction.chunks(
+            session, self._plan, limit=limit, watermark=lambda: self._watermark
         )
         with closing(chunks):
             if (found := next(chunks, None)) is not None:

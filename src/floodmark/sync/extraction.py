@@ -1,12 +1,12 @@
 """How tables are extracted in a run: settings, and what the run lends to each of them."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct, structs
 
 from floodmark.config.models import ExtractionSettings, LakeSettings
-from floodmark.model.extraction import Receipt, Window
+from floodmark.model.extraction import ChunkPlan, Receipt, Window
 from floodmark.model.history import StartedBy
 from floodmark.model.manifest import Column
 from floodmark.model.notice import Report
@@ -14,13 +14,16 @@ from floodmark.model.position import Position
 from floodmark.model.run import Strategy
 from floodmark.model.table import TableName
 from floodmark.model.verification import Comparison, WindowPair
-from floodmark.mysql.index_scan import Walk
+from floodmark.model.watermark import Watermark
+from floodmark.mysql.connection import MysqlSession
 from floodmark.planning.parallelism import windows_per_chunk
 from floodmark.state.watermark_store import WatermarkStore
 from floodmark.sync.loading import Loading
 from floodmark.sync.parallel_strides import walk_over
+from floodmark.sync.plan import TablePlan, chunks_of
 from floodmark.sync.progress import Progress
 from floodmark.sync.source import Source
+from floodmark.sync.window_sizes import window_sizes
 
 if TYPE_CHECKING:
     from floodmark.worker.compare_window import VerificationJob
@@ -102,12 +105,38 @@ class Extraction(Struct, frozen=True, kw_only=True):
         configured = self.settings.windows_per_chunk
         return windows_per_chunk(configured, self.strategy, self.engine.known_slots)
 
-    @property
-    def walk(self) -> Walk:
-        """How to find the edges of many windows, by what is known of Spark now."""
-        return walk_over(self.source, self.strategy, self.engine.known_slots)
+    def chunks(
+        self,
+        session: MysqlSession,
+        plan: TablePlan,
+        *,
+        limit: int | None,
+        watermark: Callable[[], Watermark | None],
+    ) -> Generator[ChunkPlan]:
+        """Divide a plan into chunks, found one after another as needed. Close it at the end.
 
-    def chunk_sizes(self) -> Iterator[int]:
+        The current `watermark` is asked for, since it shows how large the table's rows are.
+        """
+        return chunks_of(
+            session,
+            plan,
+            self.settings,
+            windows_per_chunk=self._chunk_sizes(),
+            limit=limit,
+            walk=walk_over(self.source, self.strategy, self.engine.known_slots),
+            found=lambda: self.prepare(self.engine),
+            window_size=window_sizes(
+                plan,
+                self.settings,
+                self.source,
+                self.engine,
+                self.strategy,
+                limit=limit,
+                watermark=watermark,
+            ),
+        )
+
+    def _chunk_sizes(self) -> Iterator[int]:
         """Yield how many windows make each chunk, by what is known of Spark when it is planned.
 
         The first chunk does not wait for a cluster to start; executors may join later.
