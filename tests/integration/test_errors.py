@@ -133,6 +133,27 @@ def shell(line: str, **environment: str) -> "subprocess.CompletedProcess[bytes]"
     )
 
 
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_closed_stream_is_no_error(closed: str) -> None:
+    """Such a `sync` ended before it began, or could have written into its own files."""
+    line = f"{FLOODMARK} sync -t shop.orders --backup-only --config unreachable.yml"
+    opened, done = shell(line), shell(f"{line} {closed}")
+    assert opened.stdout.startswith("✗ US_PROD:shop.orders: MySQL at".encode())
+    assert done.returncode == opened.returncode == 1
+    assert done.stdout == (b"" if " >" in f" {closed}" else opened.stdout)
+    assert done.stderr == (b"" if "2>" in closed else opened.stderr)
+
+
+def test_a_closed_stream_is_not_the_number_of_another_file() -> None:
+    program = (
+        "from floodmark.__main__ import _open_closed_streams as open_; open_();"
+        "import os, sys; print('said', file=sys.stderr); file = open('file', 'w');"
+        "print([os.readlink(f'/proc/self/fd/{n}') for n in (0, 2)], file.fileno() > 2)"
+    )
+    done = shell(f"{shlex.quote(sys.executable)} -c {shlex.quote(program)} <&- 2>&-")
+    assert done.stdout == b"['/dev/null', '/dev/null'] True\n"
+
+
 @pytest.mark.parametrize("reader", ["head -1", "true"])
 def test_a_reader_that_goes_away_is_no_error(reader: str) -> None:
     done = shell(f"{FLOODMARK} watermark list | {reader}")
