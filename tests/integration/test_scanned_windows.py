@@ -114,6 +114,11 @@ SHAPES = {
     ),
     "unsigned": ("id BIGINT UNSIGNED", "18446744073709550000 + seq", ("id",)),
     "decimal": ("id DECIMAL(30, 0)", "100000000000000000000000000000 + seq * 1e20", ("id",)),
+    "decimal, one far": (
+        "id DECIMAL(65, 0)",
+        f"IF(seq = 1, -{'9' * 65}, seq)",
+        ("id",),
+    ),
 }
 
 

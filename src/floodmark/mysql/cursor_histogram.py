@@ -117,7 +117,7 @@ def _divide(
             continue  # an invalid time
         low = numbers.start + int(number) * width
         part = range(low, min(low + width, numbers.stop))
-        if rows > most and len(part) > 1:
+        if rows > most and part.stop - part.start > 1:  # len() is not for 2**63 and more
             yield from _divide(session, scan, part, most)
         else:
             yield part[-1], int(rows)
