@@ -29,6 +29,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from itertools import count
 from threading import Condition, Thread
+from traceback import format_exception_only
 
 from floodmark.errors import FloodmarkError
 from floodmark.spark.runner import Attempt, Progress
@@ -244,8 +245,9 @@ class _Process:
                 env=ALLOCATION | os.environ,
                 process_group=0,  # Ctrl-C does not reach it
             )
-        except OSError as error:
-            self._problem = f"cannot start a process: {error.strerror}"
+        except Exception as error:  # noqa: BLE001 - its task would wait for ever
+            reason = getattr(error, "strerror", None) or format_exception_only(error)[-1].strip()
+            self._problem = f"cannot start a process: {reason}"
 
     def run(self, task: "_Task") -> tuple[bool, str]:
         """Run a task; return whether it succeeded, and its answer or why it failed."""

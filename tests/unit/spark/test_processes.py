@@ -281,6 +281,19 @@ def test_an_interpreter_that_cannot_start_is_an_error(
     assert run(processes, nap) != []
 
 
+def test_no_memory_for_another_process_is_an_error(
+    processes: Processes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    with pytest.raises(FloodmarkError, match="job: cannot start a process: MemoryError"):
+        run(processes, describe, 3)
+    monkeypatch.undo()
+    assert len(run(processes, describe)) == 1
+
+
 @pytest.mark.parametrize("strike", [signal.SIGKILL, signal.SIGTERM])
 def test_processes_die_with_the_command(tmp_path: Path, strike: signal.Signals) -> None:
     script = (
