@@ -8,11 +8,14 @@ from dataclasses import replace
 from threading import enumerate as enumerate_threads
 from typing import Any, ClassVar
 
+import pymysql
 import pytest
 
+from edge_tables import new_database, run
 from floodmark.embedded.mariadb import PrivateMariaDB
 from floodmark.errors import FloodmarkError
 from floodmark.model.extraction import Receipt, Window
+from floodmark.mysql.connection import MysqlSession
 from floodmark.sync.source import Source
 from floodmark.worker.job import ExtractionJob
 from pipelines import DirectEngine, Pipeline, ask_once, numbers, wait_until, warm_engine
@@ -210,3 +213,17 @@ def test_spark_reads_no_more_than_its_share(pipeline: New, spark: Any) -> None:
     with_source(it, max_connections=2, max_rows_per_second=1000).synced(engine=Watched)
     assert jobs == [(1, 1000)] * 3
     assert it.ids() == dict.fromkeys(range(1, 91), 1)
+
+
+def test_a_server_that_ends_one_connection_after_another(server: PrivateMariaDB) -> None:
+    def ended(session: MysqlSession) -> int:
+        ((number,),) = run(session, "SELECT CONNECTION_ID()")
+        server.execute(f"KILL {number}")
+        run(session, "DO 1")
+        raise AssertionError(number)
+
+    with Source(new_database(server)) as source:
+        with pytest.raises(FloodmarkError, match="ended the transaction in which ids are read"):
+            source.ceiling(ended)
+        with pytest.raises(FloodmarkError, match="ended the connection"), source.session():
+            raise pymysql.err.InterfaceError(0, "")

@@ -274,7 +274,7 @@ def translated(connection: MysqlConnection, session: MysqlSession | None = None)
 
 def _translate(error: pymysql.MySQLError, connection: MysqlConnection) -> FloodmarkError:
     code, *rest = error.args or (0,)
-    reason = str(rest[0]) if rest else type(error).__name__
+    reason = str(rest[0]) if rest and rest[0] else type(error).__name__
     place = _place(connection)
     message = f"MySQL at {place}: {reason}"
     origin = getattr(error, "original_exception", None)  # why PyMySQL could not connect
@@ -308,7 +308,7 @@ def _translate(error: pymysql.MySQLError, connection: MysqlConnection) -> Floodm
         return UsageError(message, hint="check the schema's name")
     if code == ER.NO_SUCH_TABLE:
         return UsageError(message, hint="check the table's name")
-    if code in _LOST:
+    if code in _LOST or isinstance(error, pymysql.err.InterfaceError):
         return FloodmarkError(f"MySQL at {place} ended the connection: {reason}", hint="try again")
     return FloodmarkError(f"{message} (error {code})")
 

@@ -179,7 +179,11 @@ class Source:
                 found = in_snapshot(self._snapshot_session(), read)
             except SnapshotLost:
                 activity = self._current(time.monotonic())
-                found = in_snapshot(self._snapshot_session(), read)
+                try:
+                    found = in_snapshot(self._snapshot_session(), read)
+                except SnapshotLost as error:
+                    lost = "the server ended the transaction in which ids are read, twice"
+                    raise FloodmarkError(lost, hint="try again") from error
             return activity, None if found is None else Ceiling(found, self._snapshot_at)
 
     def offset_at(self, moment: datetime) -> timedelta:
