@@ -36,7 +36,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from itertools import count
-from tempfile import TemporaryDirectory
+from pathlib import Path
+from shutil import rmtree
+from tempfile import TemporaryDirectory, gettempdir
 from threading import Event
 from typing import TYPE_CHECKING
 
@@ -56,6 +58,8 @@ from floodmark.sync.receipt_check import check_receipts
 if TYPE_CHECKING:
     from floodmark.sync.extraction import Extraction
     from floodmark.worker.job import ExtractionJob
+
+_MARKS = "floodmark-slices-"
 
 
 class ReadChunk(Struct, frozen=True, kw_only=True):
@@ -131,7 +135,7 @@ class ChunksInFlight:
             limit=limit,
             cancel=self._cancel,
         )
-        with TemporaryDirectory(prefix="floodmark-") as self._marks, closing(reading):
+        with folder_of_marks() as self._marks, closing(reading):
             yield reading
 
     def committed(self, chunk: ReadChunk) -> None:
@@ -198,3 +202,22 @@ class ChunksInFlight:
 
 def _slices(windows: Sequence[Window]) -> int:
     return sum(len(window.statements) for window in windows)
+
+
+def folder_of_marks() -> TemporaryDirectory[str]:
+    """Return a new folder for the marks of slices; remove those of processes that were killed."""
+    for left in Path(gettempdir()).glob(f"{_MARKS}*"):
+        pid = left.name.removeprefix(_MARKS).partition("-")[0]
+        if pid.isdecimal() and not _is_running(int(pid)):
+            rmtree(left, ignore_errors=True)
+    return TemporaryDirectory(prefix=f"{_MARKS}{os.getpid()}-")
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
