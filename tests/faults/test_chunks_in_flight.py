@@ -138,7 +138,8 @@ def test_chunks_grow_with_the_cluster(pipeline: New, monkeypatch: pytest.MonkeyP
     sizes = [size for _, size in sorted(Growing.windows.items())]
     assert sizes[:2] == [8, 1]  # small ones, then one of many slices
     assert max(sizes[2:]) > 8
-    assert sum(Growing.slices) == 200
+    # Several connections find the edges, each in a part of the range that may end with a small one.
+    assert 200 <= sum(Growing.slices) <= 220
     check_complete(it, 600)
 
 

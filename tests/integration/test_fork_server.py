@@ -241,7 +241,11 @@ def test_a_fork_has_the_terminal_of_its_command(forks: Forks) -> None:
 def test_signals_end_a_fork_as_they_end_a_command(
     forks: Forks, number: signal.Signals, cleaned_up: bool
 ) -> None:
-    process = forks.sleeping()
+    before = signal.signal(number, signal.SIG_DFL)  # with nohup, these tests ignore SIGHUP
+    try:
+        process = forks.sleeping()
+    finally:
+        signal.signal(number, before)
     process.send_signal(number)
     assert finish(process).code == -number
     wait_until(lambda: not forks.children())
