@@ -53,6 +53,9 @@ def main() -> None:
     """Measure all parts, and save the results after each."""
     meter.adopt_orphans()
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # installed packages are compiled
+    # Relative paths differ from folder to folder, and a command is only forked for the same paths.
+    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    os.environ["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, filter(None, paths)))
     on_both: dict[str, Part] = {
         "stage 1": stage_one,
         "first load": first_load,
