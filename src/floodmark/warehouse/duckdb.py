@@ -259,9 +259,9 @@ class DuckdbTarget(SqlTarget):
 
     def _columns_of(self, name: str) -> dict[str, str]:
         rows = self._query(
-            "SELECT column_name, data_type FROM information_schema.columns"
-            " WHERE table_schema = 'main' AND table_catalog = current_database()"
-            " AND lower(table_name) = lower($1) ORDER BY ordinal_position",
+            "SELECT column_name, data_type FROM duckdb_columns()"  # faster than information_schema
+            " WHERE schema_name = 'main' AND database_name = current_database()"
+            " AND lower(table_name) = lower($1) ORDER BY column_index",
             (name,),
         )
         return dict(rows)

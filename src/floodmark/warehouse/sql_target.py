@@ -1,8 +1,8 @@
 """Load in SQL: the same steps for every target, in one transaction.
 
 lock the table → find manifests that the ledger lacks → apply deletes → stage → keep the newest row
-of each key → delete older rows from the target → insert → check the row count → write the ledger →
-commit
+of each key, if any is staged twice → delete older rows from the target → insert → check the row
+count → write the ledger → commit
 """
 
 import secrets
@@ -18,6 +18,7 @@ from msgspec import structs
 from floodmark.errors import AnotherLake, FloodmarkError, PassingConflict, Unrepresentable
 from floodmark.model.load import LedgerEntry, LoadBatch, LoadChunk, TargetTable
 from floodmark.model.log_state import ManifestId
+from floodmark.model.manifest import Column
 from floodmark.model.notice import Notice, Report
 from floodmark.model.timestamps import as_utc
 from floodmark.model.verification import Extent
@@ -268,8 +269,7 @@ class SqlTarget(LedgerTable, TableChanges, RowChecksums, DeletingBackend, Finger
         columns = ", ".join(quote(column.name) for column in table.columns)
         source = STAGING
         if table.primary_key and not batch.reload:
-            rows = self._merge(batch, columns, rows)
-            source = NEWEST
+            source, rows = self._merge(batch, columns, rows)
         values = ", ".join(self._inserted(column, found[column.name]) for column in table.columns)
         written = self._execute(
             f"INSERT INTO {self._name(table.name)} ({columns}) SELECT {values} FROM {source}"  # noqa: S608
@@ -297,15 +297,42 @@ class SqlTarget(LedgerTable, TableChanges, RowChecksums, DeletingBackend, Finger
         if self._query(f"SELECT COUNT(*) FROM {STAGING} WHERE {condition}")[0][0]:  # noqa: S608
             raise Unrepresentable(f"{table.name} has rows without a primary key")
 
-    def _merge(self, batch: LoadBatch, columns: str, rows: int) -> int:
-        """Put the rows to insert into NEWEST, and delete the rows that they replace.
+    def _merge(self, batch: LoadBatch, columns: str, rows: int) -> tuple[str, int]:
+        """Delete the rows that the staged ones replace.
 
-        Return the number of rows to insert.
+        Return the temporary table with the rows to insert, and their number.
         """
         table, keep_newer_target_rows = batch.table, batch.keep_newer_target_rows
         target = self._name(table.name)
         key = [table.column(name) for name in table.primary_key]
+        newest, kept = self._newest_staged(table, key, columns, rows)
+        self._count_staged(newest)
+        # Redshift allows no alias for the table that rows are deleted from.
+        t = quote(table.name)
+        match = self._same_key(key, t, newest)
+        if table.version and (keep_newer_target_rows or not batch.wins):
+            version = quote(table.version)
+            # Of two equal versions, the later one counts.
+            later = ">=" if keep_newer_target_rows else ">"
+            kept -= self._execute(
+                f"DELETE FROM {newest} USING {target}"  # noqa: S608
+                f" WHERE {match} AND ({t}.{version} {later} {newest}.{version}"
+                f" OR {t}.{version} IS NOT NULL AND {newest}.{version} IS NULL)"
+            )
+        elif keep_newer_target_rows:
+            kept -= self._execute(f"DELETE FROM {newest} USING {target} WHERE {match}")  # noqa: S608
+        self._execute(
+            f"DELETE FROM {target} USING {newest} WHERE {match}"  # noqa: S608
+        )
+        return newest, kept
+
+    def _newest_staged(
+        self, table: TargetTable, key: Sequence[Column], columns: str, rows: int
+    ) -> tuple[str, int]:
+        """Return a temporary table with one row of each staged key, and their number."""
         keys = ", ".join(part for column in key for part in self._key_parts(column))
+        if rows == self._count_rows(f"(SELECT DISTINCT {keys} FROM {STAGING}) AS keys"):  # noqa: S608
+            return STAGING, rows
         order = f"{quote(table.version)} DESC NULLS LAST" if table.version else keys
         rank = free_name("floodmark_rank", (column.name for column in table.columns))
         self._execute(
@@ -314,32 +341,13 @@ class SqlTarget(LedgerTable, TableChanges, RowChecksums, DeletingBackend, Finger
             f" FROM {STAGING}) AS ranked WHERE {rank} = 1"
         )
         kept = self._count_rows(NEWEST)
-        # Without duplicate keys there is no need to count keys.
-        if kept != rows and kept != (keys_staged := self._count_keys(table)):
+        if kept != (keys_staged := self._count_keys(table)):
             raise FloodmarkError(
                 f"{table.name}: the target sees only {kept:,} of {keys_staged:,} keys as distinct;"
                 " nothing was loaded",
                 hint="report this as a bug, with the result of SELECT version()",
             )
-        self._count_staged(NEWEST)
-        # Redshift allows no alias for the table that rows are deleted from.
-        t = quote(table.name)
-        match = self._same_key(key, t, NEWEST)
-        if table.version and (keep_newer_target_rows or not batch.wins):
-            version = quote(table.version)
-            # Of two equal versions, the later one counts.
-            later = ">=" if keep_newer_target_rows else ">"
-            kept -= self._execute(
-                f"DELETE FROM {NEWEST} USING {target}"  # noqa: S608
-                f" WHERE {match} AND ({t}.{version} {later} {NEWEST}.{version}"
-                f" OR {t}.{version} IS NOT NULL AND {NEWEST}.{version} IS NULL)"
-            )
-        elif keep_newer_target_rows:
-            kept -= self._execute(f"DELETE FROM {NEWEST} USING {target} WHERE {match}")  # noqa: S608
-        self._execute(
-            f"DELETE FROM {target} USING {NEWEST} WHERE {match}"  # noqa: S608
-        )
-        return kept
+        return NEWEST, kept
 
     def _create_statement(self, table: TargetTable) -> str:
         columns = ", ".join(self._column_definition(table, column) for column in table.columns)

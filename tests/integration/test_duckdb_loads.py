@@ -1,4 +1,4 @@
-"""A first load into DuckDB: rows are written once, and memory has a limit."""
+"""Loads into DuckDB: rows are written once where possible, and memory has a limit."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +11,7 @@ from floodmark.errors import FloodmarkError
 from floodmark.model.load import TargetTable
 from floodmark.model.manifest import Column
 from floodmark.warehouse.duckdb import DuckdbTarget
-from floodmark.warehouse.sql_dialect import STAGING
+from floodmark.warehouse.sql_dialect import NEWEST, STAGING
 from scenarios import Lake, use_test_keys
 from warehouses import Loads, Row, Warehouse, new_warehouse
 
@@ -68,6 +68,28 @@ def test_of_the_rows_of_a_key_the_newest_stays(warehouse: Warehouse) -> None:
     first = [row(1, "old", 1), row(2, "only", None), row(1, "other", 1, "b")]
     assert load(loads, first, [row(3, "new", 5), row(1, "new", 2)], [row(3, "old", None)]) == 6
     assert sorted(found["note"] for found in loads.rows()) == ["new", "new", "only", "other"]
+
+
+@pytest.mark.parametrize("option", ["", "wins", "keep_newer_target_rows"])
+def test_later_rows_are_copied_only_if_a_key_comes_twice(warehouse: Warehouse, option: str) -> None:
+    options = {option: True} if option else {}
+    loads = Loads(warehouse, TABLE)
+    load(loads, [row(1, "kept", 9), row(2, "old", 1), row(3, "old", None)], [row(4)])
+    with warehouse.open() as target:
+        assert isinstance(target, DuckdbTarget)
+
+        def copied() -> bool:
+            names = target._query("SELECT table_name FROM duckdb_tables() WHERE temporary")
+            return (NEWEST,) in names
+
+        later = [row(1, "late", 5), row(2, "new", 2), row(5)]
+        assert target.load(loads.batch(loads.chunk(later), **options)) == 3
+        assert not copied()
+        twice = [row(3, "older", 1), row(3, "newer", 2)]
+        assert target.load(loads.batch(loads.chunk(twice), **options)) == 2
+        assert copied()
+    first = "late" if option == "wins" else "kept"
+    assert [found["note"] for found in loads.rows()] == [first, "new", "newer", None, None]
 
 
 def test_a_reload_and_rows_without_a_key_are_not_staged(warehouse: Warehouse) -> None:
