@@ -80,3 +80,14 @@ def test_nothing_more_is_fetched_once_nobody_reads(store: Watched) -> None:
     batches.close()  # type: ignore[attr-defined]
     assert store.was_asked() == PATHS[:2]
     assert not list(LakeFiles(store, None).batches_of([], ["id"]))
+
+
+def test_rows_come_in_small_batches_in_their_order() -> None:
+    rows = 30_000
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"id": range(rows), "other": [None] * rows}), sink)
+    store = MemoryObjectStore()
+    store.put("large.parquet", sink.getvalue().to_pybytes())
+    batches = list(LakeFiles(store, None).batches("large.parquet", ["id"]))
+    assert max(batch.num_rows for batch in batches) <= 10_000
+    assert list(ids(iter(batches))) == list(range(rows))
