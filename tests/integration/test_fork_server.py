@@ -500,6 +500,28 @@ def test_a_command_that_is_forked_imports_little() -> None:
     assert not {"typing", "re", "click", "msgspec", "json"} & set(printed)
 
 
+@pytest.mark.parametrize("chosen", [None, "mimalloc"])
+def test_forked_commands_do_not_use_huge_pages_for_rows(chosen: str | None) -> None:
+    script = """
+from floodmark.fork_server import server
+class Serving:
+    def __init__(self, *_): pass
+    def stop_listening(self): pass
+    def serve(self):
+        import pyarrow
+        print(pyarrow.default_memory_pool().backend_name)
+server.ForkServer = Serving
+server._serve(None, "", 0)
+"""
+    variables = {k: v for k, v in cold_environment().items() if k != "ARROW_DEFAULT_MEMORY_POOL"}
+    if chosen:
+        variables["ARROW_DEFAULT_MEMORY_POOL"] = chosen
+    printed = subprocess.run(
+        [sys.executable, "-c", script], check=True, stdout=subprocess.PIPE, text=True, env=variables
+    ).stdout
+    assert printed == f"{chosen or 'system'}\n"
+
+
 def test_many_commands_at_once(forks: Forks) -> None:
     commands = [forks.command("-t", str(number)) for number in range(16)]
     for number, process in enumerate(commands):
