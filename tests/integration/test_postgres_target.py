@@ -18,6 +18,8 @@ from floodmark.model.load import TargetTable
 from floodmark.model.manifest import Column
 from floodmark.model.notice import Notice
 from floodmark.warehouse.postgres import binary_copy
+from floodmark.warehouse.postgres.session import PostgresSession
+from floodmark.warehouse.postgres.target import PostgresTarget
 from floodmark.warehouse.postgres.types import widens
 from floodmark.warehouse.sql_dialect import LEDGER
 from pipelines import wait_until
@@ -434,3 +436,23 @@ def test_a_wait_for_the_ledger_is_reported_once(loads: Loads, postgres: PrivateP
 )
 def test_what_is_wider(old: str, new: str, wider: bool) -> None:
     assert widens(old, new) is wider
+
+
+@pytest.mark.parametrize("fence", [PostgresTarget.fence, PostgresTarget.hash_fence])
+def test_workers_add_up_what_a_fenced_query_computes_once(warehouse: Warehouse, fence: str) -> None:
+    assert isinstance(warehouse.connection, PostgresConnection)
+    session = PostgresSession(warehouse.connection)
+    try:
+        session.run(
+            "SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0;"
+            " SET min_parallel_table_scan_size = 0; SET max_parallel_workers_per_gather = 2"
+        )
+        inner = f"SELECT objsubid % 3 AS g, sqrt(objid::bigint) AS h FROM pg_depend{fence}"
+        found = session.query(
+            f"EXPLAIN (VERBOSE) SELECT g, SUM(h), MAX(h) FROM ({inner}) AS s GROUP BY g"
+        )
+    finally:
+        session.close()
+    lines = [line for (line,) in found]
+    assert any("Partial" in line for line in lines)
+    assert "sqrt" in lines[-1]  # the scan computes it, not each of the aggregates

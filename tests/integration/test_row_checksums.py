@@ -183,7 +183,7 @@ def test_no_text_runs_into_its_neighbour(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     use_test_keys(monkeypatch)
-    texts = ["''", "','", "'1:'", "'a'", "':'", "'1:a'", "',1:a'", "'1:a,1:a'"]
+    texts = ["''", "','", "',,'", "'1,'", "'a'", "'a,'", "'1,a'", "'1,a,'", "',1,a'", "'1,a,1,a'"]
     texts += ["NULL"] if null == "NULL" else []
     kind = f"VARCHAR(20) {null}"
     source.create({"a": kind, "b": kind}, list(product(texts, texts)))

@@ -80,10 +80,13 @@ class SourceSide(Struct, frozen=True, kw_only=True):
         return None if low is None or high is None else (int(low), int(high))
 
     def fingerprint(
-        self, session: MysqlSession, part: Slice, *, index: str | None = None
+        self, session: MysqlSession, part: Slice, *, index: str | None = None, all_count: bool
     ) -> Fingerprint:
-        """Return the fingerprint of all rows of a slice that count; faster than that of groups."""
-        where = [self.counted, *self._within(part)]
+        """Return the fingerprint of all rows of a slice that count; faster than that of groups.
+
+        If it is known that `all_count`, no row is checked.
+        """
+        where = [*([] if all_count else [self.counted]), *self._within(part)]
         found = query(session, self._select(self.hashing.sums(self.numbers), where, index))
         return Fingerprint(*(int(value or 0) for value in found[0]))
 

@@ -46,7 +46,7 @@ class SourceChecksums:
             for column in checked
             for text in (
                 _piece(table, found[column.name], column, zero_dates == "null"),
-                *(("','",) if column.form == "plain" else ()),
+                *(("','",) if column.form != "last" else ()),
             )
         ]
         self._row = f"CONCAT({', '.join(texts)})"
@@ -113,7 +113,7 @@ def _piece(table: SourceTable, plan: ColumnPlan, column: CheckedColumn, zero_is_
             missing.append(f"{name} = 0")
         text, null = _plain(plan), "''"
     else:
-        text, null = _framed(table, plan, column), "''" if column.form == "last" else "':'"
+        text, null = _framed(table, plan, column), "''"
         text = f"CONCAT({text})" if missing else text
     return f"IF({' OR '.join(missing)}, {null}, {text})" if missing else text
 
@@ -143,7 +143,7 @@ def _framed(table: SourceTable, plan: ColumnPlan, column: CheckedColumn) -> str:
             data = f"CONVERT({data} USING utf8mb4)"
     text = f"LOWER(HEX({data}))" if plan.arrow == "binary" else data
     if column.form == "last":
-        return f"':', {data}"
+        return f"{data}, ','"
     if column.form == "shortened":
         text = f"IF(LENGTH({data}) > {LONGEST_TEXT}, SHA2({data}, 256), {text})"
-    return f"LENGTH({data}), ':', {text}"
+    return f"LENGTH({data}), ',', {text}"

@@ -10,7 +10,7 @@ from floodmark.model.row_checksums import LONGEST_TEXT, CheckedColumn, TextForm
 
 _LONGEST_ROW = 60_000
 _MOST_BYTES = 4  # of a character in UTF-8; a byte has two hexadecimal digits
-_MARKS = 7  # the length, the colon and the comma
+_MARKS = 7  # the length, and two commas
 _PLAIN_BYTES = 70  # of the longest number or time
 _LENGTH = re.compile(r"\w+\((\d+)\)")
 _SHORT = {"time": 17, "uuid": 36, "inet4": 15, "inet6": 45, "tinytext": 255, "tinyblob": 255}

@@ -139,6 +139,17 @@ def synced_versions(ranges: Sequence[SyncedRange]) -> tuple[int, int]:
     )
 
 
+def contains_versions(ranges: Sequence[SyncedRange], low: int, high: int) -> bool:
+    """Whether every row with a time in `[low, high]` is in one of the ranges, whatever its key."""
+    return any(
+        (not start.timestamp or moment_number(start.timestamp) < low)
+        and not end.walk
+        and end.timestamp is not None
+        and high < moment_number(end.timestamp)
+        for start, end in ((synced.start.base, synced.end) for synced in ranges)
+    )
+
+
 def _values(compared: Cursor, position: Position) -> tuple[datetime | int, ...]:
     moment = () if position.timestamp is None else (position.timestamp,)
     return moment if position.id is None or not compared.key else (*moment, *_numbers(position.id))

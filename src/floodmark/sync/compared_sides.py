@@ -50,7 +50,7 @@ from floodmark.planning.segments import (
     version_grouping,
     version_range,
 )
-from floodmark.planning.verify_ranges import synced_versions, target_extents
+from floodmark.planning.verify_ranges import contains_versions, synced_versions, target_extents
 from floodmark.sync.plan import TablePlan
 from floodmark.sync.source import Source
 from floodmark.warehouse.target import ComparedTable, Target
@@ -133,7 +133,7 @@ class ComparedSides:
         table, cursor = plan.source, plan.choice.cursor
         self.shape = shape
         self.target = target
-        self._synced_versions = synced_versions(ranges)
+        self._ranges = tuple(ranges)
         self.rows = table.estimated_rows
         self._server = source
         self._check = check
@@ -214,22 +214,28 @@ class ComparedSides:
         if index is None or self.rows < _MANY_ROWS:
             return None
         self._check()
-        bounds = self._ask(self._source.version_bounds, self._synced_versions).result()
+        synced = synced_versions(self._ranges)
+        bounds = self._ask(self._source.version_bounds, synced).result()
         if bounds is None:
             return None
         grouping = version_grouping(*bounds)
         there = self._of_target.submit(self.target.fingerprints, self._compared, ALL_ROWS, grouping)
-        read = partial(self._source.fingerprint, index=index)
         groups = range(bounds[0] // grouping.width, bounds[1] // grouping.width + 1)
         asked = {
-            group: self._ask(read, Slice(versions=(version_range(grouping, group),)))
-            for group in groups
+            group: self._ask_versions(version_range(grouping, group), index) for group in groups
         }
         here = {group: found for group, one in asked.items() if (found := one.result()).rows}
         in_target = there.result()
         if NO_VERSION in in_target:
             return None  # no range of versions contains these rows
         return compare_groups(here, in_target, grouping)
+
+    def _ask_versions(self, ends: tuple[int, int], index: str) -> "Future[Fingerprint]":
+        """Ask the source for the fingerprint of a range of versions."""
+        is_cursor = self._plan.choice.cursor.timestamp == self._compared.table.version
+        all_count = is_cursor and contains_versions(self._ranges, *ends)
+        read = partial(self._source.fingerprint, index=index, all_count=all_count)
+        return self._ask(read, Slice(versions=(ends,)))
 
     def scan(self, part: Slice, grouping: Grouping) -> tuple[Groups, Groups]:
         """Return the fingerprints of a whole table, by group."""

@@ -8,6 +8,7 @@ that one run finds every difference.
 """
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 from msgspec import Struct, structs
 
@@ -139,14 +140,17 @@ def verify_table(
                 everything=verification.everything,
             )
             run = RangeComparison(extraction, plan, lease, scope, windows)
-            run.run(session)
+            counts = verification.everything and bool(ranges)
+            with ThreadPoolExecutor(1) as pool:
+                # The target counts while the source is divided into windows.
+                counted = pool.submit(windows.count_outside) if counts else None
+                run.run(session)
             left = known_not_compared(watermark)
             if verification.everything:
                 left = count_not_compared(session, plan.source, plan.choice, ranges)
             result = run.finish(watermark.loaded_head)
-            if verification.everything and ranges:
-                rows = windows.count_outside() - result.undated
-                left = (*left, *outside(rows))
+            if counted:
+                left = (*left, *outside(counted.result() - result.undated))
             return structs.replace(
                 result,
                 remarks=(*remarks, *result.remarks, *_unfilled(watermark)),

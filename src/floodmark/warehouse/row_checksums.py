@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Literal, final
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from floodmark.model.load import TargetTable
 from floodmark.model.manifest import Column
@@ -51,6 +51,16 @@ _HELD_BY: dict[str, tuple[Family, ...]] = {
 }
 _SIZES = re.compile(r"\((\d+)(?:, ?(\d+))?\)")
 _SCALE = re.compile(r"decimal(?:128)?\(\d+, ?(\d+)\)")
+
+
+class Field(Struct, frozen=True):
+    """SQL for a piece of a row's text, which a comma follows.
+
+    If it is NULL, as `column` is, only the comma is left; without a `column`, nothing at all.
+    """
+
+    text: str
+    column: str | None = None
 
 
 class RowChecksums(SqlBackend):
@@ -101,10 +111,13 @@ class RowChecksums(SqlBackend):
         """Return the SQL for the length in bytes of text or binary data."""
         return f"OCTET_LENGTH({name})"
 
-    def _joined(self, texts: Sequence[str]) -> str:
-        """Return the SQL that concatenates values as text; a NULL is empty."""
+    def _joined(self, fields: Sequence[Field]) -> str:
+        """Return the SQL for the text of a row."""
         return " || ".join(
-            text if text.startswith("'") else f"COALESCE({text}, '')" for text in texts
+            f"COALESCE({field.text}, '') || ','"
+            if field.column
+            else f"COALESCE({field.text} || ',', '')"
+            for field in fields
         )
 
     def _as_digits(self, number: str) -> str:
@@ -119,7 +132,7 @@ class RowChecksums(SqlBackend):
         return tuple(
             column.name
             for column in checked
-            if self._pieces(kept[column.name], column, found.get(kept[column.name].name, ""))
+            if self._fields(kept[column.name], column, found.get(kept[column.name].name, ""))
         )
 
     @final
@@ -144,13 +157,11 @@ class RowChecksums(SqlBackend):
         """Compute the checksums of windows that follow each other, in one scan."""
         named, found = self._held(table)
         kept = {c.name: k for c, k in zip(table.columns, named.columns, strict=True)}
-        texts = [
-            text
+        fields = [
+            field
             for column in checked
-            for text in (
-                *(self._pieces(kept[column.name], column, found[kept[column.name].name]) or ()),
-                *(("','",) if column.form == "plain" else ()),
-            )
+            for field in self._fields(kept[column.name], column, found[kept[column.name].name])
+            or ()
         ]
 
         def name(column: str) -> str:
@@ -163,7 +174,7 @@ class RowChecksums(SqlBackend):
         first, second = self._hash_parts()
         rows = self._sums(
             f"SELECT w, COUNT(*), SUM({first}), SUM({second}) FROM"  # noqa: S608
-            f" (SELECT {_window(ends)} AS w, {self._hash(self._joined(texts))} AS h"
+            f" (SELECT {_window(ends)} AS w, {self._hash(self._joined(fields))} AS h"
             f" FROM {self._name(named.name)} WHERE {where}{self.hash_fence})"
             " AS hashed GROUP BY w"
         )
@@ -179,18 +190,20 @@ class RowChecksums(SqlBackend):
         found = self._columns_of(named.name)
         return held_as(named, found), found
 
-    def _pieces(self, column: Column, checked: CheckedColumn, held: str) -> tuple[str, ...] | None:
-        """Return the SQL for the parts of a column's text; None if it has none here."""
+    def _fields(
+        self, column: Column, checked: CheckedColumn, held: str
+    ) -> tuple[Field, ...] | None:
+        """Return the pieces of a column's text; None if it has none here."""
         name, family = quote(column.name), _family(column, held)
         text = self._shown(name, family) if family else None
         if text is None or family is None:
             return None
         if column.arrow == "timestamp[us, UTC]" and family == "timestamp":
-            return (f"CAST({name} AS VARCHAR) || '+00'",)  # without a zone it is UTC
+            return (Field(f"CAST({name} AS VARCHAR) || '+00'", name),)  # without a zone it is UTC
         if checked.form == "plain":
-            return (text,)
+            return (Field(text, name),)
         if checked.form == "last":
-            return (f"CASE WHEN {name} IS NOT NULL THEN ':' END", text)
+            return (Field(text),)
         length = self._length(name if family == "binary" else text, family)
         if checked.form == "shortened":
             binary = family == "binary"
@@ -198,7 +211,7 @@ class RowChecksums(SqlBackend):
             if digest is None:
                 return None
             text = f"CASE WHEN {length} > {LONGEST_TEXT} THEN {digest} ELSE {text} END"
-        return self._as_digits(length), "':'", text
+        return Field(self._as_digits(length), name), Field(text)
 
 
 def family_of(held: str) -> Family | None:

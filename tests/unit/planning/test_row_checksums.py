@@ -6,7 +6,7 @@ from floodmark.model.manifest import Column
 from floodmark.model.row_checksums import CheckedColumn
 from floodmark.planning.row_checksums import checked_columns, compared_columns
 from floodmark.warehouse.postgres.canonical_text import joined
-from floodmark.warehouse.row_checksums import _family, _window
+from floodmark.warehouse.row_checksums import Field, _family, _window
 
 ID = Column("id", "int", False, "int32")
 NOTE = Column("note", "varchar(20)", True, "string")
@@ -114,8 +114,11 @@ def test_a_type_that_holds_values_in_another_form_has_no_text() -> None:
 
 
 def test_postgresql_concatenates_at_most_a_hundred_values_at_once() -> None:
-    texts = [f"t{n}" for n in range(250)]
-    sql = joined(texts)
-    assert sql.startswith("concat(concat(t0, ")
-    assert all(group.count(",") <= 100 for group in sql.split("concat("))
-    assert joined(texts[:100]).count("concat(") == 1
+    fields = [Field(f"t{n}", f"t{n}") for n in range(125)]
+    groups = joined(fields).split(" || ")
+    assert len(groups) == 3
+    for group in groups:
+        assert group.startswith("concat_ws(',', t")
+        assert group.endswith(" END, '')")
+        assert group.count(", ") + 1 <= 100
+    assert joined(fields[:49]).count("concat_ws(") == 1

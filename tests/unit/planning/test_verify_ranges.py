@@ -6,6 +6,7 @@ import pytest
 
 from floodmark.model.cursor import Cursor
 from floodmark.model.extraction import Window
+from floodmark.model.fingerprint import moment_number
 from floodmark.model.manifest import Chunk
 from floodmark.model.position import START, KeyScan, Position
 from floodmark.model.schema import SourceColumn, SourceIndex, SourceTable
@@ -15,6 +16,7 @@ from floodmark.planning.verify_ranges import (
     agreed_position,
     can_split_by_key,
     compared_cursor,
+    contains_versions,
     synced_ranges,
     target_extents,
 )
@@ -152,3 +154,26 @@ def test_a_key_scan_is_limited_by_key_and_cursor() -> None:
         Extent(columns=("a", "b"), start=(1, 2), end=(3, 4)),
         Extent(columns=("update_at", "a", "b"), end=(NOON,)),
     )
+
+
+def test_all_rows_with_a_time_strictly_within_a_range_are_in_it_whatever_their_key() -> None:
+    day = timedelta(days=1)
+    walk = KeyScan(7, Position(NOON + 9 * day))
+    ranges = [
+        SyncedRange(Position(NOON, 5), Position(NOON + day, 5)),
+        SyncedRange(Position(NOON + 3 * day), Position(NOON + 4 * day)),
+        SyncedRange(Position(NOON + 5 * day), Position(NOON + 6 * day, 1, walk=walk)),
+    ]
+
+    def within(first: datetime, last: datetime) -> bool:
+        return contains_versions(ranges, moment_number(first), moment_number(last))
+
+    assert within(NOON + TICK, NOON + day - TICK)
+    assert not within(NOON, NOON + TICK)  # rows up to key 5 are not in it
+    assert not within(NOON + TICK, NOON + day)  # rows above key 5 are not in it
+    assert not within(NOON + TICK, NOON + 4 * day - TICK)  # there is a gap
+    assert within(NOON + 3 * day + TICK, NOON + 4 * day - TICK)
+    assert not within(NOON + 5 * day + TICK, NOON + 5 * day + 2 * TICK)  # read only up to a key
+    assert contains_versions([SyncedRange(START, Position(NOON))], 0, moment_number(NOON) - 1)
+    assert not contains_versions([SyncedRange(START, START)], 0, 1)
+    assert not contains_versions([], 0, 1)

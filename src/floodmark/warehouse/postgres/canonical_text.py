@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
-from floodmark.warehouse.row_checksums import Family
+from floodmark.warehouse.row_checksums import Family, Field
 
-_MOST_ARGUMENTS = 100  # of a function
+_MOST_FIELDS = 49  # each is up to two of the 100 arguments of a function
 
 
 def shown(name: str, family: Family, encoding: str) -> str | None:
-    """Return the SQL for a value's canonical text; `concat` converts most types by itself."""
+    """Return the SQL for a value's canonical text; `concat_ws` converts most types by itself."""
     match family:
         case "text":  # otherwise its length in bytes is another
             return name if encoding == "UTF8" else None
@@ -30,11 +30,18 @@ def sha256_of(data: str) -> str:
     return f"encode(sha256({data}), 'hex')"
 
 
-def joined(texts: Sequence[str]) -> str:
-    """Return the SQL that concatenates values as text; a NULL is empty."""
-    texts = [text.removesuffix("::text") for text in texts]  # `concat` converts them faster
-    groups = [
-        f"concat({', '.join(texts[start : start + _MOST_ARGUMENTS])})"
-        for start in range(0, len(texts), _MOST_ARGUMENTS)
+def joined(fields: Sequence[Field]) -> str:
+    """Return the SQL for the text of a row.
+
+    `concat_ws` leaves out NULLs, and writes a comma for less than `concat` takes for an argument.
+    """
+    parts = [
+        f"concat_ws(',', {', '.join(map(_arguments, fields[start : start + _MOST_FIELDS]))}, '')"
+        for start in range(0, len(fields), _MOST_FIELDS)
     ]
-    return groups[0] if len(groups) == 1 else joined(groups)
+    return " || ".join(parts)
+
+
+def _arguments(field: Field) -> str:
+    text = field.text.removesuffix("::text")  # `concat_ws` converts it faster
+    return f"{text}, CASE WHEN {field.column} IS NULL THEN '' END" if field.column else text

@@ -31,7 +31,7 @@ from floodmark.warehouse.postgres.fingerprints import digest, moment
 from floodmark.warehouse.postgres.session import PostgresSession
 from floodmark.warehouse.postgres.unsupported_values import postgres_unsupported_values
 from floodmark.warehouse.postgres.upsert import newest_staged, replacement
-from floodmark.warehouse.row_checksums import Family
+from floodmark.warehouse.row_checksums import Family, Field
 from floodmark.warehouse.schemas import SchemaTarget
 from floodmark.warehouse.sql_dialect import LEDGER, check_written, quote
 from floodmark.warehouse.target import Dropped
@@ -44,7 +44,8 @@ _LONGEST_NAME = 63  # bytes; PostgreSQL truncates longer names
 class PostgresTarget(PostgresCopy, SchemaTarget):
     """A schema of a PostgreSQL database; created when first needed."""
 
-    fence = " OFFSET 0"
+    # Of this type, the planner sees that it limits nothing, and lets workers add up.
+    fence = " OFFSET bigint '0'"
     joins_ranges = True
     lines = "string_agg(concat(n, ',', v), E'\\n')"
 
@@ -146,7 +147,7 @@ class PostgresTarget(PostgresCopy, SchemaTarget):
         return f"pg_temp.{name}"
 
     # Otherwise the planner merges both queries, and computes every hash twice.
-    hash_fence = " OFFSET 0"
+    hash_fence = fence
 
     def _shown(self, name: str, family: Family) -> str | None:
         return shown(name, family, self._encoding)
@@ -171,8 +172,8 @@ class PostgresTarget(PostgresCopy, SchemaTarget):
         bits = 4 * HASH_DIGITS
         return f"h::bit({bits})::bigint", f"substring(h, {bits + 1})::bigint"
 
-    def _joined(self, texts: Sequence[str]) -> str:
-        return joined(texts)
+    def _joined(self, fields: Sequence[Field]) -> str:
+        return joined(fields)
 
     def _sums(self, statement: str) -> list[tuple[Any, ...]]:
         # The planner takes a hash for as cheap as an addition, and would not use more processors.
