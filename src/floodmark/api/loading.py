@@ -1,12 +1,13 @@
 """Build the loading of a table from the configuration."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 
 from floodmark.api.context import RunContext
-from floodmark.config.models import PostgresConnection
+from floodmark.config.models import DuckdbConnection, PostgresConnection
 from floodmark.model.table import TableName
+from floodmark.storage.copies import folder_of_copies
 from floodmark.sync.loading import Loading
 from floodmark.sync.spark_engine import SparkEngine
 from floodmark.tunnels.tunnel import Tunnels
@@ -17,6 +18,17 @@ from floodmark.warehouse.target import Target
 MEBIBYTE = 1024 * 1024
 
 
+def copies_of(
+    run: RunContext, table: TableName, engine: SparkEngine
+) -> AbstractContextManager[str | None]:
+    """Return a folder for copies of what a sync writes to S3, if it loads that on this machine."""
+    target = run.target(table)
+    on_s3 = run.config.lake.is_s3 and not engine.on_cluster
+    if on_s3 and isinstance(target, DuckdbConnection):
+        return folder_of_copies(target.path)
+    return nullcontext()
+
+
 def loading_of(
     run: RunContext,
     table: TableName,
@@ -24,8 +36,12 @@ def loading_of(
     engine: SparkEngine | None = None,
     *,
     load_only: bool = False,
+    copies: str | None = None,
 ) -> Loading:
-    """Return how to load a table; large loads run in parallel on Spark (`engine`)."""
+    """Return how to load a table; large loads run in parallel on Spark (`engine`).
+
+    Files with a copy in the folder `copies` need not be fetched.
+    """
     loading = run.config.settings.loading
     target = run.target(table)
     _, target_name = run.config.target_of(table)
@@ -47,6 +63,7 @@ def loading_of(
                 settings,
                 spread=spread,
                 configured=target,
+                copies=copies,
             ) as warehouse,
         ):
             warehouse.report = run.report
@@ -66,4 +83,5 @@ def loading_of(
         report=run.report,
         quarantine_limit=run.config.settings.loading.quarantine_limit,
         check=engine.check if engine else lambda: None,
+        copies=copies,
     )

@@ -13,7 +13,7 @@ from floodmark.api.adoption import adopt_table, warn_of_adoptable_files
 from floodmark.api.backfilling import BackfillOptions, backfill_of
 from floodmark.api.callbacks import traceback_notice
 from floodmark.api.context import RunContext
-from floodmark.api.loading import loading_of
+from floodmark.api.loading import copies_of, loading_of
 from floodmark.api.reconciling import ReconcileOptions, is_due, reconciliation_of
 from floodmark.api.recording import Recording
 from floodmark.api.takeover import TakeoverOptions, take_over_tables
@@ -211,16 +211,14 @@ class Syncing(Struct, frozen=True, kw_only=True):
                 extraction = self._extraction(table, source, start, tunnels)
                 again = backfill_of(extraction, self.loading(table, tunnels), self.backfill)
                 return backfill_table(again, table, self.run.table_settings(table))
+        if self.extract and self.load:
+            with copies_of(self.run, table, self.engine) as copies:
+                loading = self.loading(table, tunnels, copies)
+                result = self._extract(table, sources, tunnels, start, read, loading)
+                result = load_after(result, loading, table)
+            return self._reconciled(result, table, sources, tunnels, start)
         if self.extract:
-            with sources.of(self.sources[table]) as source:
-                extraction = self._extraction(table, source, start, tunnels)
-                if self.load:
-                    loading = self.loading(table, tunnels)
-                    extraction = structs.replace(extraction, loading=loading)
-                try:
-                    result = extract_table(extraction, table, self.run.table_settings(table))
-                finally:
-                    read()
+            result = self._extract(table, sources, tunnels, start, read)
         elif self.adoption is not None:
             with tunnels.through(self.owners[table]) as connection:
                 result = adopt_table(self.run, self.adoption, table, connection)
@@ -229,6 +227,23 @@ class Syncing(Struct, frozen=True, kw_only=True):
         if self.load:
             result = load_after(result, self.loading(table, tunnels), table)
         return self._reconciled(result, table, sources, tunnels, start)
+
+    def _extract(
+        self,
+        table: TableName,
+        sources: Sources,
+        tunnels: Tunnels,
+        start: tuple[Position, StartedBy],
+        read: Callable[[], None],
+        loading: Loading | None = None,
+    ) -> TableResult:
+        with sources.of(self.sources[table]) as source:
+            extraction = self._extraction(table, source, start, tunnels)
+            extraction = structs.replace(extraction, loading=loading)
+            try:
+                return extract_table(extraction, table, self.run.table_settings(table))
+            finally:
+                read()
 
     def _reconciled(
         self,
@@ -326,10 +341,10 @@ class Syncing(Struct, frozen=True, kw_only=True):
             exit_code=synced.exit_code,
         )
 
-    def loading(self, table: TableName, tunnels: Tunnels) -> Loading:
-        """Return how to load a table."""
+    def loading(self, table: TableName, tunnels: Tunnels, copies: str | None = None) -> Loading:
+        """Return how to load a table, of whose files there may be `copies`."""
         load_only = self.load and not self.extract
-        return loading_of(self.run, table, tunnels, self.engine, load_only=load_only)
+        return loading_of(self.run, table, tunnels, self.engine, load_only=load_only, copies=copies)
 
     @contextmanager
     def open_tunnels(self) -> Iterator[Tunnels]:

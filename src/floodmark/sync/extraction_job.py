@@ -32,6 +32,7 @@ def extraction_job(
         columns=plan.columns,
         cursor=cursor,
         lake=extraction.lake,
+        copies=extraction.loading.copies if extraction.loading else None,
         primary_key=plan.source.primary_key,
         zero_dates=settings.zero_dates,
         file_bytes=settings.file_mb * MEBIBYTE,

@@ -17,7 +17,7 @@ class Loading(Struct, frozen=True, kw_only=True):
     nothing seems new. `place` identifies the target table: if the watermark has another one, the
     ledger is read as well. `target_missing` returns whether the target is gone, if that can be
     known without opening it. `check` raises once the run was stopped. Messages call the target
-    `warehouse`.
+    `warehouse`. Some files may have a copy in the folder `copies`.
     """
 
     store: WatermarkStore
@@ -32,3 +32,4 @@ class Loading(Struct, frozen=True, kw_only=True):
     report: Report = lambda _notice: None
     quarantine_limit: int = 0
     check: Callable[[], None] = lambda: None
+    copies: str | None = None

@@ -65,8 +65,9 @@ class DuckdbTarget(SqlTarget):
         local_root: str | None,
         read_only: bool = False,
         memory_mb: int = 512,
+        copies: str | None = None,
     ) -> None:
-        self._files = LakeFiles(objects, local_root)
+        self._files = LakeFiles(objects, local_root, copies)
         self._lock = _LOCKS[os.path.realpath(path)]
         self._locked = False
         fresh = not os.path.exists(path)
@@ -206,6 +207,7 @@ class DuckdbTarget(SqlTarget):
             self._execute(f"{insert} read_parquet([{files}], {options})")
         else:
             self._insert_streamed(insert, paths, names)
+        self._files.remove_copies(paths)
 
     def _insert_streamed(self, insert: str, paths: Sequence[str], names: Sequence[str]) -> None:
         failures: list[FloodmarkError] = []

@@ -36,12 +36,13 @@ def open_target(
     read_only: bool = False,
     spread: ParallelRun | None = None,
     configured: Connection | None = None,
+    copies: str | None = None,
 ) -> Target:
     """Open a target for a table, and import only the driver that it needs.
 
     With `read_only`, take no lock that would block other readers. With `spread`, run parts of large
     loads on workers. `configured` is the connection as configured, to fetch a password from AWS
-    again.
+    again. Files with a copy in the folder `copies` need not be fetched.
     """
     require_driver(connection)
     local_root = None if lake.is_s3 else lake.url
@@ -54,6 +55,7 @@ def open_target(
             local_root=local_root,
             read_only=read_only,
             memory_mb=connection.memory_mb,
+            copies=copies,
         )
     if isinstance(connection, PostgresConnection):
         from floodmark.warehouse.lake_reader import LakeFiles

@@ -7,6 +7,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from floodmark.errors import FloodmarkError, ObjectNotFound
+from floodmark.storage.copies import copy_of, remove_copy
 from floodmark.storage.folders import path_of
 from floodmark.storage.objects import ObjectStore
 
@@ -18,27 +19,38 @@ _MOST_AHEAD_BYTES = 32 * 1024 * 1024
 
 
 class LakeFiles:
-    """Data files in a local folder, if there is a `local_root`, or else in an object store."""
+    """Data files in a local folder, if there is a `local_root`, or else in an object store.
 
-    def __init__(self, objects: ObjectStore, local_root: str | None) -> None:
+    Some of those in an object store may also be in the folder `copies`.
+    """
+
+    def __init__(
+        self, objects: ObjectStore, local_root: str | None, copies: str | None = None
+    ) -> None:
         self._objects = objects
         self._local_root = local_root
+        self._copies = copies
 
     def local_path(self, path: str) -> str | None:
         """Return a file's path on this machine, None if it is remote; FloodmarkError if missing."""
         if self._local_root is None:
-            return None
+            return copy_of(self._copies, path)
         local = path_of(self._local_root, path)
         if not os.path.exists(local):
             raise _gone(path)
         return local
+
+    def remove_copies(self, paths: Sequence[str]) -> None:
+        """Remove copies of files that were read; to read them once more, they are fetched."""
+        for path in paths:
+            remove_copy(self._copies, path)
 
     def batches(self, path: str, columns: Sequence[str]) -> "Iterator[pa.RecordBatch]":
         """Read a file's rows in batches, so that memory does not grow with the row count.
 
         From an object store, the whole file is fetched first.
         """
-        yield from _batches(path, self.local_path(path) or self._fetch(path), columns)
+        yield from _batches(path, self._find(path), columns)
 
     def batches_of(
         self, paths: Sequence[str], columns: Sequence[str]
@@ -52,12 +64,15 @@ class LakeFiles:
                 yield from self.batches(path, columns)
             return
         with ThreadPoolExecutor(1, "fetch") as pool:
-            ahead: Future[pa.Buffer] | None = None
+            ahead: Future[str | pa.Buffer] | None = None
             for path, following in zip_longest(paths, paths[1:]):
-                data = ahead.result() if ahead else self._fetch(path)
-                is_small = data.size <= _MOST_AHEAD_BYTES
-                ahead = pool.submit(self._fetch, following) if following and is_small else None
+                data = ahead.result() if ahead else self._find(path)
+                is_small = isinstance(data, str) or data.size <= _MOST_AHEAD_BYTES
+                ahead = pool.submit(self._find, following) if following and is_small else None
                 yield from _batches(path, data, columns)
+
+    def _find(self, path: str) -> "str | pa.Buffer":
+        return self.local_path(path) or self._fetch(path)
 
     def _fetch(self, path: str) -> "pa.Buffer":
         import pyarrow as pa

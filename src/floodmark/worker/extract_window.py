@@ -69,7 +69,7 @@ class _Extract:
         files = ParquetFiles(
             ParquetLayout(
                 schema=conversion.schema,
-                create=open_files(job.lake),
+                create=open_files(job.lake, job.copies),
                 name=lambda number: job.key(part, attempt_id, number),
                 span=lambda: Span(job.cursor, ordered=bool(job.order)),
                 cursor=job.cursor.columns,

@@ -38,7 +38,7 @@ class ExtractionJob(Struct, frozen=True, kw_only=True):
     `most_ahead_bytes`, rows are larger than planned, and the window is started again, with this
     slice and the later ones streamed. If there are `rows_per_second`, a task reads no more than
     these on average. A task marks each slice that it has read in the file `marks`, if it has that
-    file.
+    file. It copies what it writes to S3 to the folder `copies`, for the load that follows.
     """
 
     table: TableName
@@ -60,6 +60,7 @@ class ExtractionJob(Struct, frozen=True, kw_only=True):
     tries: int = 4
     rows_per_second: float | None = None
     marks: str | None = None
+    copies: str | None = None
 
     def query(self, predicate: str) -> str:
         """Return the statement that reads the rows of a window."""

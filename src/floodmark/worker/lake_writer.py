@@ -106,11 +106,14 @@ class LocalFile(LakeFile):
             raise StorageError(f"{self._path}: {error.strerror}", hint=hint) from error
 
 
-def open_files(lake: LakeSettings) -> Callable[[str], LakeFile]:
-    """Return a function that creates a file in the lake, given its key."""
+def open_files(lake: LakeSettings, copies: str | None = None) -> Callable[[str], LakeFile]:
+    """Return a function that creates a file in the lake, given its key.
+
+    What is written to S3 is copied to the folder `copies`, if this machine has it.
+    """
     if lake.is_s3:
         from floodmark.worker.s3_writer import S3Uploads, UploadedFile
 
         uploads = S3Uploads.to(lake)
-        return lambda key: UploadedFile(uploads, key)
+        return lambda key: UploadedFile(uploads, key, copies)
     return lambda key: LocalFile(lake.url, key)

@@ -8,6 +8,7 @@ from obstore.store import S3Store
 
 from floodmark.config.models import LakeSettings
 from floodmark.errors import StorageError
+from floodmark.storage.copies import GrowingCopy
 from floodmark.storage.s3 import S3ObjectStore
 from floodmark.worker.lake_writer import LakeFile
 
@@ -65,23 +66,31 @@ class S3Uploads(S3ObjectStore):
 
 
 class UploadedFile(LakeFile):
-    """A file in S3."""
+    """A file in S3, and its copy in a folder on this machine, if there is one."""
 
-    def __init__(self, uploads: S3Uploads, key: str) -> None:
+    def __init__(self, uploads: S3Uploads, key: str, copies: str | None = None) -> None:
         super().__init__()
         self._uploads = uploads
         self._key = key
+        self._copy = GrowingCopy(copies, key) if copies else None
         self._upload: WritableFile | None = uploads.start(key)
 
     def finish(self) -> str:
         """Complete the upload."""
         assert self._upload is not None
-        return self._uploads.finish(self._key, self._upload, self.size)
+        etag = self._uploads.finish(self._key, self._upload, self.size)
+        if self._copy:
+            self._copy.finish()
+        return etag
 
     def abandon(self) -> None:
         """Leave the upload incomplete; 'watermark prune' removes its parts."""
         self._upload = None
+        if self._copy:
+            self._copy.abandon()
 
     def _append(self, data: bytes) -> None:
         assert self._upload is not None
         self._uploads.append(self._key, self._upload, data)
+        if self._copy:
+            self._copy.append(data)
