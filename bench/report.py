@@ -277,7 +277,7 @@ def targets(results: dict[str, Any]) -> str:
             faster(f"{start}DuckDB, {what}, cold, than dlt", local, other, 2)
             remote = cost(duckdb, f"{what}: Floodmark, S3 lake")
             slower(f"{start}DuckDB, {what}, S3 lake against a folder", remote, local, 1.15)
-        for what in (changed, few):
+        for what in ("first load", changed, few):
             alone, other = cost(duckdb, f"{what}: {_ALONE}"), cost(duckdb, f"{what}: dlt")
             faster(f"{start}DuckDB, {what}, without Spark, than dlt", alone, other, 2)
         if local := cost(duckdb, "first load: Floodmark"):

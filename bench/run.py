@@ -250,13 +250,12 @@ def duckdb_loads(place: Place) -> dict[str, Any]:
 
         first: dict[str, Contender] = {
             "Floodmark": lambda n: runs.floodmark(place.floodmark(f"duck_{n}"), *arguments),
+            ALONE: lambda n: runs.without_spark(place.floodmark(f"duck_alone_{n}"), *arguments),
             "Floodmark, S3 lake": lambda n: on_s3(f"duck_s3_{n}"),
         }
-        alone_folder = place.floodmark("duck_alone")
-        runs.floodmark(alone_folder, *arguments)
         later: dict[str, Contender] = {
             "Floodmark": lambda _: runs.floodmark(place.floodmark("duck_0"), *arguments),
-            ALONE: lambda _: runs.without_spark(alone_folder, *arguments),
+            ALONE: lambda _: runs.without_spark(place.floodmark("duck_alone_0"), *arguments),
             "Floodmark, S3 lake": lambda _: on_s3("duck_s3_0"),
         }
         if PEERS.exists():
@@ -279,7 +278,7 @@ def duckdb_loads(place: Place) -> dict[str, Any]:
         days = iter(range(100, 300))
         changed = Changed("", 0)
         schemas = {"Floodmark": ("duck_0", "main"), "Floodmark, S3 lake": ("duck_s3_0", "main")}
-        schemas[ALONE] = ("duck_alone", "main")
+        schemas[ALONE] = ("duck_alone_0", "main")
         schemas["dlt"] = ("duck_dlt_0", place.schema("duck_dlt_0"))
         schemas[RELEASE] = ("duck_old_0", "main")
 

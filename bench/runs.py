@@ -46,7 +46,7 @@ def floodmark(folder: Path, *arguments: str, environment: dict[str, str] | None 
 
 def without_spark(folder: Path, *arguments: str) -> Cost:
     """Run the real command, which reads the rows itself; it fails if it needs Java."""
-    alone = {"FLOODMARK_SPARK": "{from_rows: 1_000_000}", "JAVA_HOME": "/nonexistent"}
+    alone = {"FLOODMARK_SPARK": "{from_rows: 1_000_000_000}", "JAVA_HOME": "/nonexistent"}
     return floodmark(folder, *arguments, environment=alone)
 
 

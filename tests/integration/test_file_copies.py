@@ -172,6 +172,24 @@ def test_only_complete_copies_are_seen(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 1
 
 
+def test_of_a_file_that_is_written_again_no_older_copy_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = str(tmp_path)
+    for data in (b"old", b"new"):
+        copy = GrowingCopy(folder, KEY)
+        copy.append(data)
+        copy.finish()
+        found = copy_of(folder, KEY)
+        assert found
+        assert Path(found).read_bytes() == data
+    monkeypatch.setattr(copies, "_MOST_BYTES", 0)
+    copy = GrowingCopy(folder, KEY)
+    copy.append(b"newer")
+    copy.finish()
+    assert copy_of(folder, KEY) is None
+
+
 def test_a_worker_without_the_folder_writes_no_copy(tmp_path: Path) -> None:
     copy = GrowingCopy(str(tmp_path / "elsewhere"), KEY)
     copy.append(b"one")

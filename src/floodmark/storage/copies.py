@@ -70,11 +70,12 @@ def _path(folder: str, key: str) -> str:
 
 
 class GrowingCopy:
-    """A copy that is being written; if that fails, there is none."""
+    """A copy that is being written; if that fails, there is none, not even an older one."""
 
     def __init__(self, folder: str, key: str) -> None:
         self._path = _path(folder, key)
         self._file = None
+        remove_copy(folder, key)  # a window that is started again writes the same files
         with suppress(OSError):
             if _has_room(folder):
                 self._file = open(f"{self._path}{_GROWING}", "xb", buffering=0)  # noqa: SIM115
@@ -105,7 +106,9 @@ class GrowingCopy:
 
 def _has_room(folder: str) -> bool:
     """Whether copies, and what they are loaded into, leave space on the disk."""
-    found = os.statvfs(folder)
+    found, size = os.statvfs(folder), 0
     with os.scandir(folder) as entries:
-        size = sum(entry.stat().st_size for entry in entries)
+        for entry in entries:
+            with suppress(FileNotFoundError):  # renamed meanwhile
+                size += entry.stat().st_size
     return size < _MOST_BYTES and found.f_bavail * found.f_frsize > _LEAST_FREE_BYTES
