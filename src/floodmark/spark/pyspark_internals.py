@@ -112,6 +112,17 @@ def silence_accumulators(context: "SparkContext") -> None:
         context._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]  # noqa: SLF001
 
 
+def remember_classes(context: "SparkContext") -> None:
+    """Look up once the Java classes that PySpark needs for each job.
+
+    For each lookup, the JVM would search all archives of Spark, in every package that is imported.
+    """
+    with suppress(Exception):  # a class that is not there: PySpark looks up what it needs
+        jvm = context._jvm  # noqa: SLF001
+        for name in ("PythonUtils", "SimplePythonFunction", "PythonRDD"):
+            setattr(jvm, name, getattr(jvm, name))
+
+
 def _shut_down(accumulators: Any) -> None:
     with suppress(Exception):  # its socket may be gone already
         accumulators.shutdown()

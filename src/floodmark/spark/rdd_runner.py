@@ -10,8 +10,9 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import cached_property, partial
 from secrets import token_hex
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkConf, SparkContext
@@ -26,10 +27,21 @@ from floodmark.spark.pyspark_internals import (
     has_jvm,
     launch_jvm,
     process_of,
+    remember_classes,
     silence_accumulators,
     stop_quickly,
 )
-from floodmark.spark.runner import Progress, SparkFailure, cannot_start, task_error, tries_of
+from floodmark.spark.runner import (
+    Progress,
+    SparkFailure,
+    cannot_start,
+    run_partition,
+    task_error,
+    tries_of,
+)
+
+if TYPE_CHECKING:
+    from pyspark import RDD
 
 _ARCHIVING_SECONDS = 60.0
 _ENDING_SECONDS = 5.0
@@ -62,6 +74,7 @@ def classic_spark(
     if start and gateway:
         start.remove_folder_with_jvm(gateway)
     silence_accumulators(context)
+    remember_classes(context)
     spark = ClassicSpark(context)
     try:
         yield spark
@@ -133,6 +146,7 @@ class ClassicSpark:
     def __init__(self, context: SparkContext) -> None:
         self._context = context
         self._groups: set[str] = set()
+        self._empty: dict[int, RDD[Any]] = {}
         self.has_sql = False
 
     def run(
@@ -154,7 +168,8 @@ class ClassicSpark:
             context.setLocalProperty("spark.scheduler.pool", pool)
         try:
             with _watched(context, group, progress):
-                return context.parallelize(range(tasks), tasks).map(task).collect()
+                work = partial(run_partition, task)
+                return self._partitions(tasks).mapPartitionsWithIndex(work).collect()
         except BaseException as error:
             with suppress(Exception):  # Spark may have stopped, and `error` says why
                 context.cancelJobGroup(group)
@@ -164,6 +179,12 @@ class ClassicSpark:
         finally:
             self._groups.discard(group)
             context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
+
+    def _partitions(self, number: int) -> "RDD[Any]":
+        """Return an RDD of so many empty partitions, which all jobs of this size share."""
+        if number not in self._empty:
+            self._empty[number] = self._context.parallelize([], number)
+        return self._empty[number]
 
     def sql_session(self) -> Any:
         """Return a session with Spark SQL, which is not loaded before."""
@@ -185,7 +206,12 @@ class ClassicSpark:
 
     def option(self, name: str) -> str | None:
         """Return the effective value of an option."""
-        return self._context.getConf().get(name)
+        return self._options.get(name)
+
+    @cached_property
+    def _options(self) -> dict[str, str]:
+        """The options of the context, which do not change; reading them takes a hundred calls."""
+        return dict(self._context.getConf().getAll())
 
     @property
     def master(self) -> str:
@@ -244,8 +270,9 @@ def _watched(context: SparkContext, group: str, progress: Progress | None) -> It
 
 def _watch(context: SparkContext, group: str, progress: Progress, over: threading.Event) -> None:
     with suppress(Exception):  # if Spark was stopped, the waiting caller gets the error
-        tracker = context.statusTracker()
+        tracker = None
         while not over.wait(_POLL_SECONDS):
+            tracker = tracker or context.statusTracker()
             jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
             stages = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
             progress(sum(stage.numCompletedTasks for stage in stages if stage))

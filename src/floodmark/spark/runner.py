@@ -1,7 +1,7 @@
 """Run tasks on Spark workers; each answers in JSON."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Protocol
 
@@ -107,6 +107,18 @@ def run_tasks(
     except SparkFailure as failure:
         hint = _OTHER_PYTHON if _NO_FLOODMARK in str(failure) else None
         raise SparkJobFailed(f"{title}: Spark could not run it: {failure}", hint=hint) from failure
+
+
+def run_partition(
+    task: Callable[[int], str], number: int, nothing: Iterable[object]
+) -> Iterable[str]:
+    """Run a task as an empty partition of an RDD.
+
+    The partition is read to its end: otherwise Spark would not use the worker again.
+    """
+    for _ in nothing:
+        raise AssertionError("the partition is not empty")
+    return [task(number)]
 
 
 def _attempted(

@@ -173,7 +173,11 @@ class SparkEngine:
         """How many tasks run at once; None if that is not known before Spark runs."""
         from floodmark.spark.user_settings import local_slots, master_of
 
-        if self._session is not None or self._attached is not None:
+        session = self._session
+        if session is not None:
+            with suppress(Exception):  # it has ended, which the next job notices
+                return int(session.slots())
+        elif self._attached is not None:
             with suppress(FloodmarkError):  # the first job raises it
                 return self.slots()
         settings = self._settings

@@ -27,8 +27,24 @@ def test_a_context_without_them_is_used_all_the_same() -> None:
     assert internals.process_of(None) is None
     assert internals.executors_of(context) is None
     internals.silence_accumulators(context)
+    internals.remember_classes(context)
     internals.stop_quickly(context)
     assert stopped == [True]
+
+
+def test_classes_are_looked_up_once() -> None:
+    asked: list[str] = []
+
+    class View:
+        def __getattr__(self, name: str) -> str:
+            asked.append(name)
+            return name
+
+    context: Any = SimpleNamespace(_jvm=View())
+    internals.remember_classes(context)
+    for _ in range(2):
+        assert context._jvm.PythonRDD == "PythonRDD"
+    assert asked == ["PythonUtils", "SimplePythonFunction", "PythonRDD"]
 
 
 def test_settings_of_spark_submit_are_not_guessed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -126,6 +126,14 @@ def test_a_local_spark_logs_nothing(logs: list[str]) -> None:
     assert logs == [os.devnull]
 
 
+def test_known_slots_do_not_start_a_spark_that_ended(logs: list[str]) -> None:
+    engine = SparkEngine(SparkSettings(master="local[3]"), lambda _notice: None)
+    engine.spread("db", "first", lambda _n: b"", 1, 1)
+    assert engine.known_slots == 3  # of the setting: this Spark cannot say
+    assert len(logs) == 1
+    engine.stop()
+
+
 def test_few_rows_are_read_without_spark(logs: list[str]) -> None:
     engine = SparkEngine(SparkSettings(master="local[3,2]", from_rows=10), lambda _notice: None)
     few = engine.for_rows(9)
