@@ -19,6 +19,7 @@ from msgspec import Struct
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PR_SET_CHILD_SUBREAPER = 36
 _POLL_SECONDS = 0.05
+_PAUSE = 9  # times as long as a sample: the kernel counts the pages of each process
 
 
 class Cost(Struct, frozen=True, kw_only=True):
@@ -143,10 +144,14 @@ def _watched(root: int) -> Iterator[_Seen]:
     over, seen = threading.Event(), _Seen()
 
     def watch() -> None:
-        while not over.wait(_POLL_SECONDS):
+        pause = _POLL_SECONDS
+        while not over.wait(pause):
+            began = time.thread_time()
             pids = _tree(root)
             seen.cpu.update({pid: cpu for pid in pids if (cpu := _own_cpu(pid)) is not None})
             seen.memory = max(seen.memory, sum(map(_resident, pids)))
+            # At most a tenth of a core, which the measured processes would miss.
+            pause = max(_POLL_SECONDS, _PAUSE * (time.thread_time() - began))
 
     thread = threading.Thread(target=watch, daemon=True)
     thread.start()

@@ -2,14 +2,16 @@
 
     python bench/scaling.py     print the tables, with the costs of bench/results.json
 
-A window is read, converted and written by one slot, while the source sends its rows. The source,
-reading and writing are three threads that run at the same time. So a window proceeds at the rate
-that the scarcest thing allows: its threads, its share of the workers' cores, of the source, of the
-network or of the lake. Without dense keys, the edges of windows are found by skipping index
-entries, over `edge_connections`: as many as `planning.parallelism` decides. The driver starts
-windows one after another, chunks are committed in order, and only so many chunks are in flight, as
-in `sync.chunks_in_flight`. A first load into PostgreSQL follows: workers copy files into a new
-table, then its key is built by one process (`warehouse.postgres.parallel_copy`).
+A window is read, converted and written by one slot, while the source sends its rows. One thread
+reads, another writes; but a row group is written only when it is full, and the last one when all
+rows were read. So the threads work at the same time for a part of the window only
+(`seconds_alone`). A window proceeds at the rate that the scarcest thing allows: its threads, its
+share of the workers' cores, of the source, of the network or of the lake. Without dense keys, the
+edges of windows are found by skipping index entries, over `edge_connections`: as many as
+`planning.parallelism` decides. The driver starts windows one after another, chunks are committed in
+order, and only so many chunks are in flight, as in `sync.chunks_in_flight`. A first load into
+PostgreSQL follows: workers copy files into a new table, then its key is built by one process
+(`warehouse.postgres.parallel_copy`).
 
 `measure_slots` in `scaling_points.py` measures one, two and four slots on this machine, where
 source and workers share the cores; `check` compares the model with that. What no benchmark here can
@@ -30,8 +32,12 @@ from floodmark.planning.parallelism import walkers
 SLOTS = (1, 2, 4, 8, 16, 32, 64, 100, 200)
 SEED = 20261119
 _SPREAD = 0.1  # of the work of windows: rows differ
-# One thread of a worker reads while another converts and writes: see docs/performance.md, stage 1.
-_READING = 0.6
+# Measured, see docs/performance.md, "Stage 1": the parts of a worker's CPU time in which rows are
+# read, and in which row groups are written; the rest converts rows while others are read.
+_READING, _WRITING = 0.6, 0.3
+_GROUP_ROWS = 115_000  # in a row group of 32 MiB
+_FIRST_ROWS_SECONDS = 0.02  # from the beginning of a statement until the server sends rows
+_FILE_SECONDS = 0.025  # to open a window's file, to close it, and to get the next task
 _PARTS = ("scaling", "edges", "driver", "first load", "changes", "everyday", "start", "idle")
 _RESULTS = Path(__file__).with_name("results.json")
 
@@ -109,7 +115,7 @@ def extract(
     at_once = min(8, 1 + -(-machines.slots // per_chunk)) * per_chunk
     work = _Work(
         worker=costs.worker_row,
-        thread=costs.worker_row * _READING,
+        thread=seconds_alone(costs, window_rows) / window_rows,
         server=costs.source_row,
         wire=costs.wire_bytes_row,
         lake=costs.file_bytes_row,
@@ -128,6 +134,16 @@ def extract(
         per_chunk=per_chunk,
         in_flight=at_once,
     )
+
+
+def seconds_alone(costs: Costs, rows: int) -> float:
+    """Return how long a window takes if its threads wait for nothing but each other."""
+    read = max(costs.worker_row * _READING, costs.source_row)
+    write, written = costs.worker_row * _WRITING, 0.0
+    for first in range(0, rows, _GROUP_ROWS):
+        last = min(first + _GROUP_ROWS, rows)
+        written = max(written, last * read) + (last - first) * write
+    return _FIRST_ROWS_SECONDS + written + _FILE_SECONDS
 
 
 def load(costs: Costs, machines: Machines, rows: int, part_rows: int) -> Outcome:

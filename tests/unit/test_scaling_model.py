@@ -90,10 +90,32 @@ def test_slots_that_share_cores_with_the_source_are_no_faster() -> None:
         machines = scaling.cluster(slots)
         machines = structs.replace(machines, worker_cores=4, source_cores=4, shared=True)
         found[slots] = scaling.extract(costs, machines, 2_000_000, 125_000)
-    assert [one.limit for one in found.values()] == ["slots", "cores", "cores"]
-    assert found[4].seconds == pytest.approx(found[2].seconds, rel=0.1)
+    assert [one.limit for one in found.values()] == ["slots", "slots", "cores"]
+    assert found[1].seconds - costs.start == pytest.approx(
+        2 * (found[2].seconds - costs.start), rel=0.1
+    )
+    many = structs.replace(machines, slots=8)
+    eight = scaling.extract(costs, many, 2_000_000, 125_000)
+    assert eight.limit == "cores"
+    assert eight.seconds == pytest.approx(found[4].seconds, rel=0.1)
     work = 2_000_000 * (costs.worker_row + costs.source_row)
     assert found[4].seconds - costs.start >= work / 4
+
+
+def test_a_window_is_written_when_a_row_group_is_full() -> None:
+    import scaling
+
+    costs = scaling.Costs(**COSTS)
+    work, source = costs.worker_row, costs.source_row
+    for rows in (1000, 50_000, 125_000, 150_000, 3_000_000):
+        seconds = scaling.seconds_alone(costs, rows)
+        assert max(0.6 * work, source) * rows < seconds < 0.045 + work * rows
+    few = scaling.seconds_alone(costs, 100_000)  # one row group: written when all rows were read
+    assert few == pytest.approx(0.045 + 100_000 * work * 0.9)
+    many = scaling.seconds_alone(costs, 3_000_000)  # reading hardly ever waits for writing
+    assert many == pytest.approx(3_000_000 * work * 0.6, rel=0.03)
+    slow = structs.replace(costs, source_row=2 * work)
+    assert scaling.seconds_alone(slow, 1_000_000) > 1_000_000 * slow.source_row
 
 
 def test_idle_tables_cost_the_same_with_any_number_of_slots() -> None:
