@@ -155,6 +155,12 @@ def test_a_batch_has_a_size_limit_and_at_least_one_manifest() -> None:
     assert numbers(batches(log(chunk(4), chunk(6), chunk(1), chunk(50)), 10)) == [[1, 2], [3], [4]]
 
 
+def test_many_small_chunks_are_one_batch() -> None:
+    day = log(*[chunk(1_000_000, columns=(ID, NOTE)) for _ in range(288)])  # every five minutes
+    (batch,) = batches(day, 1024 * 1024 * 1024)
+    assert len([path for found in batch.chunks for path in found.paths]) == 288
+
+
 def test_a_batch_has_everything_the_target_needs() -> None:
     (batch,) = batches(log(chunk(7, files=2)))
     (found,) = batch.chunks
