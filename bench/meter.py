@@ -210,9 +210,28 @@ def tree_cpu(pid: int) -> float:
 
 def driver_cpu(pid: int) -> tuple[float, float]:
     """Return the CPU seconds of a process and of its Java, without Python workers, so far."""
+    return _own_cpu(pid) or 0.0, sum(_own_cpu(one) or 0.0 for one in _java_of(pid))
+
+
+def executor_cpu(pid: int) -> dict[int, float]:
+    """Return the CPU seconds so far of threads that run tasks in the Java of a process, by thread.
+
+    Spark calls them "Executor task launch worker" and "Executor task idle worker", of which the
+    kernel keeps 15 characters.
+    """
+    found: dict[int, float] = {}
+    for java in _java_of(pid):
+        for thread in Path(f"/proc/{java}/task").iterdir():
+            with suppress(OSError):  # it has ended
+                name, _, fields = (thread / "stat").read_text().partition("(")[2].rpartition(")")
+                if name.startswith("Executor task"):
+                    found[int(thread.name)] = sum(map(int, fields.split()[11:13])) / _TICKS
+    return found
+
+
+def _java_of(pid: int) -> list[int]:
     children = _children().get(pid, [])
-    java = [one for one in children if Path(f"/proc/{one}/comm").read_text().strip() == "java"]
-    return _own_cpu(pid) or 0.0, sum(_own_cpu(one) or 0.0 for one in java)
+    return [one for one in children if Path(f"/proc/{one}/comm").read_text().strip() == "java"]
 
 
 def tree_memory(pid: int) -> int:
