@@ -23,6 +23,7 @@ from floodmark.model.reconciliation import Fingerprint, Grouping, Key, Slice, co
 from floodmark.model.schema import PRIMARY, SourceColumn, SourceTable
 from floodmark.model.timestamps import plain
 from floodmark.mysql.connection import MysqlSession, query
+from floodmark.mysql.index_scan import explained_rows
 from floodmark.mysql.predicates import key_columns, keys_predicate, relation
 from floodmark.mysql.types import quote_name
 
@@ -78,6 +79,11 @@ class SourceSide(Struct, frozen=True, kw_only=True):
         where = self._within(Slice(versions=(within,)))
         low, high = query(session, self._select(what, where))[0]
         return None if low is None or high is None else (int(low), int(high))
+
+    def estimate(self, session: MysqlSession, index: str, versions: tuple[int, int]) -> int:
+        """Estimate the rows in a range of versions by the index."""
+        (where,) = self._within(Slice(versions=(versions,)))
+        return explained_rows(session, relation(self.table, index), where)
 
     def fingerprint(
         self, session: MysqlSession, part: Slice, *, index: str | None = None, all_count: bool

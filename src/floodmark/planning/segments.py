@@ -6,7 +6,7 @@ indexed, a pass reads only the segments that differ. Where it is a hash, each pa
 table, so the first one has small segments and there is no second.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import isqrt
 
 from msgspec import Struct
@@ -40,6 +40,7 @@ _SAMPLES = 3
 _SAMPLE_ROWS = 2_048
 _LARGEST_SPAN = 2**62
 _VERSION_GROUPS = 16
+_MOST_HALVINGS = 12
 _NOTHING = Fingerprint()
 
 
@@ -81,6 +82,28 @@ def version_range(grouping: Grouping, group: int) -> tuple[int, int]:
     """Return the versions of a group, inclusive, within the calendar."""
     low = group * grouping.width
     return max(low, FIRST_NUMBER), min(low + grouping.width - 1, LAST_NUMBER)
+
+
+def balanced(
+    ends: tuple[int, int], estimate: Callable[[tuple[int, int]], int], most_rows: int
+) -> Iterator[tuple[int, int]]:
+    """Halve a range, inclusive, until no part has more than about so many rows.
+
+    Only a few times: all rows may have one value.
+    """
+    yield from _halved(ends, estimate, most_rows, _MOST_HALVINGS)
+
+
+def _halved(
+    ends: tuple[int, int], estimate: Callable[[tuple[int, int]], int], most_rows: int, times: int
+) -> Iterator[tuple[int, int]]:
+    low, high = ends
+    if not times or low == high or estimate(ends) <= most_rows:
+        yield ends
+        return
+    middle = (low + high) // 2
+    for half in ((low, middle), (middle + 1, high)):
+        yield from _halved(half, estimate, most_rows, times - 1)
 
 
 def compare_groups(

@@ -38,12 +38,14 @@ from floodmark.model.reconciliation import (
 from floodmark.model.schema import SourceColumn, SourceTable
 from floodmark.model.timestamps import plain
 from floodmark.model.verification import SyncedRange
+from floodmark.mysql.connection import MysqlSession
 from floodmark.mysql.fingerprints import SourceSide, covering_index
 from floodmark.mysql.predicates import cursor_predicate, key_columns
 from floodmark.planning.cursor import version_column
 from floodmark.planning.differing_keys import KeyVersion
 from floodmark.planning.segments import (
     VersionComparison,
+    balanced,
     compare_groups,
     divided_ranges,
     intervals,
@@ -61,6 +63,7 @@ Result = TypeVar("Result")
 SESSIONS = 4
 """Sessions with the source at the same time."""
 _MANY_ROWS = 100_000
+_VERSION_PIECES = 16
 _KEYS_AT_ONCE = 500
 
 
@@ -220,15 +223,29 @@ class ComparedSides:
             return None
         grouping = version_grouping(*bounds)
         there = self._of_target.submit(self.target.fingerprints, self._compared, ALL_ROWS, grouping)
-        groups = range(bounds[0] // grouping.width, bounds[1] // grouping.width + 1)
-        asked = {
-            group: self._ask_versions(version_range(grouping, group), index) for group in groups
-        }
-        here = {group: found for group, one in asked.items() if (found := one.result()).rows}
+        pieces = self._ask(self._version_pieces, bounds, grouping, index).result()
+        asked = [(group, self._ask_versions(ends, index)) for group, ends in pieces]
+        here: Groups = {}
+        for group, one in asked:
+            here[group] = here.get(group, Fingerprint()) + one.result()
+        here = {group: found for group, found in here.items() if found.rows}
         in_target = there.result()
         if NO_VERSION in in_target:
             return None  # no range of versions contains these rows
         return compare_groups(here, in_target, grouping)
+
+    def _version_pieces(
+        self, session: MysqlSession, bounds: tuple[int, int], grouping: Grouping, index: str
+    ) -> list[tuple[int, tuple[int, int]]]:
+        """Divide groups of versions so that all sessions have about as much to read."""
+        estimate = partial(self._source.estimate, session, index)
+        return [
+            (group, piece)
+            for group in range(bounds[0] // grouping.width, bounds[1] // grouping.width + 1)
+            for piece in balanced(
+                version_range(grouping, group), estimate, self.rows // _VERSION_PIECES
+            )
+        ]
 
     def _ask_versions(self, ends: tuple[int, int], index: str) -> "Future[Fingerprint]":
         """Ask the source for the fingerprint of a range of versions."""

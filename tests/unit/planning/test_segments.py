@@ -11,6 +11,7 @@ from floodmark.planning.segments import (
     MOST_GROUPS,
     MOST_RANGES,
     Segment,
+    balanced,
     batches,
     compare_groups,
     first_grouping,
@@ -119,6 +120,26 @@ def test_ranges_of_versions_hold_their_groups(one: int, other: int) -> None:
     for version in (low, high):
         first, last = version_range(grouping, version // grouping.width)
         assert first <= version <= last
+
+
+@given(
+    st.lists(st.integers(0, 2**40), min_size=1, max_size=60),
+    st.integers(0, 10),
+    st.integers(0, 2**40),
+)
+def test_parts_tile_a_range_and_have_few_rows(versions: list[int], most: int, high: int) -> None:
+    low, high = sorted((high, versions[0]))
+    held = [version for version in versions if low <= version <= high]
+
+    def rows(ends: tuple[int, int]) -> int:
+        return sum(ends[0] <= version <= ends[1] for version in held)
+
+    parts = list(balanced((low, high), rows, most))
+    assert [first for first, _ in parts] == [low, *(last + 1 for _, last in parts[:-1])]
+    assert parts[-1][1] == high
+    smallest = (high - low + 1) // 2**12 + 1
+    assert all(rows(part) <= most or part[1] - part[0] < smallest for part in parts)
+    assert len(parts) <= 1 + 2 * 12 * len(held)
 
 
 def test_versions_that_only_one_side_has_differ() -> None:
