@@ -203,9 +203,9 @@ class SparkEngine:
             if isinstance(error, FloodmarkError):
                 # Any other error is a worker's refusal: Spark itself works.
                 if isinstance(error, SparkJobFailed):
-                    self._note_failure()
+                    self._note_failure(session)
                 raise
-            self._note_failure()
+            self._note_failure(session)
             # Most likely the JVM is gone: out of memory, or killed.
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise FloodmarkError(
@@ -214,8 +214,10 @@ class SparkEngine:
         finally:
             self._used = time.monotonic()
 
-    def _note_failure(self) -> None:
-        """Remember that Spark failed, and say where its log is."""
+    def _note_failure(self, session: "Spark | None" = None) -> None:
+        """Remember that Spark failed, and say where its log is, unless another runs by now."""
+        if session is not self._session:
+            return
         self._failed = True
         log = self._log
         if log is not None and os.path.getsize(log) > 0:

@@ -126,6 +126,31 @@ def test_a_local_spark_logs_nothing(logs: list[str]) -> None:
     assert logs == [os.devnull]
 
 
+def test_a_job_that_fails_late_does_not_end_the_spark_that_was_started_since(
+    logs: list[str],
+) -> None:
+    engine = SparkEngine(SparkSettings(), lambda _notice: None)
+    dying, restarted = threading.Event(), threading.Event()
+
+    def fail_late(session: Any) -> None:
+        session.is_alive = lambda: False
+        dying.set()
+        assert restarted.wait(30)
+        raise ConnectionRefusedError
+
+    with ThreadPoolExecutor(1) as pool:
+        job = pool.submit(engine._run, fail_late)
+        assert dying.wait(30)
+        engine.spread("db", "first", lambda _n: b"", 1, 1)
+        restarted.set()
+        with pytest.raises(FloodmarkError, match="ConnectionRefusedError"):
+            job.result(timeout=30)
+    engine.rest()
+    engine.spread("db", "first", lambda _n: b"", 1, 1)
+    assert len(logs) == 2
+    engine.stop()
+
+
 def test_known_slots_do_not_start_a_spark_that_ended(logs: list[str]) -> None:
     engine = SparkEngine(SparkSettings(master="local[3]"), lambda _notice: None)
     engine.spread("db", "first", lambda _n: b"", 1, 1)
