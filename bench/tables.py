@@ -121,7 +121,10 @@ def _settle(source: Source) -> None:
     """Wait until the server has purged old row versions after a change."""
     deadline = time.monotonic() + _SETTLING_SECONDS
     while time.monotonic() < deadline:
-        found = source.execute("SHOW GLOBAL STATUS LIKE 'Innodb_history_list_length'")
-        if int(found[0][1]) < _FEW_VERSIONS:
+        ((versions,),) = source.execute(
+            "SELECT `COUNT` FROM information_schema.INNODB_METRICS"
+            " WHERE NAME = 'trx_rseg_history_len'"  # MySQL has no status variable for it
+        )
+        if int(versions) < _FEW_VERSIONS:
             return
         time.sleep(0.1)
