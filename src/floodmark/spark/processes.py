@@ -115,6 +115,7 @@ class Processes:
         """Cancel all tasks, and end all processes."""
         with self._changed:
             ending = list(self._processes)
+            self._waiting.clear()  # otherwise a process that ends is replaced
             for job in self._jobs:
                 job.error = job.error or FloodmarkError(f"{job.title}: {_CANCELLED}")
             for process in ending:

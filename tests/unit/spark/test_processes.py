@@ -7,10 +7,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
+from typing import Any
 
 import pytest
 
@@ -202,6 +204,26 @@ def test_a_cancelled_job_ends_and_others_go_on(processes: Processes, tmp_path: P
     assert errors[0] == "slow: the tasks were cancelled"
     assert int(errors[1]) not in sleeping
     assert len(noted(tmp_path)) == 2, "the third was not begun"
+
+
+def test_closing_starts_no_process_for_tasks_that_waited(
+    processes: Processes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed, end = Event(), Processes._end
+
+    def end_late(self: Processes, job: Any) -> None:
+        assert closed.wait(30)
+        end(self, job)
+
+    monkeypatch.setattr(Processes, "_end", end_late)
+    with ThreadPoolExecutor(1) as pool:
+        job = pool.submit(run, processes, partial(sleep, str(tmp_path)), 3)
+        wait_until(lambda: len(noted(tmp_path)) == 2)
+        processes.close()
+        assert children() == []
+        closed.set()
+        with pytest.raises(FloodmarkError, match="the tasks were cancelled"):
+            job.result(timeout=30)
 
 
 def test_closing_ends_jobs_and_processes(processes: Processes, tmp_path: Path) -> None:
