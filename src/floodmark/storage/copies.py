@@ -27,7 +27,7 @@ def folder_of_copies(beside: str) -> Iterator[str | None]:
 
     Folders of commands that were killed are removed: nobody holds their locks.
     """
-    parent = os.path.dirname(os.path.abspath(beside))
+    parent = os.path.dirname(os.path.realpath(beside))
     for left in glob(f"{escape(parent)}/{_PREFIX}*"):
         with suppress(OSError), _locked(left):
             rmtree(left, ignore_errors=True)
@@ -43,10 +43,11 @@ def folder_of_copies(beside: str) -> Iterator[str | None]:
 
 @contextmanager
 def _locked(folder: str) -> Iterator[None]:
-    """Lock a folder; OSError if another process has locked it."""
+    """Lock a folder; OSError if another process has locked it, or has removed it just before."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.stat(folder)
         yield
     finally:
         os.close(descriptor)

@@ -239,12 +239,11 @@ class ComparedSides:
     ) -> list[tuple[int, tuple[int, int]]]:
         """Divide groups of versions so that all sessions have about as much to read."""
         estimate = partial(self._source.estimate, session, index)
+        most = max(self.rows, estimate(bounds)) // _VERSION_PIECES  # the former may be out of date
         return [
             (group, piece)
             for group in range(bounds[0] // grouping.width, bounds[1] // grouping.width + 1)
-            for piece in balanced(
-                version_range(grouping, group), estimate, self.rows // _VERSION_PIECES
-            )
+            for piece in balanced(version_range(grouping, group), estimate, most)
         ]
 
     def _ask_versions(self, ends: tuple[int, int], index: str) -> "Future[Fingerprint]":
