@@ -129,7 +129,10 @@ class FingerprintingBackend(ConvertingBackend):
         is_bare = kind in ("integer", "moment") and found[name].lower() != "boolean"
         return _Statements(
             relation=self._name(table.name),
-            numbers=RowNumbers(key=numbers, version=version),
+            numbers=RowNumbers(
+                key=(structs.replace(numbers[0], small=compared.small_key), *numbers[1:]),
+                version=version,
+            ),
             row=tuple(text or number.value for text, number in zip(texts, numbers, strict=True)),
             # Of a bare column, which an index or a sort key serves.
             ends=tuple(
@@ -286,8 +289,8 @@ class _Statements(Struct, frozen=True, kw_only=True):
         columns = [f"{number.value} AS n{place}" for place, number in enumerate(key)]
         columns += [f"{version.value} AS v"] if version else []
         named = RowNumbers(
-            key=tuple(SqlNumber(f"n{place}", number.cast) for place, number in enumerate(key)),
-            version=SqlNumber("v", version.cast) if version else None,
+            key=tuple(structs.replace(one, value=f"n{place}") for place, one in enumerate(key)),
+            version=structs.replace(version, value="v") if version else None,
         )
         return named, self._subquery(part, columns, self.counted)
 
