@@ -14,7 +14,7 @@ from floodmark.model.cursor import Cursor
 from floodmark.model.extraction import ColumnChoices, Window, ZeroDates
 from floodmark.model.load import TargetTable
 from floodmark.model.manifest import Column
-from floodmark.model.position import START
+from floodmark.model.position import START, Position
 from floodmark.model.row_checksums import CheckedColumn
 from floodmark.model.table import TableName
 from floodmark.model.verification import Checksum, Extent
@@ -31,6 +31,11 @@ from pipelines import source_of
 from warehouses import AsItIs, Loads, Warehouse
 
 CHOICES = ColumnChoices(hash=("secret",), booleans=("yes",))
+
+
+def window_of(predicate: str, start: Position = START, end: Position = START) -> Window:
+    """A window of the rows that a predicate selects."""
+    return Window(part=1, start=start, end=end, predicate=predicate)
 
 
 class Source:
@@ -104,7 +109,8 @@ class Source:
             zero_dates=zero_dates,
         )
         with connect(self.connection) as session:
-            return [sums.read(session, f"id = {number}") for number in ids]
+            found = [sums.statements(session, window_of(f"id = {number}")) for number in ids]
+            return [sums.read(session, statement) for (statement,) in found]
 
 
 class Target:

@@ -3,19 +3,22 @@
 import random
 import struct
 from collections.abc import Iterator, Sequence
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec import structs
 
-from checked_rows import Source, Target
+from checked_rows import Source, Target, window_of
 from floodmark.embedded.mariadb import PrivateMariaDB
 from floodmark.errors import AnotherServer
-from floodmark.model.extraction import ColumnChoices
+from floodmark.model.extraction import ColumnChoices, Window
+from floodmark.model.position import START, KeyScan, Position
 from floodmark.model.row_checksums import CheckedColumn, TextForm
-from floodmark.model.verification import Checksum
+from floodmark.model.schema import PRIMARY
+from floodmark.model.verification import NO_ROWS, Checksum
+from floodmark.mysql import row_checksums
 from floodmark.mysql.connection import connect
 from floodmark.mysql.row_checksums import SourceChecksums
 from floodmark.mysql.servers import read_server
@@ -252,7 +255,7 @@ def test_no_other_server_answers(server: PrivateMariaDB, source: Source) -> None
 
 
 def test_a_window_has_one_checksum_whatever_index_is_read(
-    server: PrivateMariaDB, source: Source
+    server: PrivateMariaDB, source: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows of other windows lie between the keys of one; a sparse window is not read by key."""
     moments = [f"'2025-01-{1 + number % 2:02}'" for number in range(30)]
@@ -270,8 +273,45 @@ def test_a_window_has_one_checksum_whatever_index_is_read(
     days = {f"t = '2025-01-{day:02}'": day < 5 for day in (1, 2, 3, 4, 5)}
     wider = {"t >= '2025-01-01' AND t < '2025-01-03'": True, "t > '2025-01-01'": False}
     with connect(source.connection) as session:
-        for window, dense in (days | wider).items():
-            expected = asked(None).read(session, window)
-            assert asked("by_time").read(session, window) == expected
-            found = asked("by_time")._by_key(session, window)
-            assert (found is not None) == (dense and expected != Checksum(0, 0, 0)), window
+
+        def read(sums: SourceChecksums, window: Window) -> Checksum:
+            parts = [sums.read(session, one) for one in sums.statements(session, window)]
+            return sum(filter(None, parts), NO_ROWS)
+
+        for part_rows in (1, 7, 25_000):
+            monkeypatch.setattr(row_checksums, "_PART_ROWS", part_rows)
+            for predicate, dense in (days | wider).items():
+                window = window_of(predicate)
+                expected = read(asked(None), window)
+                assert read(asked("by_time"), window) == expected
+                parts = asked("by_time").statements(session, window)
+                by_key = dense and expected != NO_ROWS
+                assert all(("FORCE INDEX (`PRIMARY`)" in part) == by_key for part in parts)
+                assert (len(parts) > 1) == (by_key and part_rows < expected.rows)
+
+
+def test_windows_along_the_key_are_read_in_parts(
+    source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first and the last window are open: rows beyond the keys of now belong to them."""
+    source.create({"t": "DATETIME NOT NULL"}, [["'2025-01-01'"]] * 30)
+    source.describe(ColumnChoices())
+    checked = checked_columns(source.columns) or ()
+    sums = SourceChecksums(
+        source.table, source.plans, checked, index=PRIMARY, guard="TRUE", zero_dates="null"
+    )
+    ends = [START, *(Position(walk=KeyScan(key, START)) for key in (8, 9, 24, 40)), START]
+    limits = ["id <= 8", "id > 8 AND id <= 9", "id > 9 AND id <= 24", "id > 24 AND id <= 40"]
+    with connect(source.connection) as session:
+        whole = sums.read(session, sums.statement("TRUE", PRIMARY))
+        for part_rows in (1, 5, 25_000):
+            monkeypatch.setattr(row_checksums, "_PART_ROWS", part_rows)
+            found = []
+            for predicate, (start, end) in zip([*limits, "id > 40"], pairwise(ends), strict=True):
+                window = window_of(f"({predicate})", start, end)
+                parts = [sums.read(session, s) for s in sums.statements(session, window)]
+                whole_window = sums.read(session, sums.statement(predicate, PRIMARY))
+                assert sum(filter(None, parts), NO_ROWS) == whole_window
+                found += parts
+            assert sum(filter(None, found), NO_ROWS) == whole
+            assert (len(found) > len(ends) - 1) == (part_rows < 25_000)

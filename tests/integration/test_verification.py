@@ -104,6 +104,71 @@ def test_equal_ranges_are_verified_and_nothing_is_rewritten(synced: Pipeline) ->
     assert document["verified_state"]["last_id"] == 20
 
 
+def test_all_rows_of_a_large_table_are_compared_along_its_key(
+    synced: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same rows are compared; but then the first row that differs has no position."""
+    it = synced
+    monkeypatch.setattr("floodmark.sync.verify.LARGE_TABLE_ROWS", 10)
+    ask_once(it, "ANALYZE TABLE t")
+    predicates: list[str] = []
+    compare = WindowComparison.compare
+
+    def noted(self: WindowComparison, pairs: Sequence[WindowPair]) -> list[Comparison]:
+        predicates.extend(pair.window.predicate for pair in pairs)
+        return compare(self, pairs)
+
+    monkeypatch.setattr(WindowComparison, "compare", noted)
+    watermark = it.watermark()
+    found = compare_all(it)
+    assert (found["rows"], found["windows"], found["checksum_windows"]) == (20, 5, 5)
+    assert predicates[1].startswith("`id` > 4 AND `id` <= 8 AND"), predicates
+    assert it.watermark() == watermark
+
+    in_target(
+        it,
+        "UPDATE t SET v = -1 WHERE id = 6",
+        "DELETE FROM t WHERE id = 20",
+        "INSERT INTO t (id, v, update_at) SELECT id + 30, v, update_at FROM t WHERE id IN (1, 16)",
+        "INSERT INTO t (id, v, update_at) VALUES (-5, 1, '2025-06-01'), (99, 1, '2031-01-01')",
+    )
+    found = compare_all(it)
+    kinds = [(kind, key) for kind, key, _ in shown(found)]
+    extra = [("extra", (key,)) for key in ("-5", "31", "46")]
+    assert kinds == [("changed", ("6",)), *extra, ("missing", ("20",))]
+    left = [(one["kind"], one["rows"]) for one in found["not_compared"] if one["rows"]]
+    assert left == [("outside", 1)]
+    state = it.watermark().verified_state
+    start = it.manifests()[0].change.start
+    assert (state.status, state.position) == ("failed", start)
+
+    again = verify(it, "--load-only")
+    assert (again.code, again.table["verification"]["rows"]) == (5, 20)
+
+
+@pytest.mark.enough_on("mysql")
+def test_a_part_of_a_table_is_compared_along_its_index(
+    pipeline: New, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Most of the table is older than the first position, or its keys have gaps."""
+    monkeypatch.setattr("floodmark.sync.verify.LARGE_TABLE_ROWS", 10)
+    it = pipeline({"late": CURSOR, "sparse": CURSOR}, settings=FOURS)
+    for name in ("late", "sparse"):
+        create(it, name=name)
+    fill(it, 1, 2000, name="late")
+    ask_once(it, "UPDATE late SET update_at = '2020-01-01' WHERE id <= 1980")
+    ask_once(
+        it,
+        "INSERT INTO sparse (id, v, update_at) SELECT seq * 100, seq, '2025-06-01' + INTERVAL seq"
+        f" SECOND FROM {numbers(1, 20)}",
+    )
+    for name in ("late", "sparse"):
+        ask_once(it, f"ANALYZE TABLE {name}")
+        ended = it.call("sync", "-t", f"{it.schema}.{name}", "--verify-data=all", "--json")
+        found = ended.table["verification"]
+        assert (found["rows"], found["windows"]) == (20, 5), (name, ended)
+
+
 @pytest.mark.enough_on("mysql")
 def test_only_new_rows_are_compared_unless_all_are_requested(synced: Pipeline) -> None:
     in_target(synced, "UPDATE t SET v = -1 WHERE id = 6")

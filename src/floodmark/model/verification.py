@@ -80,6 +80,14 @@ class Checksum(Struct, frozen=True):
     first: int
     second: int
 
+    def __add__(self, other: "Checksum") -> "Checksum":
+        return Checksum(
+            self.rows + other.rows, self.first + other.first, self.second + other.second
+        )
+
+
+NO_ROWS = Checksum(0, 0, 0)
+
 
 class Comparison(Struct, frozen=True, kw_only=True):
     """The result of comparing one window.

@@ -7,7 +7,7 @@ they never pass for equal.
 from collections.abc import Sequence
 
 from floodmark.model.cursor import key_kind
-from floodmark.model.extraction import ColumnPlan, ZeroDates
+from floodmark.model.extraction import ColumnPlan, Window, ZeroDates
 from floodmark.model.row_checksums import HASH_DIGITS, LONGEST_TEXT, CheckedColumn
 from floodmark.model.schema import PRIMARY, SourceTable
 from floodmark.model.verification import Checksum
@@ -17,6 +17,7 @@ from floodmark.mysql.types import quote_name
 
 _ALL = 18446744073709551615
 _SPARSE = 2
+_PART_ROWS = 25_000  # few, so that all sessions are busy until the end
 _SAMPLE = 500
 _WHOLE_SECONDS = len("2025-01-01 00:00:00")
 
@@ -68,9 +69,30 @@ class SourceChecksums:
             f" FROM {self._rows(predicate, index)} LIMIT {_ALL}) AS hashed"
         )
 
-    def read(self, session: MysqlSession, predicate: str) -> Checksum | None:
-        """Compute a window's checksum; None if some row has no hash."""
-        statement = self._by_key(session, predicate) or self.statement(predicate, self._index)
+    def statements(self, session: MysqlSession, window: Window) -> list[str]:
+        """Return the queries that together compute a window's checksum, each that of some rows.
+
+        Looking up a row for each entry of another index costs several times as much as scanning the
+        primary key, unless few of the rows that are scanned count.
+        """
+        predicate, found = window.predicate, None
+        if self._has_number:
+            along_key = window.start.walk or window.end.walk
+            found = self._scanned(session, window) if along_key else self._spanned(session, window)
+        if found is None:
+            return [self.statement(predicate, self._index)]
+        low, high, size = found
+        key = quote_name(self._table.primary_key[0])
+        points = range(low + size - 1, high, size)
+        if not (window.start.walk or window.end.walk):
+            predicate = f"({predicate}) AND {key} BETWEEN {low} AND {high}"
+        begins = ["TRUE", *(f"{key} > {point}" for point in points)]
+        ends = [*(f"{key} <= {point}" for point in points), "TRUE"]
+        parts = (f"{predicate} AND {b} AND {e}" for b, e in zip(begins, ends, strict=True))
+        return [self.statement(part, PRIMARY) for part in parts]
+
+    def read(self, session: MysqlSession, statement: str) -> Checksum | None:
+        """Compute the checksum of some rows; None if one of them has no hash."""
         ((rows, hashed, first, second),) = query(session, statement)
         return Checksum(rows, int(first or 0), int(second or 0)) if rows == hashed else None
 
@@ -81,24 +103,44 @@ class SourceChecksums:
         found = query(session, f"SELECT {plan.expression} FROM {rows} LIMIT {_SAMPLE}")  # noqa: S608
         return [text for (text,) in found if text is not None]
 
-    def _by_key(self, session: MysqlSession, predicate: str) -> str | None:
-        """Return the query that scans a range of the primary key; None if few of its rows count.
-
-        Looking up a row for each entry of another index costs several times as much.
-        """
+    @property
+    def _has_number(self) -> bool:
+        """Whether the rows are in the order of an integer, the primary key."""
         table = self._table
-        if self._index in (None, PRIMARY) or table.key_index != PRIMARY:
+        if table.key_index != PRIMARY or len(table.primary_key) > 1 or not table.has_ordered_key:
+            return False
+        return key_kind(table.column(table.primary_key[0])) == "integer"
+
+    def _scanned(self, session: MysqlSession, window: Window) -> tuple[int, int, int] | None:
+        """Return about the first and last key of a window along the key, and how many make a part.
+
+        The key has few gaps there.
+        """
+        key = quote_name(self._table.primary_key[0])
+        ((low, high),) = query(
+            session,
+            f"SELECT MIN({key}), MAX({key}) FROM {relation(self._table, PRIMARY)}",  # noqa: S608
+        )
+        if low is None:
             return None
-        if len(table.primary_key) > 1 or not table.has_ordered_key:
+        first, last = (end.walk.key if end.walk else None for end in (window.start, window.end))
+        return (
+            first if isinstance(first, int) else low,
+            last if isinstance(last, int) else high,
+            _PART_ROWS,
+        )
+
+    def _spanned(self, session: MysqlSession, window: Window) -> tuple[int, int, int] | None:
+        """Return the first and last key of a window, and how many make a part; None if sparse."""
+        if self._index in (None, PRIMARY):
             return None
-        if key_kind(table.column(table.primary_key[0])) != "integer":
-            return None
-        key = quote_name(table.primary_key[0])
-        found = f"SELECT COUNT(*), MIN({key}), MAX({key}) FROM {self._rows(predicate, self._index)}"  # noqa: S608
+        key = quote_name(self._table.primary_key[0])
+        rows_of = self._rows(window.predicate, self._index)
+        found = f"SELECT COUNT(*), MIN({key}), MAX({key}) FROM {rows_of}"  # noqa: S608
         ((rows, low, high),) = query(session, found)
         if not rows or high - low >= _SPARSE * rows:
             return None
-        return self.statement(f"({predicate}) AND {key} BETWEEN {low} AND {high}", PRIMARY)
+        return low, high, max(1, (high - low + 1) * _PART_ROWS // rows)
 
     def _rows(self, predicate: str, index: str | None) -> str:
         return f"{relation(self._table, index)} WHERE ({predicate}) AND {self._guard}"

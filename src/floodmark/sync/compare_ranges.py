@@ -10,7 +10,7 @@ from msgspec import Struct, structs
 from floodmark.model.extraction import Edge
 from floodmark.model.formatting import counted
 from floodmark.model.log_state import ManifestId
-from floodmark.model.position import START, Position
+from floodmark.model.position import START, KeyScan, Position
 from floodmark.model.table import TableName
 from floodmark.model.verification import (
     Comparison,
@@ -23,14 +23,14 @@ from floodmark.model.verification import (
 from floodmark.model.verification_transitions import differs, verified
 from floodmark.mysql.connection import MysqlSession
 from floodmark.mysql.predicates import window_predicate
-from floodmark.mysql.window_edges import cursor_edges, key_edges
+from floodmark.mysql.window_edges import cursor_edges, key_edges, read_numbers
 from floodmark.planning.verify_ranges import (
     agreed_position,
     compared_cursor,
     compared_position,
     target_extents,
 )
-from floodmark.planning.windows import plan_chunks
+from floodmark.planning.windows import even_edges, is_dense, plan_chunks
 from floodmark.state.lease import Lease
 from floodmark.sync.compare_windows import MOST_SHOWN, WindowComparison
 from floodmark.sync.extraction import Extraction
@@ -185,8 +185,16 @@ class RangeComparison:
         )
 
     def _key_edges(self, session: MysqlSession, start: Position, end: Position) -> Iterator[Edge]:
+        """Divide a scan along the key: evenly, or by counting rows if the key has gaps."""
         source, cursor = self._plan.source, self._plan.choice.cursor
-        return key_edges(session, source, cursor, start, end, stride=self._stride)
+        numbers, rows = read_numbers(session, source), source.estimated_rows
+        if numbers is None or not is_dense(numbers, rows):
+            return key_edges(session, source, cursor, start, end, stride=self._stride)
+
+        def at(key: int) -> Position:
+            return Position(start.timestamp, start.id, KeyScan(key, end))
+
+        return even_edges(numbers, rows, at, end, stride=self._stride)
 
     @property
     def _stride(self) -> int:
@@ -195,9 +203,9 @@ class RangeComparison:
 
 def _to_the_end(edges: Iterable[Edge], end: Position) -> Iterator[Edge]:
     """Extend the last window to `end`: the target may have rows after the source's last one."""
-    last = Edge(end, 0, counted=False)
+    last: Edge | None = None
     for edge in edges:
-        if last.counted:
+        if last is not None:
             yield last
         last = edge
-    yield structs.replace(last, end=end)
+    yield structs.replace(last, end=end) if last else Edge(end, 0, counted=False)

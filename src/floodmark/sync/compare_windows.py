@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import structs
 
@@ -24,12 +24,19 @@ from floodmark.model.load import TargetTable
 from floodmark.model.manifest import Column
 from floodmark.model.position import Position
 from floodmark.model.row_checksums import CheckedColumn
-from floodmark.model.verification import Checksum, Comparison, SyncedRange, WindowPair
+from floodmark.model.verification import (
+    NO_ROWS,
+    Checksum,
+    Comparison,
+    SyncedRange,
+    WindowPair,
+)
+from floodmark.mysql.connection import MysqlSession
 from floodmark.mysql.predicates import keys_predicate, relation
 from floodmark.mysql.row_checksums import SourceChecksums
 from floodmark.planning.cursor import version_column
 from floodmark.planning.row_checksums import ComparedColumns
-from floodmark.planning.verify_ranges import target_extents
+from floodmark.planning.verify_ranges import compared_cursor, target_extents
 from floodmark.sync.extraction import Extraction
 from floodmark.sync.extraction_job import extraction_job
 from floodmark.sync.plan import TablePlan
@@ -38,6 +45,9 @@ from floodmark.warehouse.target import Target
 
 if TYPE_CHECKING:
     from floodmark.worker.compare_window import VerificationJob
+
+Asked = TypeVar("Asked")
+Result = TypeVar("Result")
 
 MOST_SHOWN = 20
 _SOURCE_CONNECTIONS = 4
@@ -96,6 +106,17 @@ class WindowComparison:
             return target.count_outside(
                 self._table, [target_extents(source, cursor, window) for window in windows]
             )
+
+    @property
+    def are_disjoint(self) -> bool:
+        """Whether no row of the target is in two windows."""
+        source, cursor = self._plan.source, self._plan.choice.cursor
+        return len(self._ranges) == 1 or compared_cursor(source, cursor) == cursor
+
+    def count_rows(self) -> int:
+        """Count the rows of the target."""
+        with self._open_target() as target:
+            return target.count(self._table) or 0
 
     def compare(self, pairs: Sequence[WindowPair]) -> list[Comparison]:
         """Compare windows that follow each other."""
@@ -174,7 +195,12 @@ class WindowComparison:
         wanted = min(_SOURCE_CONNECTIONS, len(pairs))
         with ThreadPoolExecutor(1 + self._extraction.source.sessions_at_once(wanted)) as pool:
             target = pool.submit(self._of_target, checked, pairs)
-            sources = list(pool.map(partial(self._of_source, source), pairs))
+            statements = pool.map(lambda pair: self._ask(source.statements, pair.window), pairs)
+            parts = [
+                [pool.submit(self._ask, source.read, statement) for statement in window]
+                for window in statements
+            ]
+            sources = [_total([part.result() for part in window]) for window in parts]
             return list(zip(pairs, sources, target.result(), strict=True))
 
     def _source_checksums(self, checked: Sequence[CheckedColumn]) -> SourceChecksums:
@@ -187,9 +213,9 @@ class WindowComparison:
             zero_dates=self._extraction.settings.zero_dates,
         )
 
-    def _of_source(self, source: SourceChecksums, pair: WindowPair) -> Checksum | None:
+    def _ask(self, read: Callable[[MysqlSession, Asked], Result], of: Asked) -> Result:
         with self._extraction.source.session() as session:
-            return source.read(session, pair.window.predicate)
+            return read(session, of)
 
     def _of_target(
         self, checked: Sequence[CheckedColumn], pairs: Sequence[WindowPair]
@@ -237,6 +263,12 @@ class WindowComparison:
         remark, self._remark = self._remark, None
         first, *others = comparisons
         return [structs.replace(first, remarks=(remark, *first.remarks)), *others]
+
+
+def _total(parts: Sequence[Checksum | None]) -> Checksum | None:
+    """Add up the checksums of the parts of a window; None if one is missing."""
+    found = [part for part in parts if part is not None]
+    return None if len(found) < len(parts) else sum(found, NO_ROWS)
 
 
 def _compare_here(job: "VerificationJob", pairs: Sequence[WindowPair]) -> list[Comparison]:

@@ -20,14 +20,19 @@ from floodmark.model.load import TargetTable
 from floodmark.model.log_state import ManifestId
 from floodmark.model.manifest import Chunk, Column
 from floodmark.model.position import START, Position
+from floodmark.model.schema import PRIMARY
 from floodmark.model.table import TableName
 from floodmark.model.unfilled_columns import backfill_hint, describe_unfilled
-from floodmark.model.verification import VerificationResult
+from floodmark.model.verification import SyncedRange, VerificationResult
 from floodmark.model.watermark import Watermark
 from floodmark.mysql.connection import MysqlSession
+from floodmark.mysql.row_estimates import estimate_rows
+from floodmark.mysql.window_edges import read_numbers
+from floodmark.planning.access_path import MOST_OF_A_TABLE
 from floodmark.planning.cursor_change import refuse_another_cursor
 from floodmark.planning.row_checksums import ComparedColumns, checked_columns, compared_columns
 from floodmark.planning.verify_ranges import can_split_by_key, synced_ranges
+from floodmark.planning.windows import is_dense
 from floodmark.state.watermark_store import WatermarkStore
 from floodmark.sync.compare_ranges import RangeComparison, Scope
 from floodmark.sync.compare_windows import WindowComparison
@@ -43,6 +48,9 @@ from floodmark.sync.not_compared import (
 from floodmark.sync.plan import TablePlan, read_shape
 from floodmark.sync.result import TableResult, attach
 from floodmark.warehouse.target import Target
+
+LARGE_TABLE_ROWS = 100_000
+"""From so many rows on, the order of the clustered key is worth it."""
 
 
 class Verification(Struct, frozen=True, kw_only=True):
@@ -122,6 +130,8 @@ def verify_table(
             chunks = [chunk for chunk in chunks if _same_cursor(chunk, plan.choice.cursor)]
             loaded = _loaded_position(store, table, watermark)
             ranges = synced_ranges(chunks, position, loaded)
+            if verification.everything:
+                plan = _along_the_key(session, plan, ranges)
             windows = WindowComparison(
                 extraction,
                 plan,
@@ -143,19 +153,27 @@ def verify_table(
             counts = verification.everything and bool(ranges)
             with ThreadPoolExecutor(1) as pool:
                 # The target counts while the source is divided into windows.
-                counted = pool.submit(windows.count_outside) if counts else None
+                held = pool.submit(windows.count_rows) if counts else None
                 run.run(session)
             left = known_not_compared(watermark)
             if verification.everything:
                 left = count_not_compared(session, plan.source, plan.choice, ranges)
             result = run.finish(watermark.loaded_head)
-            if counted:
-                left = (*left, *outside(counted.result() - result.undated))
+            if held:
+                left = (*left, *outside(_rows_outside(windows, result, held.result())))
             return structs.replace(
                 result,
                 remarks=(*remarks, *result.remarks, *_unfilled(watermark)),
                 not_compared=(*left, *quarantined(result)),
             )
+
+
+def _rows_outside(windows: WindowComparison, result: VerificationResult, held: int) -> int:
+    """Count the rows that the target holds in no window; not again if all were compared."""
+    all_equal = result.checksum_windows == result.windows
+    if all_equal and windows.are_disjoint and result.rows == held:
+        return 0
+    return windows.count_outside() - result.undated
 
 
 def _unfilled(watermark: Watermark) -> tuple[str, ...]:
@@ -251,6 +269,28 @@ def _plan(
         )
     compared = compared_columns(shape.columns, source.primary_key, checked or (), checkable)
     return plan, structs.replace(compared, by_meaning=by_meaning), tuple(remarks)
+
+
+def _along_the_key(session: MysqlSession, plan: TablePlan, ranges: list[SyncedRange]) -> TablePlan:
+    """Scan a large table by its clustered key if most of it is compared, and the key has few gaps.
+
+    The rows are in that order, in the target as well, and no index is read to divide them. But if
+    some differ, it is not known up to which position both sides agree.
+    """
+    source, index = plan.source, plan.route.index
+    if plan.route.by == "key" or index is None or len(ranges) != 1:
+        return plan
+    if source.key_index != PRIMARY or source.estimated_rows < LARGE_TABLE_ROWS:
+        return plan
+    numbers = read_numbers(session, source) if can_split_by_key(source) else None
+    if numbers is None or not is_dense(numbers, source.estimated_rows):
+        return plan
+    start, end = ranges[0].start, ranges[0].end
+    rows = estimate_rows(session, source, plan.choice.cursor, start, end, index=index)
+    if rows < MOST_OF_A_TABLE * source.estimated_rows:
+        return plan
+    route = Route(by="key", index=PRIMARY, chunked=False, why="")
+    return structs.replace(plan, route=route)
 
 
 def _same_cursor(chunk: Chunk, cursor: Cursor) -> bool:

@@ -9,7 +9,7 @@ from msgspec import Struct, structs
 from floodmark.model.load import TargetTable
 from floodmark.model.manifest import Column
 from floodmark.model.row_checksums import HASH_DIGITS, LONGEST_TEXT, CheckedColumn
-from floodmark.model.verification import Checksum, Extent
+from floodmark.model.verification import NO_ROWS, Checksum, Extent
 from floodmark.warehouse.conversion import held_as, held_name
 from floodmark.warehouse.range_predicates import up_to, within
 from floodmark.warehouse.sql_dialect import SqlBackend, quote
@@ -179,7 +179,7 @@ class RowChecksums(SqlBackend):
             " AS hashed GROUP BY w"
         )
         sums = {int(w): Checksum(int(n), int(one), int(other)) for w, n, one, other in rows}
-        return [sums.get(number, Checksum(0, 0, 0)) for number in range(len(windows))]
+        return [sums.get(number, NO_ROWS) for number in range(len(windows))]
 
     def _sums(self, statement: str) -> list[tuple[Any, ...]]:
         """Run the query for the sums."""
