@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import count
+from datetime import UTC, datetime
+from itertools import count, pairwise
 from threading import Event, Thread
 from typing import Any
 
@@ -13,10 +14,12 @@ from floodmark.config.models import DuckdbConnection
 from floodmark.embedded.mariadb import PrivateMariaDB
 from floodmark.errors import UsageError
 from floodmark.model.extraction import SESSION_SETTINGS
-from floodmark.model.fingerprint import moment_number
+from floodmark.model.fingerprint import FIRST_NUMBER, LAST_NUMBER, moment_number
 from floodmark.model.reconciliation import KeyLimits, Place
+from floodmark.model.table import TableName
 from floodmark.mysql import connection
 from floodmark.mysql import fingerprints as mysql_fingerprints
+from floodmark.mysql.catalog import read_table
 from floodmark.planning import segments as planning_segments
 from floodmark.planning.segments import batches
 from floodmark.sync import compared_sides, find_differences
@@ -313,6 +316,29 @@ def test_databases_compute_the_reference(
     for side in (0, 1):
         parts = [one for _, found in answers for one in found[side].values()]
         assert sum(parts, start=type(expected)()) == expected
+
+
+@pytest.mark.parametrize("kind", ["DATETIME", "TIMESTAMP", "DATETIME(3)", "DATE"])
+def test_ranges_of_versions_that_are_shorter_than_the_fraction(world: Make, kind: str) -> None:
+    """Each row is in one of the ranges that follow each other, with the index and without."""
+    made = world()
+    made.source(f"CREATE TABLE u (id INT, update_at {kind} NOT NULL, KEY by_change (update_at))")
+    first = moment_number(datetime(2025, 6, 1, tzinfo=UTC))
+    moments = ("2025-06-01", "2025-06-01 00:00:00.001", "2025-06-01 00:00:01", "2025-06-02")
+    with session(made.it) as connection:
+        ask(connection, "SET time_zone = '+00:00'")
+        for number, moment in enumerate(moments):
+            ask(connection, f"INSERT INTO u VALUES ({number}, '{moment}')")
+        reader: Any = connection
+        column = read_table(reader, TableName("PROD", made.it.schema, "u")).column("update_at")
+        steps = (1, 400_000, 999_999, 1_000_000, 1_000_001, 5_000_000, 86_400_000_000)
+        ends = [FIRST_NUMBER - 1, *(first + step for step in (-1, 0, *steps)), LAST_NUMBER]
+        for index in ("FORCE INDEX (by_change)", "IGNORE INDEX (by_change)"):
+            found = 0
+            for low, high in pairwise(ends):
+                where = mysql_fingerprints._range(column, "moment", "", low + 1, high)
+                found += ask(connection, f"SELECT COUNT(*) FROM u {index} WHERE {where}")[0][0]
+            assert found == len(moments), index
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -139,7 +139,7 @@ def test_all_rows_of_a_large_table_are_compared_along_its_key(
     left = [(one["kind"], one["rows"]) for one in found["not_compared"] if one["rows"]]
     assert left == [("outside", 1)]
     state = it.watermark().verified_state
-    start = it.manifests()[0].change.start
+    start = it.chunks()[0].start
     assert (state.status, state.position) == ("failed", start)
 
     again = verify(it, "--load-only")

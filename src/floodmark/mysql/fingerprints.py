@@ -224,7 +224,7 @@ def _selected(column: SourceColumn, kind: NumberKind) -> str:
 def _range(column: SourceColumn, kind: NumberKind, leading: str, low: int, high: int) -> str:
     """Select a range of leading numbers, so that an index serves it where that is possible.
 
-    Times are literals: MySQL would read a string anew for each row.
+    Times are literals: MySQL would read a string again for each row.
     """
     name = quote_name(column.name)
     if kind == "integer":
@@ -234,6 +234,8 @@ def _range(column: SourceColumn, kind: NumberKind, leading: str, low: int, high:
         first, last = (day.date().isoformat() for day in days)
         return f"{name} BETWEEN DATE '{first}' AND DATE '{last}'"
     if kind == "moment":
-        first, last = plain(nearest_moment(low)), plain(nearest_moment(high))
-        return f"{name} BETWEEN TIMESTAMP '{first}' AND TIMESTAMP '{last}'"
+        first, last = (f"TIMESTAMP '{plain(nearest_moment(end))}'" for end in (low, high))
+        if first == last:  # MySQL would look for that time without its fraction
+            return f"{name} >= {first} AND {name} <= {last}"
+        return f"{name} BETWEEN {first} AND {last}"
     return f"{leading} BETWEEN {low} AND {high}"
