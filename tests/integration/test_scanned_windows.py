@@ -26,7 +26,8 @@ from floodmark.mysql.row_estimates import count_outside
 from floodmark.planning.access_path import choose_route
 from floodmark.planning.cursor import choose_cursor
 from floodmark.planning.windows import check_tiling
-from floodmark.sync.plan import TablePlan, chunks_of
+from floodmark.sync.plan import TablePlan
+from floodmark.sync.plan_windows import chunks_of
 from floodmark.worker import extract_window
 from floodmark.worker.job import ExtractionJob
 from floodmark.worker.mysql_reader import read_batches

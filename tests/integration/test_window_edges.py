@@ -38,7 +38,8 @@ from floodmark.mysql.window_edges import (
 )
 from floodmark.planning.access_path import choose_route
 from floodmark.planning.windows import check_tiling
-from floodmark.sync.plan import TablePlan, chunks_of
+from floodmark.sync.plan import TablePlan
+from floodmark.sync.plan_windows import chunks_of
 from pipelines import numbers
 
 

@@ -28,7 +28,8 @@ from floodmark.sync.log_facts import known_of
 from floodmark.sync.machine_clock import check_against_source
 from floodmark.sync.parallel_strides import walk_over
 from floodmark.sync.plan import TablePlan as ExtractionPlan
-from floodmark.sync.plan import chunks_of, plan_table
+from floodmark.sync.plan import plan_table
+from floodmark.sync.plan_windows import chunks_of
 from floodmark.sync.server_change import check_server_change
 from floodmark.sync.source import Source, Sources
 from floodmark.sync.window_sizes import window_sizes

@@ -10,7 +10,7 @@ from msgspec import Struct, structs
 from floodmark.model.extraction import Edge
 from floodmark.model.formatting import counted
 from floodmark.model.log_state import ManifestId
-from floodmark.model.position import START, KeyScan, Position
+from floodmark.model.position import START, Position
 from floodmark.model.table import TableName
 from floodmark.model.verification import (
     Comparison,
@@ -30,11 +30,12 @@ from floodmark.planning.verify_ranges import (
     compared_position,
     target_extents,
 )
-from floodmark.planning.windows import even_edges, is_dense, plan_chunks
+from floodmark.planning.windows import is_dense, plan_chunks
 from floodmark.state.lease import Lease
 from floodmark.sync.compare_windows import MOST_SHOWN, WindowComparison
 from floodmark.sync.extraction import Extraction
-from floodmark.sync.plan import TablePlan, window_rows
+from floodmark.sync.plan import TablePlan
+from floodmark.sync.plan_windows import even_key_edges, window_rows
 
 
 class Scope(Struct, frozen=True, kw_only=True):
@@ -190,11 +191,7 @@ class RangeComparison:
         numbers, rows = read_numbers(session, source), source.estimated_rows
         if numbers is None or not is_dense(numbers, rows):
             return key_edges(session, source, cursor, start, end, stride=self._stride)
-
-        def at(key: int) -> Position:
-            return Position(start.timestamp, start.id, KeyScan(key, end))
-
-        return even_edges(numbers, rows, at, end, stride=self._stride)
+        return even_key_edges(start, end, numbers, rows, self._stride)
 
     @property
     def _stride(self) -> int:

@@ -20,7 +20,8 @@ from floodmark.planning.parallelism import windows_per_chunk
 from floodmark.state.watermark_store import WatermarkStore
 from floodmark.sync.loading import Loading
 from floodmark.sync.parallel_strides import walk_over
-from floodmark.sync.plan import TablePlan, chunks_of
+from floodmark.sync.plan import TablePlan
+from floodmark.sync.plan_windows import chunks_of
 from floodmark.sync.progress import Progress
 from floodmark.sync.source import Source
 from floodmark.sync.window_sizes import window_sizes
