@@ -46,8 +46,6 @@ NumberKind = Literal["integer", "moment", "decimal", "text", "binary"]
 DIGEST_DIGITS = 15
 """Hexadecimal digits of a SHA-256 that make a number."""
 LARGEST_DIGEST = 16**DIGEST_DIGITS - 1
-LEAST_PRIME = 2**29
-"""No prime is less. Smaller numbers are their own remainders."""
 DAY = 86_400_000_000
 """Microseconds of a day. Day 366 is 0001-01-01, as TO_DAYS counts."""
 
@@ -105,18 +103,14 @@ def digest_number(text: bytes) -> int:
 
 
 class SqlNumber(Struct, frozen=True):
-    """SQL for a number. `cast` makes its remainders BIGINT, if the value is of a wider type.
-
-    It is `small` if it is known to be its own remainder by each of the primes.
-    """
+    """SQL for a number. `cast` makes its remainders BIGINT, if the value is of a wider type."""
 
     value: str
     cast: str = "{}"
-    small: bool = False
 
-    def remainder(self, prime: int) -> str:
+    def remainder(self, modulus: int) -> str:
         """Return SQL for the remainder."""
-        return self.cast.format(self.value if self.small else f"({self.value} % {prime})")
+        return self.cast.format(f"({self.value} % {modulus})")
 
 
 class RowNumbers(Struct, frozen=True, kw_only=True):
@@ -141,7 +135,7 @@ class Multipliers(Struct, frozen=True, kw_only=True):
     @classmethod
     def random(cls) -> "Multipliers":
         """Choose them."""
-        p, q, s = (_prime(LEAST_PRIME, 2**30) for _ in range(3))
+        p, q, s = (_prime(2**29, 2**30) for _ in range(3))
         a, b, d = (2**30 + secrets.randbelow(2**29) for _ in range(3))
         return cls(
             p=p, q=q, r=_prime(2**30, 2**31), s=s, a=a, b=b, c=2 + secrets.randbelow(p - 2), d=d

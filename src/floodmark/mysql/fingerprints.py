@@ -7,7 +7,7 @@ like another server.
 from collections.abc import Sequence
 from typing import Any
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from floodmark.model.fingerprint import (
     DAY,
@@ -34,7 +34,7 @@ class SourceSide(Struct, frozen=True, kw_only=True):
     """The source's side of a comparison.
 
     `counted` is the condition for rows within the synced ranges, `later` for those that a sync will
-    bring, `guard` that of the server. `small_key` is whether all leading numbers are small.
+    bring, `guard` that of the server.
     """
 
     table: SourceTable
@@ -44,7 +44,6 @@ class SourceSide(Struct, frozen=True, kw_only=True):
     counted: str
     later: str
     guard: str
-    small_key: bool = False
 
     @property
     def numbers(self) -> RowNumbers:
@@ -54,7 +53,7 @@ class SourceSide(Struct, frozen=True, kw_only=True):
         if len(key) > 1:  # unsigned numbers cannot be added to negative ones
             key = tuple(SqlNumber(number.value, "CAST({} AS SIGNED)") for number in key)
         return RowNumbers(
-            key=(structs.replace(key[0], small=self.small_key), *key[1:]),
+            key=key,
             version=_number(*self.version) if self.version else None,
         )
 

@@ -17,7 +17,8 @@ from floodmark.mysql.types import quote_name
 
 _ALL = 18446744073709551615
 _SPARSE = 2
-_PART_ROWS = 25_000  # few, so that all sessions are busy until the end
+_PART_NUMBERS = 25_000  # few, so that all sessions are busy until the end
+_MOST_PARTS = 8  # of a window: its keys may have gaps
 _SAMPLE = 500
 _WHOLE_SECONDS = len("2025-01-01 00:00:00")
 
@@ -81,8 +82,9 @@ class SourceChecksums:
             found = self._scanned(session, window) if along_key else self._spanned(session, window)
         if found is None:
             return [self.statement(predicate, self._index)]
-        low, high, size = found
+        low, high = found
         key = quote_name(self._table.primary_key[0])
+        size = max(_PART_NUMBERS, -(-(high - low + 1) // _MOST_PARTS))
         points = range(low + size - 1, high, size)
         if not (window.start.walk or window.end.walk):
             predicate = f"({predicate}) AND {key} BETWEEN {low} AND {high}"
@@ -111,11 +113,8 @@ class SourceChecksums:
             return False
         return key_kind(table.column(table.primary_key[0])) == "integer"
 
-    def _scanned(self, session: MysqlSession, window: Window) -> tuple[int, int, int] | None:
-        """Return about the first and last key of a window along the key, and how many make a part.
-
-        The key has few gaps there.
-        """
+    def _scanned(self, session: MysqlSession, window: Window) -> tuple[int, int] | None:
+        """Return about the first and last key of a window along the key; None without rows."""
         key = quote_name(self._table.primary_key[0])
         ((low, high),) = query(
             session,
@@ -124,14 +123,10 @@ class SourceChecksums:
         if low is None:
             return None
         first, last = (end.walk.key if end.walk else None for end in (window.start, window.end))
-        return (
-            first if isinstance(first, int) else low,
-            last if isinstance(last, int) else high,
-            _PART_ROWS,
-        )
+        return first if isinstance(first, int) else low, last if isinstance(last, int) else high
 
-    def _spanned(self, session: MysqlSession, window: Window) -> tuple[int, int, int] | None:
-        """Return the first and last key of a window, and how many make a part; None if sparse."""
+    def _spanned(self, session: MysqlSession, window: Window) -> tuple[int, int] | None:
+        """Return the first and last key of a window; None if few rows between them are its own."""
         if self._index in (None, PRIMARY):
             return None
         key = quote_name(self._table.primary_key[0])
@@ -140,7 +135,7 @@ class SourceChecksums:
         ((rows, low, high),) = query(session, found)
         if not rows or high - low >= _SPARSE * rows:
             return None
-        return low, high, max(1, (high - low + 1) * _PART_ROWS // rows)
+        return low, high
 
     def _rows(self, predicate: str, index: str | None) -> str:
         return f"{relation(self._table, index)} WHERE ({predicate}) AND {self._guard}"

@@ -17,7 +17,6 @@ from floodmark.model.cursor import Cursor
 from floodmark.model.extraction import Window
 from floodmark.model.fingerprint import (
     LARGEST_DIGEST,
-    LEAST_PRIME,
     Hashing,
     NumberKind,
     moment,
@@ -205,14 +204,8 @@ class ComparedSides:
         there = self._of_target.submit(self.target.key_bounds, self._compared)
         here = self._ask(self._source.bounds)
         found = [ends for ends in (here.result(), there.result()) if ends]
-        if not found:
-            return None
-        lows, highs = zip(*found, strict=True)
-        low, high = min(lows), max(highs)
-        small = low > -LEAST_PRIME and high < LEAST_PRIME
-        self._source = structs.replace(self._source, small_key=small)
-        self._compared = structs.replace(self._compared, small_key=small)
-        return low, high
+        lows, highs = zip(*found, strict=True) if found else ((), ())
+        return (min(lows), max(highs)) if found else None
 
     def compare_versions(self) -> VersionComparison | None:
         """Compare all rows by ranges of the version; None if that is not possible or not fast.

@@ -129,10 +129,7 @@ class FingerprintingBackend(ConvertingBackend):
         is_bare = kind in ("integer", "moment") and found[name].lower() != "boolean"
         return _Statements(
             relation=self._name(table.name),
-            numbers=RowNumbers(
-                key=(structs.replace(numbers[0], small=compared.small_key), *numbers[1:]),
-                version=version,
-            ),
+            numbers=RowNumbers(key=numbers, version=version),
             row=tuple(text or number.value for text, number in zip(texts, numbers, strict=True)),
             # Of a bare column, which an index or a sort key serves.
             ends=tuple(

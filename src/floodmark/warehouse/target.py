@@ -54,8 +54,7 @@ class ComparedTable(Struct, frozen=True, kw_only=True):
     """A table whose keys and versions are compared: how its columns become numbers.
 
     Rows count if they are within all extents of one of the tuples, or if `or_null` names a column
-    and it is NULL. Rows in which `deleted_at` is not NULL do not exist. `small_key` is whether all
-    leading numbers are small.
+    and it is NULL. Rows in which `deleted_at` is not NULL do not exist.
     """
 
     table: TargetTable
@@ -65,7 +64,6 @@ class ComparedTable(Struct, frozen=True, kw_only=True):
     extents: tuple[tuple[Extent, ...], ...]
     or_null: str | None = None
     deleted_at: str | None = None
-    small_key: bool = False
 
 
 KeyRow = tuple[Any, ...]

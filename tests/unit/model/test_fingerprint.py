@@ -5,12 +5,10 @@ from datetime import UTC, datetime
 
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from msgspec import structs
 
 from floodmark.model.fingerprint import (
     FIRST_NUMBER,
     LAST_NUMBER,
-    LEAST_PRIME,
     Hashing,
     Multipliers,
     RowNumbers,
@@ -82,23 +80,6 @@ def test_sql_is_the_reference_and_never_overflows(key: Sequence[int], version: i
     )
     assert eval(sums.sql(numbers), {"Sql": Sql}) == sums.value(key, version)
     assert eval(sums.key_sql(numbers), {"Sql": Sql}) == sums.key_value(key) > 0
-
-
-SMALL = st.integers(1 - LEAST_PRIME, LEAST_PRIME - 1)
-
-
-@given(SMALL, st.lists(KEYS, max_size=3), st.one_of(st.none(), VERSIONS))
-def test_small_numbers_are_their_own_remainders(
-    leading: int, others: list[int], version: int | None
-) -> None:
-    sums, key = Multipliers.random(), [leading, *others]
-    first, *rest = (SqlNumber(f"Sql({value})") for value in key)
-    numbers = RowNumbers(
-        key=(structs.replace(first, small=True), *rest),
-        version=None if version is None else SqlNumber(f"Sql({version})"),
-    )
-    assert eval(sums.sql(numbers), {"Sql": Sql}) == sums.value(key, version)
-    assert leading in others or f"Sql({leading}) %" not in sums.sql(numbers)
 
 
 class Sql(int):
