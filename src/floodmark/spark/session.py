@@ -136,6 +136,8 @@ def _own(
         launched()
         from floodmark.spark.rdd_runner import classic_spark
 
+        if start and java_process:  # while it starts; before, it would only slow down our imports
+            stack.enter_context(start.daemon(log))
         settings["spark.app.name"] = name
         settings, faster = (
             {name: value for name, value in ours.items() if name not in user}
