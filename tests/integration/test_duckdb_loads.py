@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from random import Random
 
+import duckdb
 import pytest
 from msgspec import structs
 
@@ -68,6 +70,69 @@ def test_of_the_rows_of_a_key_the_newest_stays(warehouse: Warehouse) -> None:
     first = [row(1, "old", 1), row(2, "only", None), row(1, "other", 1, "b")]
     assert load(loads, first, [row(3, "new", 5), row(1, "new", 2)], [row(3, "old", None)]) == 6
     assert sorted(found["note"] for found in loads.rows()) == ["new", "new", "only", "other"]
+
+
+NUMBERS = {
+    "smallint": ("int16", range(-(2**15), 2**15)),
+    "int": ("int32", range(-(2**31), 2**31)),
+    "bigint": ("int64", range(-(2**63), 2**63)),
+}
+
+
+@pytest.mark.parametrize("kind", NUMBERS)
+@pytest.mark.parametrize("place", ["first", "middle", "last", "everywhere"])
+@pytest.mark.parametrize("twice", [0, 1, 20])
+def test_the_newest_row_of_any_number_stays(
+    warehouse: Warehouse, kind: str, place: str, twice: int
+) -> None:
+    """Whether a number comes twice is seen in bits where they are few, else by counting."""
+    random = Random(f"{kind} {place} {twice}")
+    arrow, every = NUMBERS[kind]
+    starts = {"first": every[0], "middle": -25, "last": every[-1] - 49}
+    near = range(starts[place], starts[place] + 50) if place in starts else every
+    keys = list({random.randrange(near.start, near.stop) for _ in range(40)} | {near[0], near[-1]})
+    rows = [row(key, "old", random.choice([None, 1])) for key in keys]
+    rows += [row(key, "new", 2) for key in random.sample(keys, twice)]
+    random.shuffle(rows)
+    columns = (Column("id", kind, False, arrow), *COLUMNS[1:])
+    loads = Loads(warehouse, structs.replace(TABLE, columns=columns))
+    assert load(loads, rows[:30], rows[30:]) == len(rows)
+    expected = {one["id"]: one for one in sorted(rows, key=lambda one: one["note"] == "new")}
+    assert {one["id"]: one for one in loads.rows()} == expected
+    assert len(loads.rows()) == len(keys)
+
+
+def test_numbers_close_to_each_other_are_not_counted(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted: list[str] = []
+    count = DuckdbTarget._count_rows
+
+    def noted(target: DuckdbTarget, source: str) -> int:
+        counted.append(source)
+        return count(target, source)
+
+    monkeypatch.setattr(DuckdbTarget, "_count_rows", noted)
+    for name, keys in {"close": [1, 2, 40], "apart": [1, 2, 400]}.items():
+        counted.clear()
+        loads = Loads(warehouse, structs.replace(TABLE, name=name))
+        load(loads, [row(key) for key in keys])
+        assert any("DISTINCT" in source for source in counted) == (name == "apart")
+
+
+@pytest.mark.parametrize("held", ["BIGINT", "DOUBLE", "DECIMAL(38,2)", "VARCHAR"])
+def test_a_key_may_have_another_type_in_the_target(warehouse: Warehouse, held: str) -> None:
+    columns = (Column("id", "int", False, "int32"), *COLUMNS[1:])
+    loads = Loads(warehouse, structs.replace(TABLE, columns=columns))
+    with duckdb.connect(warehouse.connection.path) as target:  # type: ignore[union-attr]
+        target.execute(f"CREATE TABLE t (id {held}, code VARCHAR, note VARCHAR, version INT)")
+    with warehouse.open() as target:
+        target.prepare(loads.table)
+        files = [row(7, "old", 1), row(8)], [row(7, "new", 2)]
+        assert target.load(loads.batch(*(loads.chunk(file) for file in files))) == 3
+    with duckdb.connect(warehouse.connection.path) as target:  # type: ignore[union-attr]
+        found = target.execute("SELECT id::INT, note FROM t ORDER BY id").fetchall()
+    assert found == [(7, "new"), (8, None)]
 
 
 @pytest.mark.parametrize("option", ["", "wins", "keep_newer_target_rows"])

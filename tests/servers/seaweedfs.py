@@ -23,10 +23,12 @@ _PORTS = (
 class SeaweedFS(S3Server):
     """A whole SeaweedFS in one process. Starts in about three seconds, now and then in seven.
 
-    A bucket's first object takes 0.2 s, as its first volume is made: prefer few buckets.
+    A bucket's first object takes 0.2 s, as its first volume is made: prefer few buckets. So does
+    each further one, when a volume has `volume_mb`.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, volume_mb: int = 64) -> None:
+        self._volume_mb = volume_mb
         self._ports = dict(zip(_PORTS, free_ports(len(_PORTS)), strict=True))
         super().__init__(folder, self._ports["s3.port"])
 
@@ -54,7 +56,7 @@ class SeaweedFS(S3Server):
             "-filer.localSocket=filer.sock",
             "-master.electionTimeout=1s",
             "-master.telemetry=false",
-            "-master.volumeSizeLimitMB=64",
+            f"-master.volumeSizeLimitMB={self._volume_mb}",
             "-s3",
             "-s3.autoCreateBucket=false",  # a missing bucket is an error, as with AWS
             "-s3.config=s3.json",

@@ -4,14 +4,20 @@
 exits, does not answer, rejects an option, or dies), PySpark starts it once more, without any of it.
 """
 
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from floodmark.spark.class_archive import ClassArchive, find_archive
+from floodmark.spark.daemon_handover import FOLDER, JAVAS, WAITING
 from floodmark.spark.jvm_launcher import StartingJava, is_plain, jvm_args_of
 from floodmark.spark.pyspark_internals import has_jvm
+from floodmark.spark.worker_memory import ALLOCATION
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway
@@ -37,6 +43,7 @@ class FastStart:
     def settings(self, *, silent: bool) -> dict[str, str]:
         """Return Spark settings that make it start sooner."""
         settings = {"spark.python.daemon.module": "floodmark.spark.worker_daemon"}
+        settings[f"spark.executorEnv.{FOLDER}"] = self._folder
         settings["spark.driver.defaultJavaOptions"] = " ".join(self._java_options(silent=silent))
         # On TCP, each small packet between JVM and worker waits for an acknowledgement.
         if len(self._folder) <= _LONGEST_FOLDER and self._folder.isascii():
@@ -53,6 +60,26 @@ class FastStart:
             return StartingJava(self._java, args, log)
         except OSError:
             return None
+
+    @contextmanager
+    def daemon(self, log: int | None) -> Iterator[None]:
+        """Start a daemon of workers ahead; leave this once Java has ended."""
+        if len(self._folder) > _LONGEST_FOLDER or os.environ["PYSPARK_PYTHON"] != sys.executable:
+            yield  # Java's own would not find it, or not accept it
+            return
+        process = subprocess.Popen(  # noqa: S603 - this Python
+            [sys.executable, "-m", "floodmark.spark.worker_daemon", WAITING, self._folder],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=log,
+            env={**JAVAS, **ALLOCATION, **os.environ},
+            process_group=0,  # like Java; its workers are in it, too
+        )
+        try:
+            yield
+        finally:
+            with process, suppress(OSError):  # it may have ended
+                os.killpg(process.pid, signal.SIGKILL)
 
     def remove_folder_with_jvm(self, gateway: "JavaGateway") -> None:
         """Have the JVM remove the folder of sockets when it exits: we may be killed first."""

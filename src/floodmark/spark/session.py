@@ -3,7 +3,7 @@
 import os
 import socket
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
@@ -44,6 +44,7 @@ def spark_session(
     fast_start: bool = True,
     shared: bool = False,
     window_mb: int = 64,
+    launched: Callable[[], None] = lambda: None,
 ) -> Iterator[Spark]:
     """Run Spark: locally, on a cluster (`master`), or on a running server (`remote`).
 
@@ -58,6 +59,7 @@ def spark_session(
     if remote := options.get("spark.remote", remote):
         from floodmark.spark.connect_runner import connected_spark
 
+        launched()
         if not allow_insecure:
             check_server(remote)
         with connected_spark(remote, options, name) as connected:
@@ -69,7 +71,9 @@ def spark_session(
         if memory is None and not is_local(master):
             theirs = {**user, **options, "spark.master": master}
             memory = overhead_for_workers(theirs, window_mb)
-        with _own(master, memory, user, options, log_file, name, fast=fast, shared=shared) as own:
+        with _own(
+            master, memory, user, options, log_file, name, launched, fast=fast, shared=shared
+        ) as own:
             if not allow_insecure and not _is_one_process(master):
                 check_cluster(own.option)
             yield own
@@ -83,6 +87,7 @@ def _own(
     options: Mapping[str, str],
     log_file: str | None,
     name: str,
+    launched: Callable[[], None],
     *,
     fast: bool,
     shared: bool,
@@ -120,23 +125,26 @@ def _own(
     if is_local(master):
         os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
     with _opened(log_file) as log, ExitStack() as stack:
-        start = launched = None
+        start = java_process = None
         faster: dict[str, str] = {}
         if fast:
             start = stack.enter_context(
                 prepare_fast_start(java, environment, plain=not (options or user))
             )
             faster = start.settings(silent=silent)
-            launched = start.launch(memory, log, silent=silent)
+            java_process = start.launch(memory, log, silent=silent)
+        launched()
         from floodmark.spark.rdd_runner import classic_spark
 
+        if start and java_process:  # while it starts; before, it would only slow down our imports
+            stack.enter_context(start.daemon(log))
         settings["spark.app.name"] = name
         settings, faster = (
             {name: value for name, value in ours.items() if name not in user}
             | {**options, "spark.master": master}
             for ours in (settings, settings | faster)
         )
-        with classic_spark(settings, start, launched, faster=faster, log=log) as spark:
+        with classic_spark(settings, start, java_process, faster=faster, log=log) as spark:
             yield spark
 
 

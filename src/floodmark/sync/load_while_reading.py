@@ -23,7 +23,9 @@ its ledger rows, under the lease that the extraction holds. They only begin earl
 
 A load begins once a part of `batch_mb` is committed, and then takes everything that is: for less,
 merging would cost more than waiting. A table of which nothing is loaded yet is not loaded while it
-is read: its rows come together, into a new table that is filled without merging.
+is read: its rows come together, into a new table that is filled without merging. For DuckDB there
+would be other ways, but both sides need the same cores, and memory at the same time
+(`docs/performance.md`).
 """
 
 from threading import Condition, Thread

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from tempfile import mkstemp
-from threading import Lock, Thread, Timer
+from threading import Event, Lock, Thread, Timer
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from floodmark.config.models import SparkSettings
@@ -35,6 +35,7 @@ _NO_EXECUTOR_HINT = (
 JOINING_SECONDS = 30.0
 IDLE_SECONDS = 1800.0  # a Spark Connect server drops a session after an hour
 OLDEST_SECONDS = 86_400.0
+_LAUNCH_SECONDS = 0.5  # at most that late, Java is launched beside other work
 
 
 class SparkEngine:
@@ -69,6 +70,7 @@ class SparkEngine:
         self._running = ExitStack()
         self._writers: dict[str, Readers] = {}
         self._session: Any = None
+        self._launched = Event()
         self._began = self._used = 0.0
         self._failed = False
         self._stopped = False
@@ -115,9 +117,14 @@ class SparkEngine:
         return ProcessEngine(self, master, verbose=self._verbose)
 
     def prepare(self) -> None:
-        """Start Spark in the background: it will be needed soon."""
+        """Start Spark in the background: it will be needed soon.
+
+        Return once its Java runs: meanwhile our own imports would only hold that up.
+        """
         if self._session is None and self._attached is None:
             Thread(target=self._start_ahead, daemon=True).start()
+            if self._settings.keep_seconds is None:
+                self._launched.wait(_LAUNCH_SECONDS)
 
     def extract(
         self, job: "ExtractionJob", windows: Sequence[Window], progress: Callable[[int], None]
@@ -285,6 +292,7 @@ class SparkEngine:
     def _start_ahead(self) -> None:
         with suppress(Exception):  # the first job starts it again, and raises the error
             self._started()
+        self._launched.set()
 
     def _started(self) -> Any:
         with self._lock:
@@ -347,6 +355,7 @@ class SparkEngine:
                     log_file=log_file,
                     allow_insecure=settings.allow_insecure,
                     fast_start=settings.fast_start == "auto",
+                    launched=self._launched.set,
                 )
             )
         except FloodmarkError:

@@ -48,6 +48,8 @@ _LOCKS: defaultdict[str, Lock] = defaultdict(Lock)
 # DuckDB refuses to open a file that another thread is just closing.
 _OPENING = Lock()
 _DIGITS = {"SMALLINT": 5, "INTEGER": 10, "BIGINT": 19}
+_MOST_BITS = 256 * 1024 * 1024  # in each thread
+_BITS_PER_ROW = 32
 
 
 class DuckdbTarget(SqlTarget):
@@ -165,14 +167,16 @@ class DuckdbTarget(SqlTarget):
         self._insert_files(target, table, [path for chunk in chunks for path in chunk.paths])
         rows = self._count_rows(target) - held
         if merges:
-            self._keep_newest(table, rows)
+            self._keep_newest(table, rows, found)
         return rows
 
-    def _keep_newest(self, table: TargetTable, rows: int) -> None:
+    def _keep_newest(self, table: TargetTable, rows: int, found: dict[str, str]) -> None:
         """Delete all rows of a key but the newest, if any key is duplicated."""
         target = self._name(table.name)
         key = [table.column(name) for name in table.primary_key]
         counted = ", ".join(part for column in key for part in self._counted_parts(column))
+        if len(key) == 1 and self._numbers_differ(target, key[0].name, found, rows):
+            return
         keys = self._count_rows(f"(SELECT DISTINCT {counted} FROM {target})")  # noqa: S608
         if keys == rows:
             return
@@ -184,6 +188,21 @@ class DuckdbTarget(SqlTarget):
             f"DELETE FROM {target} WHERE rowid IN (SELECT place FROM ({older}) WHERE rank > 1)"  # noqa: S608
         )
         check_written(table.name, keys, self._count_rows(target))
+
+    def _numbers_differ(self, target: str, column: str, found: dict[str, str], rows: int) -> bool:
+        """Whether a column has integers, and another one in each row.
+
+        Seen in a bit for each number, in a tenth of the time that counting them takes. False if
+        that would be too many bits.
+        """
+        name, kind = quote(column), found[column]
+        if kind not in _DIGITS:
+            return False
+        ((low, high),) = self._query(f"SELECT min({name}), max({name}) FROM {target}")  # noqa: S608
+        if low is None or high - low >= min(_MOST_BITS, rows * _BITS_PER_ROW):
+            return False
+        bits = f"bitstring_agg({name}, CAST({low} AS {kind}), CAST({high} AS {kind}))"
+        return self._query(f"SELECT bit_count({bits}) FROM {target}") == [(rows,)]  # noqa: S608
 
     def _stage(self, table: TargetTable, paths: Sequence[str]) -> int:
         for name in (STAGING, NEWEST):

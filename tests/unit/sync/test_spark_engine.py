@@ -16,6 +16,7 @@ from floodmark.errors import FloodmarkError, SparkJobFailed
 from floodmark.model.notice import Notice
 from floodmark.spark import session as sessions
 from floodmark.spark.runner import SparkFailure
+from floodmark.sync import spark_engine
 from floodmark.sync.spark_engine import SparkEngine
 
 
@@ -155,6 +156,45 @@ def test_known_slots_do_not_start_a_spark_that_ended(logs: list[str]) -> None:
     engine = SparkEngine(SparkSettings(master="local[3]"), lambda _notice: None)
     engine.spread("db", "first", lambda _n: b"", 1, 1)
     assert engine.known_slots == 3  # of the setting: this Spark cannot say
+    assert len(logs) == 1
+    engine.stop()
+
+
+class LaunchingEngine(Engine):
+    """Takes a moment to launch Java; `over` ends its start."""
+
+    def __init__(self, settings: SparkSettings) -> None:
+        super().__init__(settings, lambda _notice: None)
+        self.over, self.java = threading.Event(), False
+
+    def _started(self) -> CountingSpark:
+        threading.Event().wait(0.05)
+        self.java = True
+        self._launched.set()
+        assert self.over.wait(30)
+        return self.spark
+
+
+def test_java_is_launched_before_anything_else_is_imported() -> None:
+    engine = LaunchingEngine(SparkSettings())
+    engine.prepare()
+    assert engine.java
+    engine.over.set()
+
+
+def test_a_spark_in_the_background_is_attached_to_meanwhile() -> None:
+    engine = LaunchingEngine(SparkSettings(keep_warm="1h"))
+    engine.prepare()
+    assert not engine.java
+    engine.over.set()
+
+
+def test_a_spark_that_does_not_start_is_not_waited_for(
+    logs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spark_engine, "_LAUNCH_SECONDS", None)
+    engine = SparkEngine(SparkSettings(master="spark://nobody:7077"), lambda _notice: None)
+    engine.prepare()
     assert len(logs) == 1
     engine.stop()
 
