@@ -201,7 +201,7 @@ def test_what_java_says_against_a_setting_is_shown(tmp_path: Path, fast_start: b
     script = (
         "from floodmark.errors import FloodmarkError\n"
         "from floodmark.spark.session import spark_session\n"
-        "options = {'spark.task.cpus': '-1'}\n"
+        "options = {'spark.task.cpus': 'many'}\n"
         "try:\n"
         f"    with spark_session(log_file='/dev/null', options=options, fast_start={fast_start}):\n"
         "        pass\n"
