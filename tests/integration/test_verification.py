@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import duckdb
@@ -12,6 +13,7 @@ from floodmark.embedded.mariadb import PrivateMariaDB
 from floodmark.errors import FloodmarkError
 from floodmark.model.position import START
 from floodmark.model.verification import Comparison, WindowPair
+from floodmark.mysql.row_checksums import SourceChecksums
 from floodmark.sync.compare_windows import WindowComparison
 from floodmark.warehouse.duckdb import DuckdbTarget
 from floodmark.warehouse.redshift.target import RedshiftTarget
@@ -144,6 +146,28 @@ def test_all_rows_of_a_large_table_are_compared_along_its_key(
 
     again = verify(it, "--load-only")
     assert (again.code, again.table["verification"]["rows"]) == (5, 20)
+
+
+@pytest.mark.enough_on("mysql")
+def test_an_error_in_one_part_ends_the_other_parts(
+    synced: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("floodmark.sync.verify.LARGE_TABLE_ROWS", 10)
+    monkeypatch.setattr("floodmark.mysql.row_checksums._PART_NUMBERS", 1)
+    ask_once(synced, "ANALYZE TABLE t")
+    asked: list[str] = []
+
+    def fails(_: SourceChecksums, __: object, statement: str) -> None:
+        asked.append(statement)
+        if len(asked) > 1:
+            Event().wait(0.5)  # meanwhile, the first error is seen
+        raise FloodmarkError("the server is busy")
+
+    monkeypatch.setattr(SourceChecksums, "read", fails)
+    found = compare_all(synced)
+    assert "checksums failed: the server is busy" in str(found["remarks"])
+    assert (found["rows"], found["checksum_windows"]) == (20, 0)
+    assert len(asked) < 8  # of the two windows of the first chunk
 
 
 @pytest.mark.enough_on("mysql")

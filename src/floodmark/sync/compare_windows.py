@@ -12,7 +12,7 @@ first window shows that it does not, checksums would prove nothing, and all rows
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -190,10 +190,13 @@ class WindowComparison:
     def _checksums(
         self, checked: Sequence[CheckedColumn], pairs: Sequence[WindowPair]
     ) -> list[tuple[WindowPair, Checksum | None, Checksum]]:
-        """Compute the checksums of both sides at the same time."""
+        """Compute the checksums of both sides at the same time; an error ends what is left."""
         source = self._source_checksums(checked)
         wanted = min(_SOURCE_CONNECTIONS, len(pairs))
-        with ThreadPoolExecutor(1 + self._extraction.source.sessions_at_once(wanted)) as pool:
+        with ExitStack() as closing:
+            sessions = self._extraction.source.sessions_at_once(wanted)
+            pool = closing.enter_context(ThreadPoolExecutor(1 + sessions))
+            closing.callback(pool.shutdown, wait=False, cancel_futures=True)
             target = pool.submit(self._of_target, checked, pairs)
             statements = pool.map(lambda pair: self._ask(source.statements, pair.window), pairs)
             parts = [
