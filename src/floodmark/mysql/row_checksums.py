@@ -76,18 +76,18 @@ class SourceChecksums:
         Looking up a row for each entry of another index costs several times as much as scanning the
         primary key, unless few of the rows that are scanned count.
         """
-        predicate, found = window.predicate, None
+        predicate, found = f"({window.predicate})", None
         if self._has_number:
             along_key = window.start.walk or window.end.walk
             found = self._scanned(session, window) if along_key else self._spanned(session, window)
         if found is None:
-            return [self.statement(predicate, self._index)]
+            return [self.statement(window.predicate, self._index)]
         low, high = found
         key = quote_name(self._table.primary_key[0])
         size = max(_PART_NUMBERS, -(-(high - low + 1) // _MOST_PARTS))
         points = range(low + size - 1, high, size)
         if not (window.start.walk or window.end.walk):
-            predicate = f"({predicate}) AND {key} BETWEEN {low} AND {high}"
+            predicate += f" AND {key} BETWEEN {low} AND {high}"
         begins = ["TRUE", *(f"{key} > {point}" for point in points)]
         ends = [*(f"{key} <= {point}" for point in points), "TRUE"]
         parts = (f"{predicate} AND {b} AND {e}" for b, e in zip(begins, ends, strict=True))
